@@ -1,0 +1,452 @@
+"""Every error of Tidelog, in one file.
+
+    TidelogError
+    ├── BrokerError             travels on the wire under Kafka's frozen code
+    │   ├── UnknownServerError, OffsetOutOfRangeError, CorruptMessageError, …
+    │   └── (one class for one code; the table at the end maps both ways)
+    └── ClientError             ours: never on the wire
+        ├── TimeoutError        the caller's own deadline passed (also a builtin TimeoutError)
+        ├── DisconnectedError   the connection went away; what was in flight may or may not have happened
+        ├── ProtocolError       a peer sent something that is not a message of ours
+        ├── BufferExhaustedError, ClosedError, ConfigError, NoBrokersError, DataLossError
+
+`retriable` says that the same call may succeed later; `stale_metadata` says that the
+client's picture of who leads what is old, so that it asks again before it retries.
+Codes and their meaning are Kafka's (protocol guide, "Error Codes").
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import ClassVar
+
+__all__ = [
+    "BrokerError",
+    "BrokerNotAvailableError",
+    "BufferExhaustedError",
+    "ClientError",
+    "ClosedError",
+    "ClusterAuthorizationFailedError",
+    "ConfigError",
+    "CorruptMessageError",
+    "DataLossError",
+    "DisconnectedError",
+    "DuplicateSequenceError",
+    "FencedLeaderEpochError",
+    "InconsistentTopicIdError",
+    "InvalidConfigError",
+    "InvalidFetchSizeError",
+    "InvalidPartitionsError",
+    "InvalidProducerEpochError",
+    "InvalidRecordError",
+    "InvalidReplicaAssignmentError",
+    "InvalidReplicationFactorError",
+    "InvalidRequestError",
+    "InvalidRequiredAcksError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "LeaderNotAvailableError",
+    "LogDirNotFoundError",
+    "MessageTooLargeError",
+    "NetworkError",
+    "NoBrokersError",
+    "NotControllerError",
+    "NotEnoughReplicasAfterAppendError",
+    "NotEnoughReplicasError",
+    "NotLeaderOrFollowerError",
+    "OffsetNotAvailableError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "PolicyViolationError",
+    "ProtocolError",
+    "RecordListTooLargeError",
+    "ReplicaNotAvailableError",
+    "RequestTimedOutError",
+    "StaleBrokerEpochError",
+    "StaleControllerEpochError",
+    "StorageError",
+    "TidelogError",
+    "TimeoutError",
+    "TopicAlreadyExistsError",
+    "TopicAuthorizationFailedError",
+    "TopicDeletionDisabledError",
+    "UnknownLeaderEpochError",
+    "UnknownProducerIdError",
+    "UnknownServerError",
+    "UnknownTopicIdError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedForMessageFormatError",
+    "UnsupportedVersionError",
+    "error_for",
+]
+
+
+class TidelogError(Exception):
+    """The root: whatever Tidelog raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+    stale_metadata: ClassVar[bool] = False
+
+
+class BrokerError(TidelogError):
+    """An outcome that a broker may put on the wire as `code`."""
+
+    code: ClassVar[int] = -1
+
+
+class UnknownServerError(BrokerError):
+    """The broker failed in a way that it did not foresee."""
+
+    code = -1
+
+
+class OffsetOutOfRangeError(BrokerError):
+    """The offset lies before the log start or past what may be read."""
+
+    code = 1
+
+
+class CorruptMessageError(BrokerError):
+    """A batch failed its CRC, or contradicts itself."""
+
+    code = 2
+    retriable = True
+
+
+class UnknownTopicOrPartitionError(BrokerError):
+    """This broker knows no such topic or partition (it may have just been created)."""
+
+    code = 3
+    retriable = True
+    stale_metadata = True
+
+
+class InvalidFetchSizeError(BrokerError):
+    """A fetch asked for a size that makes no sense."""
+
+    code = 4
+
+
+class LeaderNotAvailableError(BrokerError):
+    """No leader is elected at the moment."""
+
+    code = 5
+    retriable = True
+    stale_metadata = True
+
+
+class NotLeaderOrFollowerError(BrokerError):
+    """The addressed broker does not lead the partition; after a produce the outcome is unknown."""
+
+    code = 6
+    retriable = True
+    stale_metadata = True
+
+
+class RequestTimedOutError(BrokerError):
+    """The broker could not finish in the time that the request gave it; the outcome is unknown."""
+
+    code = 7
+    retriable = True
+
+
+class BrokerNotAvailableError(BrokerError):
+    """The broker is starting or stopping."""
+
+    code = 8
+    retriable = True
+    stale_metadata = True
+
+
+class ReplicaNotAvailableError(BrokerError):
+    """The replica is not (yet) on this broker."""
+
+    code = 9
+    retriable = True
+    stale_metadata = True
+
+
+class MessageTooLargeError(BrokerError):
+    """A batch is larger than `max.message.bytes`."""
+
+    code = 10
+
+
+class NetworkError(BrokerError):
+    """A broker lost a connection that it needed for the answer."""
+
+    code = 13
+    retriable = True
+    stale_metadata = True
+
+
+class InvalidTopicError(BrokerError):
+    """A topic name that Kafka's rules do not allow."""
+
+    code = 17
+
+
+class RecordListTooLargeError(BrokerError):
+    """The batches of one append do not fit into a segment."""
+
+    code = 18
+
+
+class NotEnoughReplicasError(BrokerError):
+    """Fewer in-sync replicas than `min.insync.replicas`; nothing was appended."""
+
+    code = 19
+    retriable = True
+
+
+class NotEnoughReplicasAfterAppendError(BrokerError):
+    """Appended, but the ISR shrank below `min.insync.replicas` meanwhile; the outcome is unknown."""
+
+    code = 20
+    retriable = True
+
+
+class InvalidRequiredAcksError(BrokerError):
+    """`acks` is none of 0, 1 and −1."""
+
+    code = 21
+
+
+class TopicAuthorizationFailedError(BrokerError):
+    """The client may not touch the topic."""
+
+    code = 29
+
+
+class ClusterAuthorizationFailedError(BrokerError):
+    """The request is for brokers, and it came through the clients' door."""
+
+    code = 31
+
+
+class InvalidTimestampError(BrokerError):
+    """A record's timestamp lies outside `message.timestamp.*.max.ms`."""
+
+    code = 32
+
+
+class UnsupportedVersionError(BrokerError):
+    """Client and broker speak no common version of this request."""
+
+    code = 35
+
+
+class TopicAlreadyExistsError(BrokerError):
+    """A topic of this name exists."""
+
+    code = 36
+
+
+class InvalidPartitionsError(BrokerError):
+    """A number of partitions that cannot be."""
+
+    code = 37
+
+
+class InvalidReplicationFactorError(BrokerError):
+    """More replicas than brokers, or none."""
+
+    code = 38
+
+
+class InvalidReplicaAssignmentError(BrokerError):
+    """A manual assignment that contradicts itself or names unknown brokers."""
+
+    code = 39
+
+
+class InvalidConfigError(BrokerError):
+    """A topic setting that does not exist or whose value is not allowed."""
+
+    code = 40
+
+
+class NotControllerError(BrokerError):
+    """The addressed broker is not the controller."""
+
+    code = 41
+    retriable = True
+    stale_metadata = True
+
+
+class InvalidRequestError(BrokerError):
+    """A message that cannot be decoded or contradicts itself."""
+
+    code = 42
+
+
+class UnsupportedForMessageFormatError(BrokerError):
+    """The batch's magic is not 2."""
+
+    code = 43
+
+
+class PolicyViolationError(BrokerError):
+    """A policy of the cluster forbids the request."""
+
+    code = 44
+
+
+class OutOfOrderSequenceError(BrokerError):
+    """A producer's sequence number jumped: a batch before this one is missing."""
+
+    code = 45
+
+
+class DuplicateSequenceError(BrokerError):
+    """A repeated batch that is too old for the broker to know its offset."""
+
+    code = 46
+
+
+class InvalidProducerEpochError(BrokerError):
+    """The producer's epoch is older than the one that the partition has seen."""
+
+    code = 47
+
+
+class StorageError(BrokerError):
+    """KAFKA_STORAGE_ERROR: the disk below the partition failed; its directory is offline."""
+
+    code = 56
+    retriable = True
+    stale_metadata = True
+
+
+class LogDirNotFoundError(BrokerError):
+    """The broker has no such log directory."""
+
+    code = 57
+
+
+class UnknownProducerIdError(BrokerError):
+    """The broker has no record of this producer id."""
+
+    code = 59
+
+
+class TopicDeletionDisabledError(BrokerError):
+    """`delete.topic.enable` is false."""
+
+    code = 73
+
+
+class FencedLeaderEpochError(BrokerError):
+    """The request's leader epoch is older than the broker's."""
+
+    code = 74
+    retriable = True
+    stale_metadata = True
+
+
+class UnknownLeaderEpochError(BrokerError):
+    """The request's leader epoch is newer than the broker's: it has not heard of it yet."""
+
+    code = 75
+    retriable = True
+    stale_metadata = True
+
+
+class StaleBrokerEpochError(BrokerError):
+    """The request was meant for an earlier registration of this broker (or comes from one)."""
+
+    code = 77
+
+
+class OffsetNotAvailableError(BrokerError):
+    """A new leader does not know its high watermark yet (KIP-207)."""
+
+    code = 78
+    retriable = True
+
+
+class InvalidRecordError(BrokerError):
+    """A record that the broker's validation refused."""
+
+    code = 87
+
+
+class UnknownTopicIdError(BrokerError):
+    """No topic has this id."""
+
+    code = 100
+    retriable = True
+    stale_metadata = True
+
+
+class InconsistentTopicIdError(BrokerError):
+    """The local log belongs to an earlier topic of the same name."""
+
+    code = 103
+    retriable = True
+    stale_metadata = True
+
+
+class StaleControllerEpochError(BrokerError):
+    """A controller that is no longer one sent the request."""
+
+    code = 11
+
+
+class ClientError(TidelogError):
+    """Raised on the client's side; has no wire code."""
+
+
+class TimeoutError(ClientError, builtins.TimeoutError):
+    """The caller's own deadline passed; the message says how long and what is missing."""
+
+
+class DisconnectedError(ClientError):
+    """The connection to a broker went away with the request in flight (outcome unknown)."""
+
+    retriable = True
+    stale_metadata = True
+
+
+class ProtocolError(ClientError):
+    """The peer's bytes are not a message of this protocol."""
+
+
+class NoBrokersError(ClientError):
+    """None of the bootstrap servers answered."""
+
+    retriable = True
+
+
+class BufferExhaustedError(ClientError):
+    """The producer's buffer stayed full for `max_block_ms`."""
+
+
+class ClosedError(ClientError):
+    """The client has been closed."""
+
+
+class ConfigError(ClientError, ValueError):
+    """A setting that does not exist or whose value is not allowed."""
+
+
+class DataLossError(ClientError):
+    """Records that a reader was promised are gone; the message names the ranges."""
+
+
+_BY_CODE: dict[int, type[BrokerError]] = {
+    cls.code: cls for cls in list(globals().values()) if isinstance(cls, type) and issubclass(cls, BrokerError) and cls is not BrokerError
+}
+
+
+def error_for(code: int, message: str = "") -> BrokerError | None:
+    """The error that a wire code stands for; None for 0 (no error).
+
+    A code that this version does not know becomes UnknownServerError and keeps its number in the message.
+    """
+    if code == 0:
+        return None
+    cls = _BY_CODE.get(code)
+    if cls is None:
+        return UnknownServerError(f"error code {code}: {message}" if message else f"error code {code}")
+    return cls(message or (cls.__doc__ or "").split("\n", 1)[0])

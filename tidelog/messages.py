@@ -1,0 +1,639 @@
+"""The native protocol's messages: one frozen dataclass each, a request beside its response.
+
+On the wire a message is a msgpack array of its fields in the order in which they stand here
+(`tidelog.codec`); a `Buffer` field is an index into the frames that follow. API numbers, error codes
+and the meaning of the fields are Kafka's; numbers from 1000 on are ours. Times are milliseconds.
+An `error_code` of 0 means success (`tidelog.errors.error_for`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from tidelog.model import (
+    CONSUMER_REPLICA_ID,
+    NO_LEADER,
+    NO_TIMESTAMP,
+    READ_UNCOMMITTED,
+    Buffer,
+)
+
+
+class ApiKey(IntEnum):
+    """What a request asks for."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_REPLICAS = 1000
+
+
+class Message:
+    """A base to name all messages by; has no fields of its own."""
+
+    __slots__ = ()
+
+
+class Response(Message):
+    """What answers a request."""
+
+    __slots__ = ()
+
+
+class Request(Message):
+    """What a peer may ask. `versions` is the (lowest, highest) version that this code speaks."""
+
+    __slots__ = ()
+    api: ClassVar[ApiKey]
+    response: ClassVar[type[Response]]
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+    #: True for what only brokers and the controller may send; the clients' endpoint refuses it.
+    between_brokers: ClassVar[bool] = False
+
+
+# --- ApiVersions: the first exchange on every connection -------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRange(Message):
+    """The versions of one API that the broker speaks."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsResponse(Response):
+    """Who answers. `monotonic_ms` is the broker's own clock, on which the deadlines of this connection are stated."""
+
+    error_code: int
+    cluster_id: str
+    broker_id: int
+    broker_epoch: int
+    monotonic_ms: int
+    apis: tuple[ApiRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsRequest(Request):
+    """Who asks."""
+
+    client_software: str
+
+    api = ApiKey.API_VERSIONS
+    response = ApiVersionsResponse
+
+
+# --- Produce -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePartition(Message):
+    """`records` is exactly one RecordBatch (v2)."""
+
+    topic: str
+    partition: int
+    records: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePartitionResponse(Message):
+    """`base_offset` is that of the first record, also when the batch was a repetition."""
+
+    topic: str
+    partition: int
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = NO_TIMESTAMP
+    log_start_offset: int = -1
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse(Response):
+    """One entry for each partition of the request, in its order."""
+
+    partitions: tuple[ProducePartitionResponse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest(Request):
+    """`acks` is 0 (no answer comes), 1 (the leader's log) or −1 (the whole ISR, within `timeout_ms`)."""
+
+    acks: int
+    timeout_ms: int
+    partitions: tuple[ProducePartition, ...]
+
+    api = ApiKey.PRODUCE
+    response = ProduceResponse
+
+
+# --- Fetch -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPartition(Message):
+    """`log_start_offset` is the follower's, −1 from consumers."""
+
+    topic: str
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    partition_max_bytes: int
+    log_start_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPartitionResponse(Message):
+    """`records` are whole batches from the file; the first may begin before `fetch_offset`. None: nothing to read."""
+
+    topic: str
+    partition: int
+    error_code: int
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse(Response):
+    """One entry for each partition of the request, in its order."""
+
+    partitions: tuple[FetchPartitionResponse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest(Request):
+    """Waits up to `max_wait_ms` for `min_bytes`. `replica_id` ≥ 0 is a follower, whose `fetch_offset` is its log end offset."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partitions: tuple[FetchPartition, ...]
+    isolation_level: int = READ_UNCOMMITTED
+
+    api = ApiKey.FETCH
+    response = FetchResponse
+
+
+# --- ListOffsets -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsPartition(Message):
+    """`timestamp` in ms, or −1 latest, −2 earliest, −3 the largest timestamp."""
+
+    topic: str
+    partition: int
+    timestamp: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsPartitionResponse(Message):
+    """`offset` and `timestamp` are −1 where no record qualifies."""
+
+    topic: str
+    partition: int
+    error_code: int
+    timestamp: int = NO_TIMESTAMP
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsResponse(Response):
+    """One entry for each partition of the request, in its order."""
+
+    partitions: tuple[ListOffsetsPartitionResponse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest(Request):
+    """Offsets by time; only the leader answers (but for `replica_id` −2, which may ask a follower)."""
+
+    partitions: tuple[ListOffsetsPartition, ...]
+    replica_id: int = CONSUMER_REPLICA_ID
+    isolation_level: int = READ_UNCOMMITTED
+
+    api = ApiKey.LIST_OFFSETS
+    response = ListOffsetsResponse
+
+
+# --- Metadata ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress(Message):
+    """Where clients reach a live broker."""
+
+    broker_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata(Message):
+    """`leader` is −1 while there is none (`error_code` LEADER_NOT_AVAILABLE)."""
+
+    partition: int
+    error_code: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata(Message):
+    """`topic_id` is the UUID in Kafka's base64url form, empty with an error."""
+
+    name: str
+    error_code: int
+    topic_id: str = ""
+    is_internal: bool = False
+    partitions: tuple[PartitionMetadata, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse(Response):
+    """The answering broker's picture of the cluster."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerAddress, ...]
+    topics: tuple[TopicMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest(Request):
+    """`topics` None asks for all."""
+
+    topics: tuple[str, ...] | None = None
+
+    api = ApiKey.METADATA
+    response = MetadataResponse
+
+
+# --- OffsetForLeaderEpoch ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPartition(Message):
+    """Asks where `leader_epoch` ends in the leader's log."""
+
+    topic: str
+    partition: int
+    current_leader_epoch: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOffset(Message):
+    """The largest epoch ≤ the asked one, and where it ends (exclusive); (−1, −1) where there is none."""
+
+    topic: str
+    partition: int
+    error_code: int
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochResponse(Response):
+    """One entry for each partition of the request, in its order."""
+
+    partitions: tuple[EpochEndOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochRequest(Request):
+    """A follower aligns its log by this before its first fetch of an epoch (KIP-101, KIP-320)."""
+
+    partitions: tuple[EpochPartition, ...]
+    replica_id: int = CONSUMER_REPLICA_ID
+
+    api = ApiKey.OFFSET_FOR_LEADER_EPOCH
+    response = OffsetForLeaderEpochResponse
+
+
+# --- InitProducerId ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdResponse(Response):
+    """A producer id that nobody had before, with epoch 0."""
+
+    error_code: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdRequest(Request):
+    """Any broker answers."""
+
+    transactional_id: str | None = None
+
+    api = ApiKey.INIT_PRODUCER_ID
+    response = InitProducerIdResponse
+
+
+# --- Topics ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic(Message):
+    """`num_partitions` and `replication_factor` of −1 take the broker's defaults; a manual `assignment` replaces both."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignment: dict[int, tuple[int, ...]] | None = None
+    configs: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic(Message):
+    """The outcome for one topic."""
+
+    name: str
+    error_code: int
+    error_message: str | None = None
+    topic_id: str = ""
+    num_partitions: int = -1
+    replication_factor: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsResponse(Response):
+    """One entry for each topic of the request, in its order."""
+
+    topics: tuple[CreatedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsRequest(Request):
+    """To the controller. Answered when every partition has a leader, or with REQUEST_TIMED_OUT (created all the same)."""
+
+    topics: tuple[NewTopic, ...]
+    timeout_ms: int
+    validate_only: bool = False
+
+    api = ApiKey.CREATE_TOPICS
+    response = CreateTopicsResponse
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic(Message):
+    """The outcome for one topic."""
+
+    name: str
+    error_code: int
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsResponse(Response):
+    """One entry for each topic of the request, in its order."""
+
+    topics: tuple[DeletedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsRequest(Request):
+    """To the controller."""
+
+    topics: tuple[str, ...]
+    timeout_ms: int
+
+    api = ApiKey.DELETE_TOPICS
+    response = DeleteTopicsResponse
+
+
+# --- DescribeReplicas (ours): what only a partition's leader knows -----------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DescribePartition(Message):
+    """Names a partition."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasDescription(Message):
+    """`log_end_offsets` has each replica's, as far as the leader knows it (−1: not heard of in this epoch)."""
+
+    topic: str
+    partition: int
+    error_code: int
+    leader_epoch: int = -1
+    log_start_offset: int = -1
+    high_watermark: int = -1
+    log_end_offset: int = -1
+    isr: tuple[int, ...] = ()
+    log_end_offsets: dict[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeReplicasResponse(Response):
+    """One entry for each partition of the request, in its order."""
+
+    partitions: tuple[ReplicasDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeReplicasRequest(Request):
+    """To each partition's leader."""
+
+    partitions: tuple[DescribePartition, ...]
+
+    api = ApiKey.DESCRIBE_REPLICAS
+    response = DescribeReplicasResponse
+
+
+# --- The controller's requests -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo(Message):
+    """A live broker: where clients reach it and where its peers do. `epoch` is the czxid of its registration."""
+
+    broker_id: int
+    epoch: int
+    host: str
+    port: int
+    replication_host: str
+    replication_port: int
+    shutting_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStateMessage(Message):
+    """A partition as its state znode has it; `partition_epoch` is that znode's version."""
+
+    topic: str
+    partition: int
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo(Message):
+    """A topic's identity and its settings (only those that differ from the defaults)."""
+
+    name: str
+    topic_id: str
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome(Message):
+    """The outcome for one partition."""
+
+    topic: str
+    partition: int
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrResponse(Response):
+    """`error_code` is for the request as a whole."""
+
+    error_code: int
+    partitions: tuple[PartitionOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrRequest(Request):
+    """Makes the addressee leader or follower. Repeated until answered; older epochs are ignored one by one."""
+
+    controller_id: int
+    controller_epoch: int
+    partitions: tuple[PartitionStateMessage, ...]
+    topics: tuple[TopicInfo, ...]
+    live_brokers: tuple[BrokerInfo, ...]
+
+    api = ApiKey.LEADER_AND_ISR
+    response = LeaderAndIsrResponse
+    between_brokers = True
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaPartition(Message):
+    """`delete` also removes the log."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaResponse(Response):
+    """`error_code` is for the request as a whole."""
+
+    error_code: int
+    partitions: tuple[PartitionOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaRequest(Request):
+    """The addressee stops being a replica of these."""
+
+    controller_id: int
+    controller_epoch: int
+    partitions: tuple[StopReplicaPartition, ...]
+
+    api = ApiKey.STOP_REPLICA
+    response = StopReplicaResponse
+    between_brokers = True
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataResponse(Response):
+    """`error_code` is for the request as a whole."""
+
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataRequest(Request):
+    """What the addressee tells clients from now on: all live brokers, and the partitions that changed.
+
+    `deleted_topics` leave the picture.
+    """
+
+    controller_id: int
+    controller_epoch: int
+    live_brokers: tuple[BrokerInfo, ...]
+    partitions: tuple[PartitionStateMessage, ...]
+    topics: tuple[TopicInfo, ...]
+    deleted_topics: tuple[str, ...] = ()
+
+    api = ApiKey.UPDATE_METADATA
+    response = UpdateMetadataResponse
+    between_brokers = True
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledShutdownResponse(Response):
+    """`remaining` are the partitions that the broker still leads."""
+
+    error_code: int
+    remaining: tuple[DescribePartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledShutdownRequest(Request):
+    """A broker asks the controller to move its leaderships away before it stops."""
+
+    broker_id: int
+    broker_epoch: int
+
+    api = ApiKey.CONTROLLED_SHUTDOWN
+    response = ControlledShutdownResponse
+    between_brokers = True
+
+
+REQUESTS: dict[ApiKey, type[Request]] = {
+    cls.api: cls
+    for cls in (
+        ApiVersionsRequest,
+        ProduceRequest,
+        FetchRequest,
+        ListOffsetsRequest,
+        MetadataRequest,
+        OffsetForLeaderEpochRequest,
+        InitProducerIdRequest,
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+        DescribeReplicasRequest,
+        LeaderAndIsrRequest,
+        StopReplicaRequest,
+        UpdateMetadataRequest,
+        ControlledShutdownRequest,
+    )
+}

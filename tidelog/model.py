@@ -1,0 +1,87 @@
+"""The nouns that users and every room share: partitions, records, offsets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.errors import InvalidTopicError
+
+#: What a records field may hold: the bytes themselves or a view of somebody's frame or file.
+Buffer = bytes | bytearray | memoryview
+
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+MAX_TIMESTAMP = -3
+NO_TIMESTAMP = -1
+NO_LEADER = -1
+
+#: ListOffsets and Fetch: who asks. A broker's own id (≥ 0) asks as a follower.
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+_MAX_TOPIC_NAME = 249
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A look-up's answer: the earliest offset at or after the target, its own timestamp (ms) and its leader epoch."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record stands. `offset` is −1 with acks=0; `timestamp` is in ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address of one broker."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """`host:port` or `[v6]:port`; ValueError names what is wrong."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{text!r} is not host:port")
+        return cls(host.strip("[]"), int(port))
+
+
+def validate_topic(name: str) -> str:
+    """The name itself where Kafka allows it, else InvalidTopicError that says why."""
+    if not name:
+        raise InvalidTopicError("a topic name must not be empty")
+    if name in (".", ".."):
+        raise InvalidTopicError(f"a topic must not be named {name!r}")
+    if len(name) > _MAX_TOPIC_NAME:
+        raise InvalidTopicError(f"a topic name has at most {_MAX_TOPIC_NAME} characters, this one has {len(name)}")
+    if not _TOPIC_NAME.match(name):
+        raise InvalidTopicError(f"topic {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
+    return name
