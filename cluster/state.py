@@ -1,0 +1,100 @@
+"""What ZooKeeper holds about partitions, topics and brokers, as values.
+
+All of them are immutable and replaced whole. Their bytes are `cluster.znodes`' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
+
+#: The version of a znode that does not exist, in the fields that hold znode versions.
+NO_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition's state znode.
+
+    leader            broker id, −1 while no ISR member is alive. Moved by the controller only.
+    leader_epoch      raised by every write of the controller, never by the leader's own ISR changes.
+    isr               never empty; a leader is always in it. Shrunk and grown by the leader, by compare-and-set,
+                      and shrunk by the controller when a member dies.
+    controller_epoch  of the controller that wrote the state last.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+
+    def with_isr(self, isr: tuple[int, ...]) -> PartitionState:
+        """The same leader in the same epoch with another ISR: what a leader may propose."""
+        return replace(self, isr=isr)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedState:
+    """A state as it was read. `partition_epoch` is the znode's version, on which the next write must stand."""
+
+    state: PartitionState
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """`/brokers/ids/N`: where clients (`host`, `port`) and brokers (`replication_*`) reach broker N.
+
+    `epoch` is the czxid of the znode, −1 in a registration that has not been written yet.
+    """
+
+    broker_id: int
+    host: str
+    port: int
+    replication_host: str
+    replication_port: int
+    epoch: int = -1
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where clients connect."""
+        return Endpoint(self.host, self.port)
+
+    @property
+    def replication_endpoint(self) -> Endpoint:
+        """Where brokers and the controller connect."""
+        return Endpoint(self.replication_host, self.replication_port)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """`/brokers/topics/T`: the replicas of each partition, the preferred leader first."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[int, tuple[int, ...]]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """The partitions in ascending order."""
+        return [TopicPartition(self.topic, partition) for partition in sorted(self.partitions)]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSeat:
+    """Who is the controller (−1: nobody), and the fence on which the next election must stand.
+
+    `epoch` and `epoch_version` are `/controller_epoch`'s, read *before* `/controller`, so that whoever acts on this
+    value loses against every election that happened since.
+    """
+
+    controller_id: int
+    epoch: int
+    epoch_version: int
+
+    @property
+    def vacant(self) -> bool:
+        """Nobody holds the seat."""
+        return self.controller_id == NO_LEADER
