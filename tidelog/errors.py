@@ -33,6 +33,7 @@ __all__ = [
     "DisconnectedError",
     "DuplicateSequenceError",
     "FencedLeaderEpochError",
+    "InconsistentClusterIdError",
     "InconsistentTopicIdError",
     "InvalidConfigError",
     "InvalidFetchSizeError",
@@ -57,6 +58,7 @@ __all__ = [
     "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
+    "OverloadedError",
     "PolicyViolationError",
     "ProtocolError",
     "RecordListTooLargeError",
@@ -170,6 +172,12 @@ class MessageTooLargeError(BrokerError):
     """A batch is larger than `max.message.bytes`."""
 
     code = 10
+
+
+class StaleControllerEpochError(BrokerError):
+    """A controller that is no longer one sent the request."""
+
+    code = 11
 
 
 class NetworkError(BrokerError):
@@ -387,10 +395,10 @@ class InconsistentTopicIdError(BrokerError):
     stale_metadata = True
 
 
-class StaleControllerEpochError(BrokerError):
-    """A controller that is no longer one sent the request."""
+class InconsistentClusterIdError(BrokerError):
+    """The request is meant for another cluster."""
 
-    code = 11
+    code = 104
 
 
 class ClientError(TidelogError):
@@ -422,6 +430,12 @@ class BufferExhaustedError(ClientError):
     """The producer's buffer stayed full for `max_block_ms`."""
 
 
+class OverloadedError(ClientError):
+    """More requests are in flight on one connection than may be."""
+
+    retriable = True
+
+
 class ClosedError(ClientError):
     """The client has been closed."""
 
@@ -434,9 +448,7 @@ class DataLossError(ClientError):
     """Records that a reader was promised are gone; the message names the ranges."""
 
 
-_BY_CODE: dict[int, type[BrokerError]] = {
-    cls.code: cls for cls in list(globals().values()) if isinstance(cls, type) and issubclass(cls, BrokerError) and cls is not BrokerError
-}
+_BY_CODE: dict[int, type[BrokerError]] = {cls.code: cls for cls in BrokerError.__subclasses__()}
 
 
 def error_for(code: int, message: str = "") -> BrokerError | None:

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from tidelog.model import (
     CONSUMER_REPLICA_ID,
-    NO_LEADER,
     NO_TIMESTAMP,
     READ_UNCOMMITTED,
     Buffer,
@@ -178,7 +177,10 @@ class FetchResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest(Request):
-    """Waits up to `max_wait_ms` for `min_bytes`. `replica_id` ≥ 0 is a follower, whose `fetch_offset` is its log end offset."""
+    """Waits up to `max_wait_ms` for `min_bytes`.
+
+    `replica_id` ≥ 0 is a follower, and its `fetch_offset` is its log end offset: the fetch is the acknowledgement.
+    """
 
     replica_id: int
     max_wait_ms: int
@@ -360,7 +362,7 @@ class InitProducerIdRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic(Message):
-    """`num_partitions` and `replication_factor` of −1 take the broker's defaults; a manual `assignment` replaces both."""
+    """`num_partitions` and `replication_factor` of −1 take the broker's defaults; an `assignment` replaces both."""
 
     name: str
     num_partitions: int = -1
@@ -390,7 +392,7 @@ class CreateTopicsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest(Request):
-    """To the controller. Answered when every partition has a leader, or with REQUEST_TIMED_OUT (created all the same)."""
+    """To the controller. Answered when every partition has a leader, else REQUEST_TIMED_OUT (created all the same)."""
 
     topics: tuple[NewTopic, ...]
     timeout_ms: int

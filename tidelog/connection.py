@@ -1,0 +1,284 @@
+"""One connection to one broker: the only module that touches ZeroMQ on the asking side.
+
+ZeroMQ by itself is not reliable RPC: it reconnects behind one's back, and what was queued before a partition
+arrives after it. So a `Connection` is one DEALER socket for one life of one TCP connection. It never
+reconnects; when the peer goes away everything in flight fails at once with DisconnectedError, and whoever
+still wants an answer opens another. Nothing can outlive it.
+
+The first exchange is ApiVersions. It tells who the peer is, which versions it speaks, and what its monotonic
+clock shows: every later request states its deadline on that clock, so that a peer that slept, or whose wall
+clock jumped, still knows which requests nobody waits for any more.
+
+Sockets are read through their file descriptor, which is edge-triggered: EVENTS is looked at after every send
+and receive, else a message could lie there unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from tidelog.clock import SystemClock
+from tidelog.codec import (
+    MAX_FRAME_BYTES,
+    RequestHeader,
+    decode_body,
+    decode_response_header,
+    encode_body,
+    encode_header,
+)
+from tidelog.errors import (
+    DisconnectedError,
+    OverloadedError,
+    ProtocolError,
+    TidelogError,
+    TimeoutError,
+    UnsupportedVersionError,
+    error_for,
+)
+from tidelog.messages import ApiVersionsRequest, ApiVersionsResponse, Request, Response
+from tidelog.model import Buffer, Endpoint
+
+#: A peer that answers no ZMTP ping for this long is taken for gone.
+HEARTBEAT_INTERVAL_MS = 1000
+HEARTBEAT_TIMEOUT_MS = 4000
+#: Requests without an answer on one connection.
+MAX_IN_FLIGHT = 1000
+#: Messages read in one turn of the loop, so that one busy peer does not starve the others.
+READ_BATCH = 64
+
+CLIENT_SOFTWARE = "tidelog/0.1.0"
+
+_GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+_clock = SystemClock()
+
+R = TypeVar("R", bound=Response)
+
+
+def apply_common_options(socket: zmq.Socket[bytes]) -> None:
+    """What both sides' sockets have in common: bounds, heartbeats, and no lingering after close."""
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, MAX_IN_FLIGHT)
+    socket.setsockopt(zmq.RCVHWM, MAX_IN_FLIGHT)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    socket.setsockopt(zmq.IPV6, 1)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+
+
+class Connection:
+    """A live connection; make one with `open`. Belongs to the event loop that opened it.
+
+    peer        the handshake's answer: broker id, cluster id, broker epoch, versions
+    closed      True once the connection is gone, for whatever reason
+    """
+
+    peer: ApiVersionsResponse
+
+    def __init__(self, endpoint: Endpoint, client_id: str, sender_epoch: int, cluster_id: str) -> None:
+        self.endpoint = endpoint
+        self._client_id = client_id
+        self._sender_epoch = sender_epoch
+        self._cluster_id = cluster_id
+        self._loop = asyncio.get_running_loop()
+        self._correlation = itertools.count(1)
+        self._in_flight: dict[int, tuple[type[Response], asyncio.Future[Any], asyncio.TimerHandle]] = {}
+        self._peer_clock_ms = 0
+        self._closed = self._loop.create_future()
+        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        apply_common_options(self._socket)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        self._monitor = self._socket.get_monitor_socket(_GONE)
+        self._loop.add_reader(self._monitor.getsockopt(zmq.FD), self._on_monitor)
+        self._loop.add_reader(self._socket.getsockopt(zmq.FD), self._on_readable)
+        self._socket.connect(f"tcp://{endpoint}")
+
+    @classmethod
+    async def open(
+        cls, endpoint: Endpoint, *, client_id: str, timeout_ms: int, sender_epoch: int = -1, cluster_id: str = ""
+    ) -> Connection:
+        """Connect and shake hands. DisconnectedError (nobody there), TimeoutError, UnsupportedVersionError."""
+        connection = cls(endpoint, client_id, sender_epoch, cluster_id)
+        try:
+            asked_at_ms = _clock.monotonic_ms()
+            connection.peer = await connection._request(
+                ApiVersionsRequest(CLIENT_SOFTWARE), ApiVersionsResponse, timeout_ms, deadline_ms=-1
+            )
+            if error := error_for(connection.peer.error_code):
+                raise error
+            # Counted from the asking, so that a slow handshake never makes a peer refuse what is in time.
+            connection._peer_clock_ms = connection.peer.monotonic_ms - asked_at_ms
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.done()
+
+    async def wait_closed(self) -> None:
+        """Returns when the connection is gone."""
+        await asyncio.shield(self._closed)
+
+    def on_closed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` (on the loop) when the connection is gone."""
+        self._closed.add_done_callback(lambda _: callback())
+
+    async def call(self, request: Request, *, timeout_ms: int, addressee_epoch: int = -1) -> Response:
+        """The answer. TimeoutError, DisconnectedError, or the BrokerError that refused the whole request."""
+        return await self.send(request, timeout_ms=timeout_ms, addressee_epoch=addressee_epoch)
+
+    def send(self, request: Request, *, timeout_ms: int, addressee_epoch: int = -1) -> asyncio.Future[Response]:
+        """Like `call`, but sent when this returns; the future has the answer or the error."""
+        try:
+            version = self._version_of(request)
+            deadline_ms = _clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
+            return self._request(
+                request,
+                request.response,
+                timeout_ms,
+                version=version,
+                deadline_ms=deadline_ms,
+                addressee=addressee_epoch,
+            )
+        except TidelogError as error:
+            failed: asyncio.Future[Response] = self._loop.create_future()
+            failed.set_exception(error)
+            return failed
+
+    def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
+        """Send what has no answer (a produce with acks=0)."""
+        version = self._version_of(request)
+        deadline_ms = _clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
+        self._write(request, 0, version, deadline_ms, -1)
+
+    def close(self, reason: str = "closed") -> None:
+        """Give up the socket; what is in flight fails with DisconnectedError. Idempotent."""
+        if self._closed.done():
+            return
+        self._closed.set_result(None)
+        self._loop.remove_reader(self._monitor.getsockopt(zmq.FD))
+        self._loop.remove_reader(self._socket.getsockopt(zmq.FD))
+        self._socket.disable_monitor()
+        self._socket.close(linger=0)
+        in_flight, self._in_flight = self._in_flight, {}
+        for _, future, timer in in_flight.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(DisconnectedError(f"connection to {self.endpoint}: {reason}"))
+
+    def _version_of(self, request: Request) -> int:
+        low, high = request.versions
+        for offered in self.peer.apis:
+            if offered.api_key == request.api:
+                version = min(high, offered.max_version)
+                if version < max(low, offered.min_version):
+                    break
+                return version
+        else:
+            raise UnsupportedVersionError(f"broker at {self.endpoint} does not know {request.api.name}")
+        raise UnsupportedVersionError(
+            f"{request.api.name}: this client speaks versions {low} to {high}, "
+            f"the broker at {self.endpoint} {offered.min_version} to {offered.max_version}"
+        )
+
+    def _request(
+        self,
+        request: Request,
+        answer: type[R],
+        timeout_ms: int,
+        *,
+        version: int = 0,
+        deadline_ms: int,
+        addressee: int = -1,
+    ) -> asyncio.Future[R]:
+        correlation = next(self._correlation)
+        future: asyncio.Future[R] = self._loop.create_future()
+        self._write(request, correlation, version, deadline_ms, addressee)
+        timer = self._loop.call_later(timeout_ms / 1000, self._on_timeout, correlation, request, timeout_ms)
+        self._in_flight[correlation] = (answer, future, timer)
+        return future
+
+    def _write(self, request: Request, correlation: int, version: int, deadline_ms: int, addressee: int) -> None:
+        if self._closed.done():
+            raise DisconnectedError(f"connection to {self.endpoint} is closed")
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            raise OverloadedError(f"{MAX_IN_FLIGHT} requests to {self.endpoint} are without an answer")
+        header = RequestHeader(
+            request.api,
+            version,
+            correlation,
+            self._client_id,
+            self._cluster_id,
+            deadline_ms,
+            self._sender_epoch,
+            addressee,
+        )
+        frames: list[Buffer] = [encode_header(header), *encode_body(request)]
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            raise OverloadedError(f"the queue to {self.endpoint} is full") from None
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """The descriptor announces only changes: a send or receive may have swallowed one."""
+        if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            self._loop.call_soon(self._on_readable)
+
+    def _on_readable(self) -> None:
+        if self._closed.done():
+            return
+        for _ in range(READ_BATCH):
+            try:
+                frames = cast("list[zmq.Frame]", self._socket.recv_multipart(zmq.NOBLOCK, copy=False))
+            except zmq.Again:
+                break
+            try:
+                self._on_frames([frame.buffer for frame in frames])
+            except ProtocolError as error:
+                self.close(f"the broker sent no message of this protocol ({error})")
+                return
+            if self._closed.done():
+                return
+        self._look_again()
+
+    def _on_frames(self, frames: list[memoryview]) -> None:
+        header = decode_response_header(frames[0])
+        waiting = self._in_flight.pop(header.correlation_id, None)
+        if waiting is None:
+            return  # nobody waits for it any more
+        answer, future, timer = waiting
+        timer.cancel()
+        if future.done():
+            return
+        if error := error_for(header.error_code, header.error_message or ""):
+            future.set_exception(error)
+            return
+        try:
+            future.set_result(decode_body(answer, frames[1:]))
+        except ProtocolError as error:
+            future.set_exception(error)
+
+    def _on_timeout(self, correlation: int, request: Request, timeout_ms: int) -> None:
+        waiting = self._in_flight.pop(correlation, None)
+        if waiting is not None and not waiting[1].done():
+            message = f"{request.api.name} to {self.endpoint}: no answer in {timeout_ms} ms"
+            waiting[1].set_exception(TimeoutError(message))
+
+    def _on_monitor(self) -> None:
+        if self._closed.done():
+            return
+        while self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            if event["event"] & _GONE:
+                self.close("the broker is gone" if hasattr(self, "peer") else "nobody answers there")
+                return
