@@ -1,0 +1,38 @@
+"""RecordBatch v2, Kafka's format of records on disk and on the wire."""
+
+from __future__ import annotations
+
+from tidelog.records.decode import Record, RecordColumns, decode_columns, decode_records, first_record_at_or_after
+from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
+from tidelog.records.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    assign_offsets,
+    iter_headers,
+    read_header,
+    stamp_log_append_time,
+    validate_batch,
+)
+
+__all__ = [
+    "HEADER_BYTES",
+    "BatchBuilder",
+    "BatchHeader",
+    "Codec",
+    "Header",
+    "Record",
+    "RecordColumns",
+    "TimestampType",
+    "assign_offsets",
+    "decode_columns",
+    "decode_records",
+    "encode_batch",
+    "first_record_at_or_after",
+    "iter_headers",
+    "read_header",
+    "single_record_bytes",
+    "stamp_log_append_time",
+    "validate_batch",
+]

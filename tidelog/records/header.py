@@ -1,0 +1,203 @@
+"""The header of a RecordBatch v2: all that a broker reads of a batch, and all that it changes.
+
+    byte  field                   type
+    0     base_offset             int64   assigned by the leader
+    8     batch_length            int32   bytes after this field (= size − 12)
+    12    partition_leader_epoch  int32   assigned by the leader
+    16    magic                   int8    2
+    17    crc                     uint32  CRC-32C from byte 21 to the end of the batch
+    21    attributes              int16   bits 0–2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon
+    23    last_offset_delta       int32   of the last record written, which compaction may have removed since
+    27    base_timestamp          int64   ms; record timestamps are deltas to it
+    35    max_timestamp           int64   ms; with LogAppendTime the timestamp of every record
+    43    producer_id             int64   −1: not idempotent
+    51    producer_epoch          int16
+    53    base_sequence           int32   sequences wrap from 2³¹−1 to 0
+    57    record_count            int32
+    61    the records, compressed as one block where the codec is not 0
+
+The CRC leaves out the two fields that the leader assigns, so a broker stores a producer's batch by patching
+twelve bytes and never decodes a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
+from tidelog.model import Buffer
+
+HEADER_BYTES = 61
+LENGTH_OVERHEAD = 12  # base_offset and batch_length itself
+MAGIC = 2
+MIN_RECORD_BYTES = 7  # length, attributes, two deltas, null key, null value, no headers
+
+HEADER = Struct(">qiibIhiqqqhii")
+CRC_START = 21
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_CRC = Struct(">I")
+_CRC_AT, _EPOCH_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 12, 21, 35
+
+_CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+
+
+class Codec(IntEnum):
+    """How the block of records is compressed."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    """Whose clock the records' timestamps are from."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The fields in their order on disk; timestamps in ms, lengths in bytes."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; −1 where the batch has none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
+
+    @property
+    def codec(self) -> int:
+        """A `Codec`, or 5–7, which nothing defines."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """The records are markers of transactions, not the users'."""
+        return bool(self.attributes & _CONTROL_BIT)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the rest of its batch need not be there.
+
+    CorruptMessageError where no batch can begin, UnsupportedForMessageFormatError for another magic.
+    """
+    if position < 0 or len(buffer) - position < HEADER_BYTES:
+        raise CorruptMessageError(f"{len(buffer) - position} bytes at {position} cannot hold a batch header")
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    length, magic = header.batch_length, header.magic
+    # A zeroed tail also reads as magic 0; only a plausible length makes it an old message.
+    if length <= 0:
+        raise CorruptMessageError(f"batch length {length} at {position}")
+    if magic != MAGIC:
+        raise UnsupportedForMessageFormatError(f"message format {magic} at {position}; only {MAGIC} is supported")
+    if length < HEADER_BYTES - LENGTH_OVERHEAD:
+        raise CorruptMessageError(f"batch length {length} at {position} is shorter than a header")
+    if header.base_offset < 0 or header.last_offset_delta < 0:
+        raise CorruptMessageError(
+            f"base offset {header.base_offset} with last offset delta {header.last_offset_delta} at {position}"
+        )
+    return header
+
+
+def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Checks that the batch is all there, as its producer wrote it, and does not contradict itself.
+
+    Fewer records than offsets are allowed, none at all too: compaction leaves such batches.
+    CorruptMessageError says what is wrong.
+    """
+    end = position + header.size_bytes
+    if end > len(buffer):
+        raise CorruptMessageError(
+            f"a batch of {header.size_bytes} bytes at {position}, {len(buffer) - position} present"
+        )
+    actual = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if actual != header.crc:
+        raise CorruptMessageError(
+            f"CRC {actual:#010x} of the batch at offset {header.base_offset}, not {header.crc:#010x}"
+        )
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise CorruptMessageError(f"{header.record_count} records on {header.last_offset_delta + 1} offsets")
+    if header.codec == Codec.NONE and header.record_count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
+        raise CorruptMessageError(f"{header.record_count} records in {header.size_bytes - HEADER_BYTES} bytes")
+
+
+def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch from `position` on.
+
+    A last batch that is cut off ends the iteration silently, as at the end of a fetch answer; a caller for
+    whom that is an error compares the end of the last batch with the end of the buffer. Errors as `read_header`.
+    """
+    size = len(buffer)
+    while size - position >= HEADER_BYTES:
+        header = read_header(buffer, position)
+        end = position + header.size_bytes
+        if end > size:
+            return
+        yield position, header
+        position = end
+
+
+def assign_offsets(batch: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Writes the leader's two fields in place; the CRC covers neither."""
+    _INT64.pack_into(batch, position, base_offset)
+    _INT32.pack_into(batch, position + _EPOCH_AT, leader_epoch)
+
+
+def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Gives every record of the batch the broker's time, in place, and renews the CRC.
+
+    The records keep their deltas: readers of a LogAppendTime batch take `max_timestamp` for each record.
+    """
+    header = read_header(batch, position)
+    end = position + header.size_bytes
+    view = memoryview(batch)
+    Struct(">h").pack_into(view, position + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
+    _INT64.pack_into(view, position + _MAX_TIMESTAMP_AT, timestamp_ms)
+    _CRC.pack_into(view, position + _CRC_AT, crc32c(view[position + CRC_START : end]))
