@@ -73,6 +73,16 @@ def apply_common_options(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
 
 
+def descriptor_of(socket: zmq.Socket[bytes]) -> int:
+    """The file descriptor that the loop watches."""
+    return cast(int, socket.getsockopt(zmq.FD))
+
+
+def has_input(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message waits; asking also re-arms the descriptor."""
+    return bool(cast(int, socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
 class Connection:
     """A live connection; make one with `open`. Belongs to the event loop that opened it.
 
@@ -92,13 +102,14 @@ class Connection:
         self._in_flight: dict[int, tuple[type[Response], asyncio.Future[Any], asyncio.TimerHandle]] = {}
         self._peer_clock_ms = 0
         self._closed = self._loop.create_future()
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         apply_common_options(self._socket)
         self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
-        self._monitor = self._socket.get_monitor_socket(_GONE)
-        self._loop.add_reader(self._monitor.getsockopt(zmq.FD), self._on_monitor)
-        self._loop.add_reader(self._socket.getsockopt(zmq.FD), self._on_readable)
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE)
+        self._loop.add_reader(descriptor_of(self._monitor), self._on_monitor)
+        self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
         self._socket.connect(f"tcp://{endpoint}")
+        self._on_monitor()
 
     @classmethod
     async def open(
@@ -165,9 +176,10 @@ class Connection:
         if self._closed.done():
             return
         self._closed.set_result(None)
-        self._loop.remove_reader(self._monitor.getsockopt(zmq.FD))
-        self._loop.remove_reader(self._socket.getsockopt(zmq.FD))
+        self._loop.remove_reader(descriptor_of(self._monitor))
+        self._loop.remove_reader(descriptor_of(self._socket))
         self._socket.disable_monitor()
+        self._monitor.close(linger=0)
         self._socket.close(linger=0)
         in_flight, self._in_flight = self._in_flight, {}
         for _, future, timer in in_flight.values():
@@ -231,7 +243,7 @@ class Connection:
 
     def _look_again(self) -> None:
         """The descriptor announces only changes: a send or receive may have swallowed one."""
-        if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        if has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
@@ -239,7 +251,7 @@ class Connection:
             return
         for _ in range(READ_BATCH):
             try:
-                frames = cast("list[zmq.Frame]", self._socket.recv_multipart(zmq.NOBLOCK, copy=False))
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
             try:
@@ -260,12 +272,11 @@ class Connection:
         timer.cancel()
         if future.done():
             return
-        if error := error_for(header.error_code, header.error_message or ""):
-            future.set_exception(error)
-            return
         try:
+            if refused := error_for(header.error_code, header.error_message or ""):
+                raise refused
             future.set_result(decode_body(answer, frames[1:]))
-        except ProtocolError as error:
+        except TidelogError as error:
             future.set_exception(error)
 
     def _on_timeout(self, correlation: int, request: Request, timeout_ms: int) -> None:
@@ -277,8 +288,8 @@ class Connection:
     def _on_monitor(self) -> None:
         if self._closed.done():
             return
-        while self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while has_input(self._monitor):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             if event["event"] & _GONE:
-                self.close("the broker is gone" if hasattr(self, "peer") else "nobody answers there")
+                self.close("nobody answers there any more")
                 return

@@ -1,0 +1,267 @@
+"""One endpoint of a broker: the only module that touches ZeroMQ on the answering side.
+
+A ROUTER socket takes requests, checks what can be checked before anybody acts (is it a message at all, a
+version that we speak, our cluster, meant for this registration of ours, still awaited, allowed at this door),
+hands it to the handler, and sends the answer when there is one. A broker has two: one for clients, and one
+for its peers and the controller, which alone takes requests that change who leads what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import zmq
+
+from tidelog.clock import Clock
+from tidelog.codec import (
+    RequestHeader,
+    ResponseHeader,
+    decode_body,
+    decode_request_header,
+    encode_body,
+    encode_header,
+)
+from tidelog.connection import READ_BATCH, apply_common_options, descriptor_of, has_input
+from tidelog.errors import (
+    BrokerError,
+    ClusterAuthorizationFailedError,
+    InconsistentClusterIdError,
+    InvalidRequestError,
+    ProtocolError,
+    RequestTimedOutError,
+    StaleBrokerEpochError,
+    UnknownServerError,
+    UnsupportedVersionError,
+)
+from tidelog.messages import (
+    REQUESTS,
+    ApiKey,
+    ApiRange,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+    Request,
+    Response,
+)
+from tidelog.model import Buffer, Endpoint
+
+log = logging.getLogger(__name__)
+
+#: Answers that wait for one slow peer; beyond it that peer's newest are dropped (its requests then time out).
+MAX_PARKED = 256
+PARKED_RETRY_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What a handler may know of the asking side. `peer` names the connection; `deadline_ms` is monotonic."""
+
+    peer: bytes
+    client_id: str
+    sender_epoch: int
+    deadline_ms: int
+    between_brokers: bool
+
+
+#: Answers at once, later, or (acks=0) never.
+Handler = Callable[[Request, RequestContext], Response | Awaitable[Response] | None]
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who this broker is; `broker_epoch` is −1 while it is not registered."""
+
+    cluster_id: str
+    broker_id: int
+    broker_epoch: int = -1
+
+
+class Server:
+    """One bound endpoint. `endpoint` has the real port after `start` (0 lets the system choose)."""
+
+    def __init__(
+        self, endpoint: Endpoint, identity: Identity, handler: Handler, clock: Clock, *, between_brokers: bool
+    ) -> None:
+        self.endpoint = endpoint
+        self._identity = identity
+        self._handler = handler
+        self._clock = clock
+        self._between_brokers = between_brokers
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self._parked: dict[bytes, deque[list[Buffer]]] = {}
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._open = False
+
+    def start(self) -> None:
+        """Bind and serve. OSError-like zmq.ZMQError where the port is taken becomes an OSError that names it."""
+        apply_common_options(self._socket)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        try:
+            self._socket.bind(f"tcp://{self.endpoint}")
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise OSError(error.errno, f"cannot listen on {self.endpoint}: {error.strerror}") from None
+        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = Endpoint(self.endpoint.host, int(bound.rpartition(":")[2]))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
+        self._open = True
+
+    def stop(self) -> None:
+        """Unbind; what is not answered by now never will be."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(descriptor_of(self._socket))
+        for future in list(self._waiting):
+            future.cancel()
+        self._socket.close(linger=0)
+
+    def _on_readable(self) -> None:
+        if not self._open:
+            return
+        for _ in range(READ_BATCH):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            self._on_request(frames[0].bytes, [frame.buffer for frame in frames[1:]])
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """The descriptor announces only changes: a send or receive may have swallowed one."""
+        if has_input(self._socket):
+            self._loop.call_soon(self._on_readable)
+
+    def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:
+        try:
+            header = decode_request_header(frames[0]) if frames else None
+        except ProtocolError:
+            header = None
+        if header is None:
+            log.warning("a peer of %s sent no message of this protocol; ignored", self.endpoint)
+            return
+        try:
+            request = self._checked_request(header, frames[1:])
+            if isinstance(request, ApiVersionsRequest):
+                self._reply(peer, header, self._introduction())
+                return
+            context = RequestContext(
+                peer, header.client_id, header.sender_epoch, header.deadline_ms, self._between_brokers
+            )
+            outcome = self._handler(request, context)
+        except BrokerError as error:
+            self._refuse(peer, header, error)
+            return
+        except Exception:
+            log.exception("request %s of %s failed", header.api_key, header.client_id)
+            self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
+            return
+        if outcome is None:
+            return
+        if isinstance(outcome, Response):
+            self._reply(peer, header, outcome)
+            return
+        future = asyncio.ensure_future(outcome)
+        self._waiting.add(future)
+        future.add_done_callback(lambda done: self._on_outcome(peer, header, done))
+
+    def _on_outcome(self, peer: bytes, header: RequestHeader, done: asyncio.Future[Response]) -> None:
+        self._waiting.discard(done)
+        if done.cancelled() or not self._open:
+            return
+        error = done.exception()
+        if error is None:
+            self._reply(peer, header, done.result())
+        elif isinstance(error, BrokerError):
+            self._refuse(peer, header, error)
+        else:
+            log.error("request %s of %s failed", header.api_key, header.client_id, exc_info=error)
+            self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
+
+    def _checked_request(self, header: RequestHeader, frames: list[memoryview]) -> Request:
+        identity = self._identity
+        if header.cluster_id and header.cluster_id != identity.cluster_id:
+            raise InconsistentClusterIdError(f"this is cluster {identity.cluster_id}, not {header.cluster_id}")
+        if header.addressee_epoch not in (-1, identity.broker_epoch):
+            raise StaleBrokerEpochError(f"broker {identity.broker_id} has epoch {identity.broker_epoch} now")
+        if 0 <= header.deadline_ms < self._clock.monotonic_ms():
+            raise RequestTimedOutError("the request came after its deadline")
+        try:
+            cls = REQUESTS[ApiKey(header.api_key)]
+        except ValueError:
+            raise UnsupportedVersionError(f"this broker knows no API {header.api_key}") from None
+        low, high = cls.versions
+        if not low <= header.api_version <= high:
+            name = cls.api.name
+            raise UnsupportedVersionError(f"{name}: this broker speaks {low} to {high}, not {header.api_version}")
+        try:
+            request = decode_body(cls, frames)
+        except ProtocolError as error:
+            raise InvalidRequestError(str(error)) from None
+        if not self._between_brokers and (cls.between_brokers or _poses_as_follower(request)):
+            raise ClusterAuthorizationFailedError(f"{cls.api.name} of this kind is for brokers")
+        return request
+
+    def _introduction(self) -> ApiVersionsResponse:
+        identity = self._identity
+        apis = tuple(
+            ApiRange(cls.api, *cls.versions)
+            for cls in REQUESTS.values()
+            if self._between_brokers or not cls.between_brokers
+        )
+        return ApiVersionsResponse(
+            0, identity.cluster_id, identity.broker_id, identity.broker_epoch, self._clock.monotonic_ms(), apis
+        )
+
+    def _reply(self, peer: bytes, header: RequestHeader, response: Response) -> None:
+        self._send(peer, [encode_header(ResponseHeader(header.correlation_id, 0, None)), *encode_body(response)])
+
+    def _refuse(self, peer: bytes, header: RequestHeader, error: BrokerError) -> None:
+        self._send(peer, [encode_header(ResponseHeader(header.correlation_id, error.code, str(error)))])
+
+    def _send(self, peer: bytes, frames: list[Buffer]) -> None:
+        if parked := self._parked.get(peer):
+            if len(parked) < MAX_PARKED:
+                parked.append(frames)
+            return
+        if not self._try_send(peer, frames):
+            self._parked[peer] = deque([frames])
+            self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
+        self._look_again()
+
+    def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
+        """False where the peer's queue is full; an answer to a peer that is gone counts as sent."""
+        try:
+            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+        return True
+
+    def _send_parked(self, peer: bytes) -> None:
+        parked = self._parked.get(peer)
+        if not parked or not self._open:
+            return
+        while parked and self._try_send(peer, parked[0]):
+            parked.popleft()
+        if parked:
+            self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
+        else:
+            del self._parked[peer]
+        self._look_again()
+
+
+def _poses_as_follower(request: Request) -> bool:
+    """Only a peer may speak as a replica: a client that did could move a high watermark."""
+    asks_as = isinstance(request, FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest)
+    return asks_as and cast(FetchRequest, request).replica_id >= 0

@@ -1,0 +1,233 @@
+"""A server and a connection over real loopback sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import msgpack
+import pytest
+import zmq
+
+from node.server import Identity, RequestContext, Server
+from tidelog.clock import SystemClock
+from tidelog.codec import RequestHeader, decode_response_header, encode_body, encode_header
+from tidelog.connection import Connection
+from tidelog.errors import (
+    BrokerError,
+    ClusterAuthorizationFailedError,
+    DisconnectedError,
+    InconsistentClusterIdError,
+    StaleBrokerEpochError,
+    TimeoutError,
+    UnknownServerError,
+    UnsupportedVersionError,
+)
+from tidelog.messages import (
+    ApiKey,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    Request,
+    Response,
+    UpdateMetadataRequest,
+)
+from tidelog.model import Endpoint
+
+EMPTY = MetadataResponse("c", 1, (), ())
+Handle = Callable[[Request, RequestContext], Response | Awaitable[Response] | None]
+
+
+@asynccontextmanager
+async def serving(handle: Handle, *, between_brokers: bool = False) -> AsyncIterator[Server]:
+    identity = Identity("c", 7, broker_epoch=42)
+    server = Server(Endpoint("127.0.0.1", 0), identity, handle, SystemClock(), between_brokers=between_brokers)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def connected(server: Server, **options: object) -> AsyncIterator[Connection]:
+    connection = await Connection.open(server.endpoint, client_id="test", timeout_ms=5000, **options)  # type: ignore[arg-type]
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def answering(response: Response) -> Handle:
+    return lambda request, context: response
+
+
+async def test_the_handshake_tells_who_answers() -> None:
+    async with serving(answering(EMPTY)) as server, connected(server) as connection:
+        assert (connection.peer.broker_id, connection.peer.cluster_id, connection.peer.broker_epoch) == (7, "c", 42)
+
+
+async def test_record_bytes_travel_both_ways_unchanged() -> None:
+    seen: list[Request] = []
+
+    def handle(request: Request, context: RequestContext) -> Response:
+        seen.append(request)
+        return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, b"y" * 100_000),))
+
+    async with serving(handle) as server, connected(server) as connection:
+        produce = ProduceRequest(1, 1000, (ProducePartition("t", 0, b"x" * 70_000), ProducePartition("t", 1, b"z")))
+        fetched = await connection.call(FetchRequest(-1, 0, 1, 1, (FetchPartition("t", 0, 0, 0, 1),)), timeout_ms=5000)
+        connection.send_no_reply(produce, timeout_ms=5000)
+        await connection.call(FetchRequest(-1, 0, 1, 1, ()), timeout_ms=5000)  # comes after, on the same connection
+    assert isinstance(fetched, FetchResponse)
+    assert bytes(fetched.partitions[0].records or b"") == b"y" * 100_000
+    assert seen[1] == produce
+
+
+async def test_an_answer_may_come_later_and_out_of_order() -> None:
+    held: list[asyncio.Future[Response]] = []
+
+    def handle(request: Request, context: RequestContext) -> Awaitable[Response]:
+        held.append(asyncio.get_running_loop().create_future())
+        if len(held) == 2:
+            held[1].set_result(replace(EMPTY, controller_id=2))
+            held[0].set_result(replace(EMPTY, controller_id=1))
+        return held[-1]
+
+    async with serving(handle) as server, connected(server) as connection:
+        first = connection.send(MetadataRequest(), timeout_ms=5000)
+        second = connection.send(MetadataRequest(), timeout_ms=5000)
+        answers = await asyncio.gather(first, second)
+    assert [a.controller_id for a in answers if isinstance(a, MetadataResponse)] == [1, 2]
+
+
+async def test_what_is_in_flight_fails_at_once_when_the_broker_goes_away() -> None:
+    def hold(request: Request, context: RequestContext) -> Awaitable[Response]:
+        return asyncio.get_running_loop().create_future()
+
+    async with serving(hold) as server, connected(server) as connection:
+        waiting = connection.send(MetadataRequest(), timeout_ms=60_000)
+        server.stop()
+        with pytest.raises(DisconnectedError):
+            await asyncio.wait_for(waiting, 10)
+        assert connection.closed
+
+
+async def test_a_refused_port_is_reported_at_once() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))  # bound but not listening: refused
+        with pytest.raises(DisconnectedError):
+            await asyncio.wait_for(
+                Connection.open(Endpoint("127.0.0.1", holder.getsockname()[1]), client_id="t", timeout_ms=60_000), 10
+            )
+
+
+async def test_a_peer_that_never_answers_costs_only_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises((TimeoutError, DisconnectedError)):
+        await Connection.open(Endpoint("127.0.0.1", mute.getsockname()[1]), client_id="t", timeout_ms=50)
+
+
+async def test_a_call_that_is_not_answered_in_time_raises_and_the_connection_stays() -> None:
+    hold = True
+
+    def handle(request: Request, context: RequestContext) -> Response | Awaitable[Response]:
+        return asyncio.get_running_loop().create_future() if hold else EMPTY
+
+    async with serving(handle) as server, connected(server) as connection:
+        with pytest.raises(TimeoutError, match="METADATA"):
+            await connection.call(MetadataRequest(), timeout_ms=20)
+        hold = False
+        assert await connection.call(MetadataRequest(), timeout_ms=5000) == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "error"),
+    [
+        ({}, {"addressee_epoch": 41}, StaleBrokerEpochError),
+        ({"cluster_id": "other"}, None, InconsistentClusterIdError),
+    ],
+)
+async def test_requests_meant_for_somebody_else_are_refused(
+    options: dict[str, object], call: dict[str, int] | None, error: type[BrokerError]
+) -> None:
+    async with serving(answering(EMPTY)) as server:
+        with pytest.raises(error):
+            async with connected(server, **options) as connection:
+                await connection.call(MetadataRequest(), timeout_ms=5000, **(call or {}))
+
+
+async def test_the_clients_door_refuses_what_only_brokers_may_ask() -> None:
+    async with serving(answering(FetchResponse(()))) as server, connected(server) as connection:
+        with pytest.raises(ClusterAuthorizationFailedError):
+            await connection.call(FetchRequest(2, 0, 1, 1, ()), timeout_ms=5000)
+        with pytest.raises(UnsupportedVersionError):
+            await connection.call(UpdateMetadataRequest(1, 1, (), (), ()), timeout_ms=5000)
+
+
+async def test_a_handler_that_fails_answers_unknown_server_error() -> None:
+    def handle(request: Request, context: RequestContext) -> Response:
+        raise RuntimeError("a bug")
+
+    async with serving(handle) as server, connected(server) as connection:
+        with pytest.raises(UnknownServerError):
+            await connection.call(MetadataRequest(), timeout_ms=5000)
+
+
+GOOD = RequestHeader(ApiKey.METADATA, 0, 5, "raw", "", -1, -1, -1)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"GET / HTTP/1.1\r\n\r\n"],
+        [b"\xc1" * 100],
+        [msgpack.packb([0] * 9)],
+        [msgpack.packb([1, *GOOD])],
+        [b"\xdd\xff\xff\xff\xff"],  # an array that claims 2³² − 1 elements
+        [b"\x91" * 100_000],  # nested without end
+    ],
+)
+async def test_garbage_in_place_of_a_header_is_ignored_and_the_server_lives(frames: list[bytes]) -> None:
+    async with serving(answering(EMPTY)) as server:
+        with zmq.Context.instance().socket(zmq.DEALER) as raw:
+            raw.setsockopt(zmq.LINGER, 0)
+            raw.connect(f"tcp://{server.endpoint}")
+            raw.send_multipart(frames)
+            async with connected(server) as connection:
+                assert await connection.call(MetadataRequest(), timeout_ms=5000) == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "code"),
+    [
+        (GOOD._replace(api_key=999), [msgpack.packb([None])], UnsupportedVersionError.code),
+        (GOOD._replace(api_version=9), [msgpack.packb([None])], UnsupportedVersionError.code),
+        (GOOD, [], 42),
+        (GOOD, [msgpack.packb([])], 42),
+        (GOOD, [msgpack.packb([None, None])], 42),
+        (GOOD, [msgpack.packb([[1]])], 42),
+        (GOOD, [msgpack.packb([["t"]]), b"a frame that nothing refers to"], 42),
+        (GOOD._replace(api_key=0), [msgpack.packb([1, 1, [["t", 0, 1]]]), b"x"], 42),
+        (GOOD._replace(api_key=0), [msgpack.packb([1, 1, [["t", 0, 0]]])], 42),
+        (GOOD._replace(api_key=0), [msgpack.packb([1 << 63, 1, []])], 42),
+        (GOOD._replace(deadline_ms=0), encode_body(MetadataRequest()), 7),
+    ],
+)
+async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body: list[bytes], code: int) -> None:
+    async with serving(answering(EMPTY)) as server:
+        with zmq.Context.instance().socket(zmq.DEALER) as raw:
+            raw.setsockopt(zmq.LINGER, 0)
+            raw.connect(f"tcp://{server.endpoint}")
+            raw.send_multipart([encode_header(header), *body])
+            frames = await asyncio.to_thread(raw.recv_multipart)
+    assert decode_response_header(frames[0])[:2] == (5, code)
+    assert len(frames) == 1
