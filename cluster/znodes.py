@@ -1,0 +1,259 @@
+"""Paths and contents of the znodes: Kafka's own, with its JSON, so that Kafka's tools can read them.
+
+Paths are absolute below the store's chroot. Decoders take what Kafka itself may have written and raise
+`MalformedZnodeError` for anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
+from tidelog.errors import TidelogError
+from tidelog.model import Endpoint, TopicPartition
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_TOPICS = "/brokers/topics"
+ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
+CONFIG_TOPICS = "/config/topics"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CLUSTER_ID = "/cluster/id"
+
+#: What `Coordination.ensure_paths` creates.
+PERSISTENT_PATHS = (
+    "/brokers",
+    BROKER_IDS,
+    BROKER_TOPICS,
+    ISR_CHANGE_NOTIFICATION,
+    "/log_dir_event_notification",
+    "/config",
+    CONFIG_TOPICS,
+    "/config/changes",
+    "/admin",
+    DELETE_TOPICS,
+    "/cluster",
+)
+
+_REPLICATION = "REPLICATION"
+_CLIENTS = "TIDELOG"
+
+
+class MalformedZnodeError(TidelogError):
+    """A znode holds something that Kafka would not have written; the message names the path's kind."""
+
+
+def broker_path(broker_id: int) -> str:
+    """The ephemeral registration of one broker."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """The assignment of one topic."""
+    return f"{BROKER_TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{BROKER_TOPICS}/{topic}/partitions"
+
+
+def partition_path(tp: TopicPartition) -> str:
+    """The parent of one partition's state."""
+    return f"{BROKER_TOPICS}/{tp.topic}/partitions/{tp.partition}"
+
+
+def state_path(tp: TopicPartition) -> str:
+    """One partition's leader, epoch and ISR."""
+    return f"{partition_path(tp)}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    """The settings of one topic that differ from the defaults."""
+    return f"{CONFIG_TOPICS}/{topic}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """The wish that a topic be deleted."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _decode(kind: str, data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise MalformedZnodeError(f"{kind}: {data[:80]!r} is not JSON") from error
+    if not isinstance(value, dict):
+        raise MalformedZnodeError(f"{kind}: {data[:80]!r} is not a JSON object")
+    return value
+
+
+def encode_controller(broker_id: int, now_ms: int) -> bytes:
+    """`/controller`. `now_ms` is wall time, for people only."""
+    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The controller's broker id."""
+    try:
+        return int(_decode("/controller", data)["brokerid"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnodeError(f"/controller: {data[:80]!r}") from error
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """`/controller_epoch` is a bare decimal number."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    """The latest controller epoch that was ever granted."""
+    try:
+        return int(data)
+    except ValueError as error:
+        raise MalformedZnodeError(f"/controller_epoch: {data[:80]!r} is not a number") from error
+
+
+def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
+    """`/brokers/ids/N`. `host` and `port` are the PLAINTEXT listener's in Kafka; we have none."""
+    endpoints = [
+        f"{_REPLICATION}://{registration.replication_endpoint}",
+        f"{_CLIENTS}://{registration.endpoint}",
+    ]
+    return _encode(
+        {
+            "features": {},
+            "listener_security_protocol_map": {_REPLICATION: "PLAINTEXT", _CLIENTS: "PLAINTEXT"},
+            "endpoints": endpoints,
+            "jmx_port": -1,
+            "port": -1,
+            "host": None,
+            "version": 5,
+            "timestamp": str(now_ms),
+        }
+    )
+
+
+def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration:
+    """A registration as it was read; its epoch is the znode's czxid."""
+    try:
+        listeners: dict[str, Endpoint] = {}
+        for text in _decode("/brokers/ids", data)["endpoints"]:
+            name, _, address = text.partition("://")
+            listeners[name] = Endpoint.parse(address)
+        clients, replication = listeners[_CLIENTS], listeners[_REPLICATION]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedZnodeError(f"/brokers/ids/{broker_id}: {data[:200]!r}") from error
+    return BrokerRegistration(broker_id, clients.host, clients.port, replication.host, replication.port, epoch=czxid)
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    """`/brokers/topics/T`, version 3. The settings live in another znode."""
+    return _encode(
+        {
+            "version": 3,
+            "topic_id": assignment.topic_id,
+            "partitions": {str(p): list(replicas) for p, replicas in sorted(assignment.partitions.items())},
+            "adding_replicas": {},
+            "removing_replicas": {},
+        }
+    )
+
+
+def decode_topic(topic: str, data: bytes, configs: Mapping[str, str]) -> TopicAssignment:
+    """An assignment as it was read, with the settings from its other znode."""
+    try:
+        value = _decode("/brokers/topics", data)
+        partitions = {int(p): tuple(int(r) for r in replicas) for p, replicas in value["partitions"].items()}
+        return TopicAssignment(topic, str(value.get("topic_id", "")), partitions, dict(configs))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedZnodeError(f"/brokers/topics/{topic}: {data[:200]!r}") from error
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """`/brokers/topics/T/partitions/P/state`, version 1."""
+    return _encode(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+    )
+
+
+def decode_state(data: bytes) -> PartitionState:
+    """A partition's state."""
+    try:
+        value = _decode("state", data)
+        return PartitionState(
+            leader=int(value["leader"]),
+            leader_epoch=int(value["leader_epoch"]),
+            isr=tuple(int(replica) for replica in value["isr"]),
+            controller_epoch=int(value["controller_epoch"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnodeError(f"partition state: {data[:200]!r}") from error
+
+
+def encode_topic_config(configs: Mapping[str, str]) -> bytes:
+    """`/config/topics/T`."""
+    return _encode({"version": 1, "config": dict(configs)})
+
+
+def decode_topic_config(data: bytes) -> dict[str, str]:
+    """The settings of a topic that differ from the defaults."""
+    try:
+        return {str(name): str(value) for name, value in _decode("/config/topics", data)["config"].items()}
+    except (KeyError, AttributeError) as error:
+        raise MalformedZnodeError(f"/config/topics: {data[:200]!r}") from error
+
+
+def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
+    """`/isr_change_notification/isr_change_N`: whose ISR a leader has changed."""
+    return _encode({"version": 1, "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]})
+
+
+def decode_isr_change(data: bytes) -> list[TopicPartition]:
+    """The partitions that a notification names."""
+    try:
+        entries = _decode("/isr_change_notification", data)["partitions"]
+        return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in entries]
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnodeError(f"/isr_change_notification: {data[:200]!r}") from error
+
+
+def encode_producer_id_block(broker_id: int, ids: range) -> bytes:
+    """`/latest_producer_id_block`; numbers are strings there."""
+    return _encode({"version": 1, "broker": broker_id, "block_start": str(ids.start), "block_end": str(ids.stop - 1)})
+
+
+def decode_producer_id_block(data: bytes) -> tuple[int, range]:
+    """Who took the latest block, and the block."""
+    try:
+        value = _decode("/latest_producer_id_block", data)
+        return int(value["broker"]), range(int(value["block_start"]), int(value["block_end"]) + 1)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnodeError(f"/latest_producer_id_block: {data[:200]!r}") from error
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """`/cluster/id`."""
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The id that every data directory of the cluster carries."""
+    try:
+        return str(_decode("/cluster/id", data)["id"])
+    except KeyError as error:
+        raise MalformedZnodeError(f"/cluster/id: {data[:80]!r}") from error
