@@ -1,0 +1,146 @@
+"""Waiting: an operation is answered exactly once, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.purgatory import DelayedOperation, Purgatory
+
+
+class Waiting(DelayedOperation):
+    """Waits for `condition`; remembers how it was answered."""
+
+    __slots__ = ("answers", "condition")
+
+    def __init__(self, deadline_ms: int, condition: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(deadline_ms)
+        self.condition = condition
+        self.answers: list[str] = []
+
+    def is_satisfied(self) -> bool:
+        return self.condition()
+
+    def on_complete(self) -> None:
+        self.answers.append("complete")
+
+    def on_expiration(self) -> None:
+        self.answers.append("expired")
+
+
+def test_what_is_true_already_never_waits() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    operation = Waiting(100, lambda: True)
+    assert purgatory.try_complete_else_watch(operation, ["a"])
+    assert operation.answers == ["complete"]
+    assert len(purgatory) == 0
+    assert purgatory.next_deadline_ms() is None
+
+
+def test_a_key_wakes_only_those_whose_condition_came_true() -> None:
+    true = set[str]()
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    first = Waiting(100, lambda: "first" in true)
+    second = Waiting(100, lambda: "second" in true)
+    for operation in (first, second):
+        assert not purgatory.try_complete_else_watch(operation, ["a", "b"])
+    true.add("second")
+    assert purgatory.check_and_complete("b") == 1
+    assert (first.answers, second.answers) == ([], ["complete"])
+    assert purgatory.check_and_complete("a") == 0
+    assert purgatory.watching("a") == purgatory.watching("b") == 1
+
+
+def test_time_runs_out_for_what_is_due_and_for_nothing_else() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    early, late = Waiting(100), Waiting(200)
+    purgatory.try_complete_else_watch(late, ["a"])
+    purgatory.try_complete_else_watch(early, ["a"])
+    assert purgatory.next_deadline_ms() == 100
+    assert purgatory.expire(99) == 0
+    assert purgatory.expire(100) == 1
+    assert (early.answers, late.answers) == (["expired"], [])
+    assert purgatory.next_deadline_ms() == 200
+
+
+def test_forcing_answers_once_and_forgets() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    operation = Waiting(100)
+    purgatory.try_complete_else_watch(operation, ["a", "b"])
+    assert purgatory.force_complete("b") == 1
+    assert purgatory.force_complete("a") == 0
+    assert not purgatory.force_complete_operation(operation)
+    assert purgatory.expire(1000) == 0
+    assert operation.answers == ["complete"]
+
+
+def test_where_it_is_full_a_newcomer_expires_at_once() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory(capacity=1)
+    first, second = Waiting(100), Waiting(100)
+    purgatory.try_complete_else_watch(first, ["a"])
+    assert purgatory.try_complete_else_watch(second, ["a"])
+    assert (first.answers, second.answers) == ([], ["expired"])
+
+
+def test_an_answer_may_complete_a_neighbour() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    neighbour = Waiting(100)
+
+    class Waking(Waiting):
+        __slots__ = ()
+
+        def on_complete(self) -> None:
+            super().on_complete()
+            purgatory.force_complete("a")
+
+    waking = Waking(100)
+    purgatory.try_complete_else_watch(waking, ["a"])
+    purgatory.try_complete_else_watch(neighbour, ["a"])
+    assert purgatory.force_complete("a") == 1
+    assert (waking.answers, neighbour.answers) == (["complete"], ["complete"])
+
+
+def test_the_heap_does_not_remember_the_dead() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    for _ in range(10_000):
+        purgatory.try_complete_else_watch(Waiting(30_000), ["a"])
+        purgatory.force_complete("a")
+    assert len(purgatory._deadlines) < 200
+    assert not purgatory._watchers
+    assert not purgatory._keys
+
+
+@given(st.lists(st.tuples(st.sampled_from(["watch", "true", "force", "expire"]), st.integers(0, 3)), max_size=60))
+def test_against_a_list_of_everybody(steps: list[tuple[str, int]]) -> None:
+    """The twin keeps a flat list and looks at each operation on each step."""
+    purgatory: Purgatory[int, Waiting] = Purgatory()
+    true: set[int] = set()
+    now_ms = 0
+    everybody: list[tuple[Waiting, int, list[str]]] = []
+    for step, key in steps:
+        if step == "watch":
+            operation = Waiting(now_ms + 1 + key, lambda key=key: key in true)  # type: ignore[misc]
+            expected = ["complete"] if key in true else []
+            purgatory.try_complete_else_watch(operation, [key, key + 1])
+            everybody.append((operation, key, expected))
+        elif step == "true":
+            true.add(key)
+            purgatory.check_and_complete(key)
+            for _, watched, expected in everybody:
+                if watched == key and not expected:
+                    expected.append("complete")
+        elif step == "force":
+            purgatory.force_complete(key)
+            for _, watched, expected in everybody:
+                if key in (watched, watched + 1) and not expected:
+                    expected.append("complete")
+        else:
+            now_ms += 1
+            purgatory.expire(now_ms)
+            for operation, _, expected in everybody:
+                if operation.deadline_ms <= now_ms and not expected:
+                    expected.append("expired")
+        assert [operation.answers for operation, _, _ in everybody] == [expected for _, _, expected in everybody]
+    assert len(purgatory) == sum(not expected for _, _, expected in everybody)
