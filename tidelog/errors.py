@@ -8,7 +8,7 @@
         ├── TimeoutError        the caller's own deadline passed (also a builtin TimeoutError)
         ├── DisconnectedError   the connection went away; what was in flight may or may not have happened
         ├── ProtocolError       a peer sent something that is not a message of ours
-        ├── BufferExhaustedError, ClosedError, ConfigError, NoBrokersError, DataLossError
+        ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
 
 `retriable` says that the same call may succeed later; `stale_metadata` says that the
 client's picture of who leads what is old, so that it asks again before it retries.
@@ -47,6 +47,7 @@ __all__ = [
     "InvalidTimestampError",
     "InvalidTopicError",
     "LeaderNotAvailableError",
+    "LocalError",
     "LogDirNotFoundError",
     "MessageTooLargeError",
     "NetworkError",
@@ -442,6 +443,10 @@ class ClosedError(ClientError):
 
 class ConfigError(ClientError, ValueError):
     """A setting that does not exist or whose value is not allowed."""
+
+
+class LocalError(ClientError):
+    """This machine lacks what a local cluster needs, or a process of it did not come up; the message says what to do."""
 
 
 class DataLossError(ClientError):

@@ -1,0 +1,45 @@
+"""Ports of the local processes: chosen once, then kept across restarts."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from collections.abc import Collection
+from pathlib import Path
+
+from tidelog.errors import LocalError
+
+LOOPBACK = "127.0.0.1"
+_LOWEST = 20_000
+
+
+def port_is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Whether a process could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise LocalError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return True
+
+
+def choose_port(taken: Collection[int] = ()) -> int:
+    """A free port below the range that the kernel lends to outgoing connections, so that it can be kept for ever."""
+    candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
+    for _ in range(1_000):
+        port = random.choice(candidates)
+        if port not in taken and port_is_free(port):
+            return port
+    raise LocalError(f"no free port between {candidates.start} and {candidates.stop}: stop what listens there")
+
+
+def _first_ephemeral_port() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768

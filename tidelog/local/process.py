@@ -1,0 +1,115 @@
+"""A process that we started, still recognised after the command that started it has gone."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_STATE, _START_TIME = 0, 19  # fields of /proc/PID/stat, counted from behind the command's name
+
+
+def birth_of(pid: int) -> str | None:
+    """What no two processes with this pid share: the kernel's boot and the tick of the start. None: not running."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[_STATE] in "ZX" else f"{boot}/{fields[_START_TIME]}"
+
+
+class Process:
+    """A pid together with its birth: a recycled pid is never signalled and never reported as alive."""
+
+    def __init__(self, pid: int, birth: str, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.pid = pid
+        self.birth = birth
+        self._child = child
+
+    @classmethod
+    def spawn(
+        cls,
+        command: Sequence[str],
+        *,
+        output: Path,
+        directory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Starts `command` in a session of its own, so that the terminal's Ctrl-C is ours alone to pass on.
+
+        What it prints replaces the file `output`. OSError where it cannot be started.
+        """
+        with output.open("wb") as sink:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                cwd=directory,
+                env=environment,
+                start_new_session=True,
+            )
+        return cls(child.pid, birth_of(child.pid) or "ended at once", child)
+
+    @property
+    def running(self) -> bool:
+        if self._child is not None:
+            return self._child.poll() is None
+        return birth_of(self.pid) == self.birth
+
+    @property
+    def exit_status(self) -> int | None:
+        """As subprocess gives it; None while it runs, and for a process that is not our child."""
+        return None if self._child is None else self._child.poll()
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Whether the process was there to be signalled."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return False
+        try:
+            # The descriptor pins the process, so that the check and the signal mean the same one.
+            if not self.running:
+                return False
+            signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether it has ended within the time."""
+        if self._child is not None:
+            try:
+                self._child.wait(timeout_ms / 1000)
+            except subprocess.TimeoutExpired:
+                return False
+            return True
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return True
+        try:
+            if not self.running:
+                return True
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            return bool(poll.poll(timeout_ms))
+        finally:
+            os.close(descriptor)
+
+    def stop(self, timeout_ms: int) -> bool:
+        """Asks politely, and kills what has not ended by then; False where it had to be killed."""
+        self.signal(signal.SIGTERM)
+        if self.wait(timeout_ms):
+            return True
+        self.signal(signal.SIGKILL)
+        self.wait(timeout_ms)
+        return False
