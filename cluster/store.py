@@ -5,7 +5,7 @@ All methods and callbacks run on the one event loop. Every operation has a deadl
 
     StoreError
     ├── NoNodeError, NodeExistsError, BadVersionError, NotEmptyError    the store said no: nothing happened
-    ├── TransactionFailedError                                          one operation of a multi said no: nothing happened
+    ├── TransactionFailedError                                          an operation of a multi said no: nothing happened
     ├── OutcomeUnknownError                                             the connection went away: it may have happened
     └── SessionExpiredError                                             all ephemerals of the session are gone
 """
@@ -157,7 +157,7 @@ class Store(Protocol):
 
     @property
     def confirmed_at_ms(self) -> int:
-        """When (monotonic) the last answered request was *sent*: until this plus the timeout the session surely lives."""
+        """When (monotonic) the last answered request was *sent*; plus the timeout, the session lives surely."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Calls `listener` on the loop for every event; it must not block. Returns what ends the subscription."""

@@ -1,0 +1,476 @@
+"""What brokers and the controller do with ZooKeeper, in the words of the domain.
+
+Reads are simply repeated while the session lives. Writes are never repeated blindly: after an unknown outcome the
+znode is read again and compared with what was to be written. Everything gives up after `patience_ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+from cluster import znodes
+from cluster.state import (
+    NO_VERSION,
+    BrokerRegistration,
+    ControllerSeat,
+    PartitionState,
+    TopicAssignment,
+    VersionedState,
+)
+from cluster.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    OutcomeUnknownError,
+    Set,
+    Store,
+    TransactionFailedError,
+)
+from tidelog.clock import Clock
+from tidelog.errors import TidelogError
+from tidelog.model import NO_LEADER, TopicPartition
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+
+#: How often an unknown outcome, or a registration of somebody else, is looked at again.
+_RETRY_MS = 50
+
+T = TypeVar("T")
+
+
+class StateConflict(TidelogError):
+    """A partition's state is not what the writer thought. `actual` is what stands there, None: no such partition."""
+
+    def __init__(self, tp: TopicPartition, actual: VersionedState | None) -> None:
+        super().__init__(f"{tp}: the state is {actual}")
+        self.tp = tp
+        self.actual = actual
+
+
+class ControllerFenced(TidelogError):
+    """Another controller was elected: this one's writes are refused for ever."""
+
+
+class BrokerIdTaken(TidelogError):
+    """Another live process is registered under this broker id."""
+
+
+class Coordination:
+    """The domain's operations over one store. `patience_ms` bounds each, however often it has to look again."""
+
+    def __init__(self, store: Store, clock: Clock, *, patience_ms: int = 6000) -> None:
+        self._store = store
+        self._clock = clock
+        self._patience_ms = patience_ms
+
+    @property
+    def store(self) -> Store:
+        """The session underneath."""
+        return self._store
+
+    # --- the cluster ---------------------------------------------------------------------------------
+
+    async def ensure_paths(self) -> None:
+        """Makes the persistent parents, as the first broker of a new cluster must."""
+        for path in znodes.PERSISTENT_PATHS:
+            await self._ensure(path)
+        await self._ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+
+    async def cluster_id(self) -> str:
+        """The cluster's id; the first caller ever invents it."""
+        fresh = _random_id()
+        await self._ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
+        return znodes.decode_cluster_id((await self._read(lambda: self._store.get(znodes.CLUSTER_ID))).data)
+
+    async def next_producer_id_block(self, broker_id: int) -> range:
+        """A block of producer ids that nobody else ever gets. Ids may be skipped, never shared."""
+        async with self._patience():
+            while True:
+                try:
+                    node = await self._read(lambda: self._store.get(znodes.PRODUCER_ID_BLOCK))
+                except NoNodeError:
+                    await self._ensure(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(broker_id, range(0)))
+                    continue
+                _, last = znodes.decode_producer_id_block(node.data)
+                block = range(last.stop, last.stop + PRODUCER_ID_BLOCK_SIZE)
+                data = znodes.encode_producer_id_block(broker_id, block)
+                try:
+                    await self._store.set(znodes.PRODUCER_ID_BLOCK, data, node.stat.version)
+                except (BadVersionError, OutcomeUnknownError):
+                    await self._pause()  # after an unknown outcome a fresh block is taken: skipping is harmless
+                else:
+                    return block
+
+    # --- brokers -------------------------------------------------------------------------------------
+
+    async def register_broker(self, registration: BrokerRegistration, previous_session: int = 0) -> int:
+        """Makes `/brokers/ids/N` and returns its czxid, the broker epoch.
+
+        An own old registration (of `previous_session` or of this session) is removed first. Somebody else's is
+        waited for as long as its session may need to end; then BrokerIdTaken.
+        """
+        path = znodes.broker_path(registration.broker_id)
+        data = znodes.encode_broker(registration, self._clock.now_ms())
+        deadline_ms = self._clock.monotonic_ms() + self._store.session_timeout_ms
+        while True:
+            try:
+                _, stat = await self._store.create(path, data, ephemeral=True)
+                return stat.czxid
+            except NodeExistsError:
+                pass
+            except OutcomeUnknownError:
+                await self._pause()
+            node = await self._get_or_none(path)
+            if node is None:
+                continue
+            if node.stat.owner == self._store.session_id and node.data == data:
+                return node.stat.czxid
+            if node.stat.owner and node.stat.owner in (previous_session, self._store.session_id):
+                await self._delete_if_there(path, node.stat.version)
+                continue
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise BrokerIdTaken(
+                    f"broker id {registration.broker_id} is registered by another live process; "
+                    "give this broker another id, or stop that one"
+                )
+            await self._pause()
+
+    async def unregister_broker(self, broker_id: int, broker_epoch: int) -> None:
+        """Removes the own registration, so that the others need not find out."""
+        node = await self._get_or_none(znodes.broker_path(broker_id))
+        if node is not None and node.stat.czxid == broker_epoch:
+            await self._delete_if_there(znodes.broker_path(broker_id), node.stat.version)
+
+    async def is_registered(self, broker_id: int, broker_epoch: int, *, watch: bool = False) -> bool:
+        """Whether the registration with this epoch stands. A watch fires when that may have changed."""
+        stat = await self._read(lambda: self._store.exists(znodes.broker_path(broker_id), watch=watch))
+        return stat is not None and stat.czxid == broker_epoch
+
+    async def read_broker(self, broker_id: int) -> BrokerRegistration | None:
+        """One registration, None where there is none."""
+        node = await self._get_or_none(znodes.broker_path(broker_id))
+        return None if node is None else znodes.decode_broker(broker_id, node.data, node.stat.czxid)
+
+    async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
+        """All live brokers. The watch fires when one comes or goes."""
+        names = await self._read(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
+        found = await asyncio.gather(*(self.read_broker(int(name)) for name in names if name.isdigit()))
+        return {broker.broker_id: broker for broker in found if broker is not None}
+
+    async def fence_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> bool:
+        """The controller removes a dead broker's registration, if it is still that one. Whether it did."""
+        path = znodes.broker_path(broker_id)
+        node = await self._get_or_none(path)
+        if node is None or node.stat.czxid != broker_epoch:
+            return False
+        try:
+            await self._fenced(epoch_version, [Delete(path, node.stat.version)])
+        except TransactionFailedError:
+            return False
+        return True
+
+    # --- the controller's seat -----------------------------------------------------------------------
+
+    async def read_seat(self, *, watch: bool = False) -> ControllerSeat:
+        """Who is the controller. The fence is read first, and so never newer than the answer."""
+        fence = await self._read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        # The watch stands on `exists`, because a watch of `get` is not armed while the seat is vacant.
+        if watch:
+            await self._read(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
+        node = await self._get_or_none(znodes.CONTROLLER)
+        holder = NO_LEADER if node is None else znodes.decode_controller(node.data)
+        return ControllerSeat(holder, znodes.decode_controller_epoch(fence.data), fence.stat.version)
+
+    async def take_seat(self, broker_id: int, seat: ControllerSeat, *, oust: bool = False) -> ControllerSeat | None:
+        """The election: one multi raises the epoch and takes the seat. None if somebody else was first.
+
+        With `oust` the multi also removes the old holder, who was found dead after `seat` was read.
+        """
+        epoch = seat.epoch + 1
+        operations: list[Operation] = [
+            Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), seat.epoch_version)
+        ]
+        if oust:
+            operations.append(Delete(znodes.CONTROLLER))
+        data = znodes.encode_controller(broker_id, self._clock.now_ms())
+        operations.append(Create(znodes.CONTROLLER, data, ephemeral=True))
+        try:
+            await self._store.multi(operations)
+        except TransactionFailedError:
+            return None
+        except OutcomeUnknownError:
+            return await self._seat_if_taken(broker_id, epoch, seat.epoch_version + 1)
+        return ControllerSeat(broker_id, epoch, seat.epoch_version + 1)
+
+    async def leave_seat(self, seat: ControllerSeat) -> None:
+        """Resigns, if the seat is still this one."""
+        try:
+            await self._fenced(seat.epoch_version, [Delete(znodes.CONTROLLER)])
+        except (TransactionFailedError, ControllerFenced):
+            return
+
+    async def _seat_if_taken(self, broker_id: int, epoch: int, epoch_version: int) -> ControllerSeat | None:
+        fence = await self._read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        node = await self._get_or_none(znodes.CONTROLLER)
+        mine = (
+            node is not None
+            and node.stat.owner == self._store.session_id
+            and fence.stat.version == epoch_version
+            and znodes.decode_controller_epoch(fence.data) == epoch
+        )
+        return ControllerSeat(broker_id, epoch, epoch_version) if mine else None
+
+    # --- partition states ----------------------------------------------------------------------------
+
+    async def read_state(self, tp: TopicPartition) -> VersionedState | None:
+        """A partition's state, None where there is none."""
+        node = await self._get_or_none(znodes.state_path(tp))
+        return None if node is None else VersionedState(znodes.decode_state(node.data), node.stat.version)
+
+    async def read_states(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedState]:
+        """The states that exist, read side by side."""
+        wanted = list(tps)
+        found = await asyncio.gather(*(self.read_state(tp) for tp in wanted))
+        return {tp: state for tp, state in zip(wanted, found, strict=True) if state is not None}
+
+    async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
+        """A leader's compare-and-set of its partition's state; returns the new partition_epoch.
+
+        StateConflict tells what stands there instead. OutcomeUnknownError: no answer within the patience; the larger
+        ISR must go on counting, and the change be tried again with the same partition_epoch.
+        """
+        data = znodes.encode_state(new)
+        return await self._compare_and_set(
+            tp, new, partition_epoch, lambda: self._store.set(znodes.state_path(tp), data, partition_epoch)
+        )
+
+    async def write_state(
+        self, tp: TopicPartition, new: PartitionState, partition_epoch: int, epoch_version: int
+    ) -> int:
+        """A controller's write of a state (of a new one with partition_epoch −1); returns the new partition_epoch.
+
+        Stands on the controller's fence and on the state's own version. StateConflict, ControllerFenced,
+        OutcomeUnknownError.
+        """
+        data = znodes.encode_state(new)
+        path = znodes.state_path(tp)
+
+        async def write() -> int:
+            operation = Create(path, data) if partition_epoch == NO_VERSION else Set(path, data, partition_epoch)
+            try:
+                await self._fenced(epoch_version, [operation])
+            except TransactionFailedError as error:
+                raise error.cause from error
+            return partition_epoch + 1
+
+        return await self._compare_and_set(tp, new, partition_epoch, write)
+
+    async def _compare_and_set(
+        self, tp: TopicPartition, new: PartitionState, expected: int, write: Callable[[], Awaitable[int]]
+    ) -> int:
+        async with self._patience():
+            while True:
+                try:
+                    return await write()
+                except (BadVersionError, NodeExistsError, NoNodeError):
+                    retry = False
+                except OutcomeUnknownError:
+                    retry = True
+                    await self._pause()
+                actual = await self.read_state(tp)
+                found = NO_VERSION if actual is None else actual.partition_epoch
+                if actual == VersionedState(new, expected + 1):
+                    return expected + 1
+                if not (retry and found == expected):
+                    raise StateConflict(tp, actual)
+
+    # --- ISR notifications ---------------------------------------------------------------------------
+
+    async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None:
+        """Tells the controller whose ISR was changed, so that metadata follows. A repetition does no harm."""
+        data = znodes.encode_isr_change(tps)
+        await self._read(
+            lambda: self._store.create(f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_", data, sequence=True)
+        )
+
+    async def read_isr_changes(self, *, watch: bool = False) -> dict[str, list[TopicPartition]]:
+        """The notifications that wait, by name."""
+        names = await self._read(lambda: self._store.children(znodes.ISR_CHANGE_NOTIFICATION, watch=watch))
+        nodes = await asyncio.gather(*(self._get_or_none(f"{znodes.ISR_CHANGE_NOTIFICATION}/{n}") for n in names))
+        found: dict[str, list[TopicPartition]] = {}
+        for name, node in zip(names, nodes, strict=True):
+            if node is not None:
+                try:
+                    found[name] = znodes.decode_isr_change(node.data)
+                except znodes.MalformedZnodeError:
+                    found[name] = []
+        return found
+
+    async def drop_isr_changes(self, names: Sequence[str], epoch_version: int) -> None:
+        """Removes notifications that were acted upon."""
+        for name in names:
+            try:
+                await self._fenced(epoch_version, [Delete(f"{znodes.ISR_CHANGE_NOTIFICATION}/{name}")])
+            except TransactionFailedError:
+                continue
+
+    # --- topics --------------------------------------------------------------------------------------
+
+    async def topic_names(self, *, watch: bool = False) -> list[str]:
+        """All topics. The watch fires when one comes or goes."""
+        return await self._read(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
+
+    async def read_topic(self, topic: str) -> TopicAssignment | None:
+        """A topic's assignment and settings, None where there is none."""
+        node, config = await asyncio.gather(
+            self._get_or_none(znodes.topic_path(topic)), self._get_or_none(znodes.topic_config_path(topic))
+        )
+        if node is None:
+            return None
+        return znodes.decode_topic(topic, node.data, {} if config is None else znodes.decode_topic_config(config.data))
+
+    async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
+        """The topics that exist, read side by side."""
+        found = await asyncio.gather(*(self.read_topic(topic) for topic in topics))
+        return {assignment.topic: assignment for assignment in found if assignment is not None}
+
+    async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
+        """Writes assignment, settings and the partitions' parents in one multi. False: it exists already."""
+        topic = assignment.topic
+        stale_config = await self._get_or_none(znodes.topic_config_path(topic))
+        config = znodes.encode_topic_config(assignment.configs)
+        operations: list[Operation] = [
+            Set(znodes.topic_config_path(topic), config)
+            if stale_config is not None
+            else Create(znodes.topic_config_path(topic), config),
+            Create(znodes.topic_path(topic), znodes.encode_topic(assignment)),
+            Create(znodes.partitions_path(topic)),
+        ]
+        operations += [Create(znodes.partition_path(tp)) for tp in assignment.topic_partitions()]
+        try:
+            await self._fenced(epoch_version, operations)
+        except TransactionFailedError:
+            return False
+        except OutcomeUnknownError:
+            there = await self.read_topic(topic)
+            if there is None or there.topic_id != assignment.topic_id:
+                raise
+        return True
+
+    async def ensure_partition_paths(self, tps: Iterable[TopicPartition]) -> None:
+        """Makes the parents of states, for topics whose assignment somebody else wrote."""
+        for tp in tps:
+            await self._ensure(znodes.partitions_path(tp.topic))
+            await self._ensure(znodes.partition_path(tp))
+
+    async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
+        """The topics somebody wants deleted."""
+        return await self._read(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
+
+    async def request_deletion(self, topic: str) -> None:
+        """Writes the wish down, so that the next controller knows it too."""
+        await self._ensure(znodes.delete_topic_path(topic))
+
+    async def remove_topic(self, topic: str, epoch_version: int) -> None:
+        """Removes everything of a topic and the wish itself, in one multi."""
+        async with self._patience():
+            while True:
+                operations = await self._removal(topic)
+                if not operations:
+                    return
+                try:
+                    return await self._fenced(epoch_version, operations)
+                except (TransactionFailedError, OutcomeUnknownError):
+                    await self._pause()
+
+    async def _removal(self, topic: str) -> list[Operation]:
+        operations: list[Operation] = []
+        parent = znodes.partitions_path(topic)
+        try:
+            numbers = await self._read(lambda: self._store.children(parent))
+        except NoNodeError:
+            numbers = None
+        for number in numbers or ():
+            tp = TopicPartition(topic, int(number))
+            if await self._read(partial(self._store.exists, znodes.state_path(tp))):
+                operations.append(Delete(znodes.state_path(tp)))
+            operations.append(Delete(znodes.partition_path(tp)))
+        if numbers is not None:
+            operations.append(Delete(parent))
+        rest = (znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic))
+        for path in rest:
+            if await self._get_or_none(path) is not None:
+                operations.append(Delete(path))
+        return operations
+
+    # --- common --------------------------------------------------------------------------------------
+
+    async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
+        """A controller's multi. Indices in TransactionFailedError count from the check."""
+        try:
+            await self._store.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), *operations])
+        except TransactionFailedError as error:
+            if error.index == 0:
+                raise ControllerFenced(f"the controller epoch has moved on from version {epoch_version}") from error
+            raise
+
+    async def _read(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Repeats what may be repeated until it is answered."""
+        async with self._patience():
+            while True:
+                try:
+                    return await request()
+                except OutcomeUnknownError:
+                    await self._pause()
+
+    async def _get_or_none(self, path: str) -> Node | None:
+        try:
+            return await self._read(lambda: self._store.get(path))
+        except NoNodeError:
+            return None
+
+    async def _ensure(self, path: str, data: bytes = b"") -> None:
+        try:
+            await self._read(lambda: self._store.create(path, data))
+        except NodeExistsError:
+            return
+
+    async def _delete_if_there(self, path: str, version: int) -> None:
+        try:
+            await self._store.delete(path, version)
+        except (NoNodeError, BadVersionError, OutcomeUnknownError):
+            return
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(_RETRY_MS / 1000)
+
+    @asynccontextmanager
+    async def _patience(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._patience_ms / 1000):
+                yield
+        except TimeoutError:
+            raise OutcomeUnknownError(f"ZooKeeper gave no answer in {self._patience_ms} ms") from None
+
+
+def new_topic_id() -> str:
+    """A random UUID in Kafka's base64url form (22 characters)."""
+    return _random_id()
+
+
+def _random_id() -> str:
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # Kafka avoids ids that a command line would take for an option
+            return text
