@@ -1,0 +1,56 @@
+"""What the documents say of the code is compared with the code."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from tidelog import errors, messages
+from tidelog.messages import Message, Request
+from tidelog.model import Buffer
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+MESSAGES = [
+    cls for cls in vars(messages).values() if isinstance(cls, type) and issubclass(cls, Message) and is_dataclass(cls)
+]
+WIRE_ERRORS = errors.BrokerError.__subclasses__()
+
+
+def type_name(annotation: Any) -> str:
+    """A field's type as PROTOCOL.md writes it."""
+    arguments = get_args(annotation)
+    if annotation == Buffer:
+        return "records"
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [a for a in arguments if a is not types.NoneType]
+        return ("records" if set(members) == set(get_args(Buffer)) else type_name(members[0])) + "?"
+    if get_origin(annotation) is tuple:
+        return f"[{type_name(arguments[0])}]"
+    if get_origin(annotation) is dict:
+        return f"{{{type_name(arguments[0])}: {type_name(arguments[1])}}}"
+    return str(annotation.__name__)
+
+
+def row(cls: type[Message]) -> str:
+    """A message's row in PROTOCOL.md."""
+    hints = get_type_hints(cls)
+    listed = ", ".join(f"{f.name} {type_name(hints[f.name])}" for f in fields(cls))  # type: ignore[arg-type]
+    number = f" ({cls.api})" if issubclass(cls, Request) else ""
+    return f"| {cls.__name__}{number} | {listed} |"
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+def test_the_protocol_document_lists_every_message_as_it_is(cls: type[Message]) -> None:
+    assert row(cls) in (DOCS / "PROTOCOL.md").read_text().splitlines()
+
+
+@pytest.mark.parametrize("cls", WIRE_ERRORS, ids=lambda cls: cls.__name__)
+def test_the_protocol_document_lists_every_error_code(cls: type[errors.BrokerError]) -> None:
+    retriable = "yes" if cls.retriable else "no"
+    meaning = (cls.__doc__ or "").split("\n", 1)[0]
+    assert f"| {cls.code} | {cls.__name__} | {retriable} | {meaning} |" in (DOCS / "PROTOCOL.md").read_text()
