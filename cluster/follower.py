@@ -1,0 +1,178 @@
+"""How a follower follows: first it aligns its log with the leader's, then it fetches (KIP-101, KIP-279, KIP-320).
+
+Pure, and one object for one partition in one leader epoch. Aligning asks the leader where the follower's last
+epoch ends in the leader's log, fenced by the current leader epoch, and cuts what the leader does not have. It is
+repeated while the leader does not know that epoch, for then the two logs parted earlier:
+
+    my epochs      1 [0,10)   3 [10,25)
+    the leader's   1 [0,20)   4 [20,30)
+    I ask for 3; the leader answers: epoch 1 ends at 20. My epoch 1 ends at 10, so I cut to 10 and ask for 1;
+    the answer is again 20, my log ends at 10, nothing is to be cut: aligned.
+
+No decision looks at the high watermark: a follower's is too old to cut by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from tidelog.errors import BrokerError, OffsetOutOfRangeError
+
+MIN_BACKOFF_MS = 20
+MAX_BACKOFF_MS = 1000
+
+UNKNOWN_EPOCH = -1
+
+
+class EpochView(Protocol):
+    """What aligning must know of the follower's own log."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def latest_epoch(self) -> int | None: ...
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The largest epoch ≤ `epoch` and where it ends."""
+        ...
+
+
+class Phase(Enum):
+    """Aligning comes first in every epoch, and comes back when the leader's log turns out to be another."""
+
+    ALIGNING = "aligning"
+    FETCHING = "fetching"
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Cut the log at `offset`, or begin there anew where that lies before its start.
+
+    While not `aligned`, another question to the leader follows.
+    """
+
+    offset: int
+    aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAt:
+    """The leader's log begins after the end of ours: drop everything, begin at `offset`."""
+
+    offset: int
+
+
+class Backoff:
+    """Delays that double from `MIN_BACKOFF_MS` to `MAX_BACKOFF_MS` while failures follow one another."""
+
+    __slots__ = ("_least_ms", "_most_ms", "_next_ms")
+
+    def __init__(self, least_ms: int = MIN_BACKOFF_MS, most_ms: int = MAX_BACKOFF_MS) -> None:
+        self._least_ms = least_ms
+        self._most_ms = most_ms
+        self._next_ms = least_ms
+
+    def next_ms(self) -> int:
+        """The delay for one more failure."""
+        delay_ms = self._next_ms
+        self._next_ms = min(2 * delay_ms, self._most_ms)
+        return delay_ms
+
+    def reset(self) -> None:
+        """Something worked."""
+        self._next_ms = self._least_ms
+
+
+def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) -> TruncateTo | None:
+    """What the leader's answer to "where does my last epoch end?" asks of the log; None: it tells nothing.
+
+    A. The leader knows no epoch that old, nor where its oldest begins. Cutting would be a guess: ask again later.
+    B. All of my epochs are younger than the answered one: what I have before its end cannot be told apart.
+    C. I do not have the answered epoch: cut to the end of my largest epoch below it, and ask for that one.
+    D. We share the epoch: the shorter of the two ends is where the logs part.
+    """
+    if answered_end < 0 or answered_epoch == UNKNOWN_EPOCH:
+        return None  # A
+    log_end_offset = log.log_end_offset
+    mine = log.end_offset_for_epoch(answered_epoch)
+    if mine is None:
+        return TruncateTo(min(answered_end, log_end_offset), aligned=True)  # B
+    my_epoch, my_end = mine
+    if my_epoch == UNKNOWN_EPOCH or my_end < 0:
+        return TruncateTo(min(answered_end, log_end_offset), aligned=True)  # B
+    if my_epoch != answered_epoch:
+        return TruncateTo(min(my_end, log_end_offset), aligned=False)  # C
+    return TruncateTo(min(my_end, answered_end, log_end_offset), aligned=True)  # D
+
+
+class Following:
+    """The fetch state of one partition under one leader epoch.
+
+    leader_epoch      fences every request; a reply to an earlier one is not for this object
+    asked_epoch       while aligning: the epoch that the leader is asked about
+    delayed_until_ms  after an error nothing is asked before this time
+    """
+
+    __slots__ = ("_backoff", "asked_epoch", "delayed_until_ms", "leader_epoch", "phase")
+
+    def __init__(self, leader_epoch: int, log: EpochView) -> None:
+        self.leader_epoch = leader_epoch
+        self.delayed_until_ms = 0
+        self._backoff = Backoff()
+        self.phase = Phase.ALIGNING
+        self.asked_epoch = UNKNOWN_EPOCH
+        self.realign(log)
+
+    def realign(self, log: EpochView) -> None:
+        """Ask again where the logs part. An empty log has nothing to align."""
+        latest_epoch = log.latest_epoch
+        if latest_epoch is None or latest_epoch == UNKNOWN_EPOCH:
+            self.phase = Phase.FETCHING
+        else:
+            self.phase = Phase.ALIGNING
+            self.asked_epoch = latest_epoch
+
+    def is_due(self, phase: Phase, now_ms: int) -> bool:
+        """Whether this partition belongs into the next request of that kind."""
+        return self.phase is phase and now_ms >= self.delayed_until_ms
+
+    def epoch_answered(self, log: EpochView, answered_epoch: int, answered_end: int, now_ms: int) -> TruncateTo | None:
+        """The leader's answer while aligning. The caller truncates, then calls `truncated`."""
+        decision = decide_truncation(log, answered_epoch, answered_end)
+        if decision is None:
+            self._delay(now_ms)
+        return decision
+
+    def truncated(self, decision: TruncateTo, log: EpochView) -> None:
+        """The log has been cut as decided."""
+        self._backoff.reset()
+        if decision.aligned:
+            self.phase = Phase.FETCHING
+        else:
+            self.realign(log)
+
+    def fetched(self) -> None:
+        """A fetch succeeded."""
+        self._backoff.reset()
+
+    def failed(self, error: BrokerError, leader_log_start_offset: int, log: EpochView, now_ms: int) -> RestartAt | None:
+        """The leader refused this partition. What follows, apart from a delay, is in the answer.
+
+        OFFSET_OUT_OF_RANGE means that the leader trimmed its log past our end, so that we begin anew where it
+        begins; or that our log is longer than its own, so that we align again.
+        """
+        if isinstance(error, OffsetOutOfRangeError):
+            if leader_log_start_offset > log.log_end_offset:
+                return RestartAt(leader_log_start_offset)
+            self.realign(log)
+        self._delay(now_ms)
+        return None
+
+    def _delay(self, now_ms: int) -> None:
+        self.delayed_until_ms = now_ms + self._backoff.next_ms()
