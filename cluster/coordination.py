@@ -390,7 +390,7 @@ class Coordination:
                 if not operations:
                     return
                 try:
-                    return await self._fenced(epoch_version, operations)
+                    await self._fenced(epoch_version, operations)
                 except (TransactionFailedError, OutcomeUnknownError):
                     await self._pause()
 
@@ -409,10 +409,7 @@ class Coordination:
         if numbers is not None:
             operations.append(Delete(parent))
         rest = (znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic))
-        for path in rest:
-            if await self._get_or_none(path) is not None:
-                operations.append(Delete(path))
-        return operations
+        return operations + [Delete(path) for path in rest if await self._get_or_none(path) is not None]
 
     # --- common --------------------------------------------------------------------------------------
 

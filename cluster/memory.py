@@ -7,10 +7,9 @@ expired, a client cut off and healed, and the answer to its next write withheld,
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster.store import (
     ANY_VERSION,
@@ -109,14 +108,21 @@ class MemoryZooKeeper:
 
     def commit(self, operations: Sequence[Operation], owner: int) -> list[Result]:
         """All or nothing, like a multi."""
-        before, zxid, watchers = copy.deepcopy(self._nodes), self._zxid, copy.copy(self._watchers)
+        before: dict[str, _Znode | None] = {}
+        for path in {path for operation in operations for path in (operation.path, _parent(operation.path))}:
+            node = self._nodes.get(path)
+            before[path] = None if node is None else replace(node, children=set(node.children))
         fired: list[tuple[str, bool]] = []
         results: list[Result] = []
         for index, operation in enumerate(operations):
             try:
                 results.append(self._change(operation, owner, fired))
             except StoreError as error:
-                self._nodes, self._zxid, self._watchers = before, zxid, watchers
+                for path, node in before.items():
+                    if node is None:
+                        self._nodes.pop(path, None)
+                    else:
+                        self._nodes[path] = node
                 raise TransactionFailedError(index, error) from error
         self._fire(fired)
         return results

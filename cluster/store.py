@@ -5,9 +5,10 @@ All methods and callbacks run on the one event loop. Every operation has a deadl
 
     StoreError
     ├── NoNodeError, NodeExistsError, BadVersionError, NotEmptyError    the store said no: nothing happened
-    ├── TransactionFailedError                                          an operation of a multi said no: nothing happened
+    ├── TransactionFailedError                                          one of a multi said no: nothing happened
     ├── OutcomeUnknownError                                             the connection went away: it may have happened
-    └── SessionExpiredError                                             all ephemerals of the session are gone
+    ├── SessionExpiredError                                             all ephemerals of the session are gone
+    └── UnreachableError                                                nobody answered a first connect
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class OutcomeUnknownError(StoreError):
 
 class SessionExpiredError(StoreError):
     """The session is over, and with it every ephemeral node that it made."""
+
+
+class UnreachableError(StoreError):
+    """No session could be opened; the message says where and how long it was tried."""
 
 
 class TransactionFailedError(StoreError):
