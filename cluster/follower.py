@@ -5,9 +5,9 @@ epoch ends in the leader's log, fenced by the current leader epoch, and cuts wha
 repeated while the leader does not know that epoch, for then the two logs parted earlier:
 
     my epochs      1 [0,10)   3 [10,25)
-    the leader's   1 [0,20)   4 [20,30)
-    I ask for 3; the leader answers: epoch 1 ends at 20. My epoch 1 ends at 10, so I cut to 10 and ask for 1;
-    the answer is again 20, my log ends at 10, nothing is to be cut: aligned.
+    the leader's   1 [0,5)    2 [5,20)    4 [20,30)
+    I ask for 3; the leader answers: epoch 2 ends at 20. I have no epoch 2, so I cut to the end of my epoch 1,
+    which is 10, and ask for 1; it ends at 5, so I cut to 5: aligned.
 
 No decision looks at the high watermark: a follower's is too old to cut by.
 """
@@ -93,7 +93,7 @@ def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) ->
     """What the leader's answer to "where does my last epoch end?" asks of the log; None: it tells nothing.
 
     A. The leader knows no epoch that old, nor where its oldest begins. Cutting would be a guess: ask again later.
-    B. All of my epochs are younger than the answered one: what I have before its end cannot be told apart.
+    B. All of my epochs are younger than the answered one, so that wherever I have a record the leader has another.
     C. I do not have the answered epoch: cut to the end of my largest epoch below it, and ask for that one.
     D. We share the epoch: the shorter of the two ends is where the logs part.
     """
@@ -101,11 +101,9 @@ def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) ->
         return None  # A
     log_end_offset = log.log_end_offset
     mine = log.end_offset_for_epoch(answered_epoch)
-    if mine is None:
-        return TruncateTo(min(answered_end, log_end_offset), aligned=True)  # B
+    if mine is None or mine[0] == UNKNOWN_EPOCH:
+        return TruncateTo(log.log_start_offset, aligned=True)  # B
     my_epoch, my_end = mine
-    if my_epoch == UNKNOWN_EPOCH or my_end < 0:
-        return TruncateTo(min(answered_end, log_end_offset), aligned=True)  # B
     if my_epoch != answered_epoch:
         return TruncateTo(min(my_end, log_end_offset), aligned=False)  # C
     return TruncateTo(min(my_end, answered_end, log_end_offset), aligned=True)  # D

@@ -1,0 +1,253 @@
+"""One partition's rules, told as events on a leader (broker 1) with followers 2 and 3. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.partition import Facts, Partition, Role
+from cluster.state import PartitionState, VersionedState
+from tidelog.model import TopicPartition
+
+MAX_LAG_MS = 1000
+LIVE = {1: 101, 2: 102, 3: 103}
+REPLICAS = (1, 2, 3)
+
+
+def state(
+    leader: int = 1, epoch: int = 5, isr: Iterable[int] = (1, 2, 3), version: int = 7, controller_epoch: int = 1
+) -> VersionedState:
+    return VersionedState(PartitionState(leader, epoch, tuple(isr), controller_epoch), version)
+
+
+def leader(*, isr: Iterable[int] = (1, 2, 3), end: int = 10, high_watermark: int = 0, now_ms: int = 0) -> Partition:
+    partition = Partition(1, TopicPartition("t", 0), max_lag_ms=MAX_LAG_MS, high_watermark=high_watermark)
+    partition.make_leader(state(isr=isr), REPLICAS, LIVE, end, now_ms)
+    return partition
+
+
+def fetch(partition: Partition, replica: int, offset: int, end: int, now_ms: int = 0) -> Facts:
+    return partition.follower_fetched(replica, offset, LIVE[replica], end, now_ms)
+
+
+def test_the_high_watermark_is_the_least_log_end_offset_of_the_isr() -> None:
+    partition = leader(end=10)
+    assert not fetch(partition, 2, 8, 10).high_watermark_advanced
+    assert fetch(partition, 3, 9, 10).high_watermark_advanced
+    assert partition.high_watermark == 8
+    assert fetch(partition, 2, 10, 10).high_watermark_advanced
+    assert partition.high_watermark == 9
+
+
+def test_a_leader_alone_commits_what_it_appends() -> None:
+    partition = leader(isr=[1], end=10)
+    assert partition.high_watermark == 10
+    assert partition.appended(12, now_ms=0)
+    assert partition.high_watermark == 12
+
+
+def test_a_new_epoch_forgets_acknowledgements_of_the_old_one() -> None:
+    partition = leader(end=10)
+    fetch(partition, 2, 10, 10)
+    fetch(partition, 3, 9, 10)
+    partition.make_leader(state(epoch=6, version=8), REPLICAS, LIVE, 12, now_ms=5)
+    assert partition.high_watermark == 9
+    fetch(partition, 2, 12, 12)
+    assert partition.high_watermark == 9, "3 has not been heard in epoch 6"
+    assert not partition.knows_committed_end
+    fetch(partition, 3, 12, 12)
+    assert partition.high_watermark == 12
+    assert partition.knows_committed_end
+
+
+def test_a_proposed_member_counts_for_the_high_watermark_and_not_for_min_insync_replicas() -> None:
+    partition = leader(isr=[1, 2], end=10)
+    fetch(partition, 2, 10, 10)
+    proposal = fetch(partition, 3, 10, 10).proposal
+    assert proposal is not None
+    assert proposal.state.isr == (1, 2, 3)
+    assert proposal.partition_epoch == 7
+    assert partition.maximal_isr == {1, 2, 3}
+    assert partition.in_sync_count == 2
+    fetch(partition, 2, 12, 12)
+    assert partition.high_watermark == 10, "3 may be a member by now"
+    partition.isr_accepted(proposal, 8, 12, now_ms=0)
+    assert (partition.isr, partition.partition_epoch, partition.in_sync_count) == ((1, 2, 3), 8, 3)
+
+
+def test_a_member_that_is_to_leave_counts_until_it_has_left() -> None:
+    partition = leader(end=10)
+    fetch(partition, 2, 10, 10)
+    fetch(partition, 3, 8, 10)
+    fetch(partition, 2, 10, 10, now_ms=1500)
+    proposal = partition.tick(10, now_ms=1500).proposal
+    assert proposal is not None
+    assert proposal.state.isr == (1, 2)
+    assert partition.high_watermark == 8
+    assert partition.in_sync_count == 2
+    assert partition.isr_accepted(proposal, 8, 10, now_ms=1500).high_watermark_advanced
+    assert partition.high_watermark == 10
+
+
+def test_a_follower_that_keeps_up_with_a_busy_leader_stays() -> None:
+    """It never has everything, but each fetch reaches what the leader had at the fetch before."""
+    partition = leader(end=0)
+    for now_ms in range(0, 5000, 100):
+        for replica in (2, 3):
+            fetch(partition, replica, now_ms, now_ms + 100, now_ms)
+        assert partition.tick(now_ms + 100, now_ms).proposal is None
+
+
+def test_an_idle_follower_that_has_everything_stays_even_if_silent() -> None:
+    partition = leader(end=10)
+    for replica in (2, 3):
+        fetch(partition, replica, 10, 10)
+    assert partition.tick(10, now_ms=100_000).proposal is None
+    proposal = partition.tick(11, now_ms=100_000).proposal
+    assert proposal is not None
+    assert proposal.state.isr == (1,)
+
+
+def test_nobody_joins_below_the_high_watermark_or_the_start_of_the_epoch() -> None:
+    partition = leader(isr=[1, 2], end=10, high_watermark=4)
+    assert fetch(partition, 3, 9, 10).proposal is None, "9 is above the high watermark 4 and below the epoch's start"
+    fetch(partition, 2, 14, 14)
+    assert fetch(partition, 3, 13, 14).proposal is None, "13 is above the start and below the high watermark 14"
+    assert fetch(partition, 3, 14, 14).proposal is not None
+
+
+def test_nobody_joins_under_a_registration_that_is_not_live() -> None:
+    partition = leader(isr=[1, 2], end=10)
+    assert partition.follower_fetched(3, 10, 99, 10, 0).proposal is None
+    assert partition.follower_fetched(3, 10, 104, 10, 0).proposal is None, "not heard of that one yet"
+    partition.brokers_changed({**LIVE, 3: 104}, 10, 0)
+    assert partition.follower_fetched(3, 10, 104, 10, 0).proposal is not None
+
+
+def test_a_restarted_followers_old_acknowledgements_are_forgotten() -> None:
+    partition = leader(end=10)
+    fetch(partition, 2, 10, 10)
+    fetch(partition, 3, 8, 10)
+    partition.brokers_changed({**LIVE, 3: 113}, 10, 0)
+    fetch(partition, 3, 10, 10)  # a fetch of the earlier registration that comes late
+    assert partition.high_watermark == 8
+    partition.follower_fetched(3, 9, 113, 10, 0)
+    assert partition.high_watermark == 9
+
+
+def test_the_high_watermark_waits_for_one_that_is_about_to_join() -> None:
+    partition = leader(isr=[1], end=10)
+    fetch(partition, 2, 10, 10)
+    pending = partition.pending
+    assert pending is not None
+    partition.isr_conflict(pending, state(isr=[1], version=9), 10, 0)  # somebody was faster; 2 is still outside
+    partition.pending = None
+    partition.appended(11, now_ms=10)
+    assert partition.high_watermark == 10
+    partition.brokers_changed({1: 101}, 11, 20)
+    assert partition.high_watermark == 11, "nobody waits for a broker that is gone"
+
+
+def test_one_proposal_at_a_time_and_the_next_follows_the_outcome() -> None:
+    partition = leader(isr=[1], end=10)
+    first = fetch(partition, 2, 10, 10).proposal
+    assert first is not None
+    assert fetch(partition, 3, 10, 10).proposal is None
+    second = partition.isr_accepted(first, 8, 10, now_ms=0).proposal
+    assert second is not None
+    assert (second.state.isr, second.partition_epoch) == ((1, 2, 3), 8)
+
+
+def test_a_conflict_in_the_own_epoch_is_adopted() -> None:
+    partition = leader(isr=[1], end=10)
+    proposal = fetch(partition, 2, 10, 10).proposal
+    assert proposal is not None
+    facts = partition.isr_conflict(proposal, state(isr=[1, 2], version=9), 10, now_ms=0)
+    assert not facts.resigned
+    assert (partition.isr, partition.partition_epoch, partition.pending) == ((1, 2), 9, None)
+
+
+def test_any_other_conflict_ends_the_leadership() -> None:
+    for actual in (state(leader=2, epoch=6, version=9), state(epoch=6, version=9), None):
+        partition = leader(isr=[1], end=10)
+        proposal = fetch(partition, 2, 10, 10).proposal
+        assert proposal is not None
+        assert partition.isr_conflict(proposal, actual, 10, now_ms=0).resigned
+        assert partition.role is Role.STOPPED
+        if actual is not None:
+            assert partition.is_stale(state()), "a repetition of what was overtaken does not bring it back"
+            assert not partition.is_stale(actual)
+
+
+def test_an_outcome_that_a_newer_state_overtook_is_ignored() -> None:
+    partition = leader(isr=[1], end=10)
+    proposal = fetch(partition, 2, 10, 10).proposal
+    assert proposal is not None
+    partition.make_leader(state(isr=[1, 2, 3], version=9), REPLICAS, LIVE, 10, now_ms=0)
+    partition.isr_accepted(proposal, 8, 10, now_ms=0)
+    assert (partition.isr, partition.partition_epoch) == ((1, 2, 3), 9)
+    assert not partition.isr_conflict(proposal, None, 10, now_ms=0).resigned
+
+
+def test_the_same_epoch_again_keeps_what_was_acknowledged() -> None:
+    partition = leader(end=10)
+    fetch(partition, 2, 9, 10)
+    fetch(partition, 3, 9, 10)
+    partition.make_leader(state(), REPLICAS, LIVE, 12, now_ms=0)
+    assert partition.epoch_start_offset == 10
+    assert partition.followers[2].log_end_offset == 9
+
+
+def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_log_goes() -> None:
+    partition = Partition(2, TopicPartition("t", 0), max_lag_ms=MAX_LAG_MS)
+    assert partition.make_follower(state(), REPLICAS)
+    assert not partition.make_follower(state(), REPLICAS)
+    assert partition.leader_reported(10, log_end_offset=8)
+    assert partition.high_watermark == 8
+    assert not partition.leader_reported(5, log_end_offset=8)
+    assert partition.high_watermark == 8
+    assert partition.truncated(0, 6)
+    assert partition.high_watermark == 6
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["append", "fetch2", "fetch3", "tick", "accept", "conflict", "lose"]), st.integers(0, 9)
+        ),
+        max_size=80,
+    )
+)
+def test_whatever_happens_committed_means_held_by_the_whole_maximal_isr(steps: list[tuple[str, int]]) -> None:
+    """Followers really hold what they acknowledge; ZooKeeper really holds one ISR; nothing more may be promised."""
+    partition = leader(isr=[1, 2, 3], end=0)
+    end, now_ms = 0, 0
+    held = {2: 0, 3: 0}
+    znode = state()
+    for step, amount in steps:
+        now_ms += 100 * amount
+        before = partition.high_watermark
+        if step == "append":
+            end += amount
+            partition.appended(end, now_ms)
+        elif step.startswith("fetch"):
+            replica = int(step[-1])
+            fetch(partition, replica, held[replica], end, now_ms)
+            held[replica] = min(end, held[replica] + amount)
+        elif step == "tick":
+            partition.tick(end, now_ms)
+        elif partition.pending and step == "accept":
+            znode = VersionedState(partition.pending.state, znode.partition_epoch + 1)
+            partition.isr_accepted(partition.pending, znode.partition_epoch, end, now_ms)
+        elif partition.pending and step == "conflict":
+            partition.isr_conflict(partition.pending, znode, end, now_ms)
+        elif partition.pending and step == "lose":
+            # The write was done but its answer is late: what ZooKeeper has is one of the two sets.
+            znode_isr = set(partition.pending.state.isr)
+            assert all(held[replica] >= partition.high_watermark for replica in znode_isr - {1})
+        assert partition.high_watermark >= before
+        assert partition.high_watermark <= end
+        for replica in set(znode.state.isr) - {1}:
+            assert held[replica] >= partition.high_watermark
