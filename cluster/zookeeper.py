@@ -221,7 +221,7 @@ class ZooKeeperStore:
         except TimeoutError:
             raise OutcomeUnknownError(f"ZooKeeper at {self._hosts} does not answer") from None
         error = result.exception
-        if error is None or type(error) in _ERRORS and not isinstance(error, kazoo_errors.SessionExpiredError):
+        if error is None or (type(error) in _ERRORS and not isinstance(error, kazoo_errors.SessionExpiredError)):
             self._confirmed_at_ms = max(self._confirmed_at_ms, sent_at_ms)
         if error is not None:
             raise _translate(error, "") from error
