@@ -1,0 +1,80 @@
+"""Who leads a partition and who is in sync, whenever brokers come, go or leave.
+
+Pure: a state and what is known of the brokers go in, the state to write comes out (None: it stands as it is).
+Every state that the controller writes has a new leader epoch, as in Kafka, so that each of its writes fences
+whatever the leader of before still has in flight.
+
+Rules that hold for every result:
+    A  a leader is alive and in the ISR;
+    B  the ISR is never empty and only shrinks here (growing it is the leader's business);
+    C  a leader is taken from the ISR of before, but for an unclean election, where that is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cluster.state import PartitionState
+from tidelog.model import NO_LEADER
+
+
+def initial_state(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionState | None:
+    """The first state of a new partition: all live replicas are in sync, for there is nothing to miss.
+
+    The first of them, the preferred leader if it lives, leads. None while no replica lives.
+    """
+    isr = tuple(replica for replica in replicas if replica in live)
+    return PartitionState(isr[0], 0, isr, controller_epoch) if isr else None
+
+
+def next_state(
+    state: PartitionState,
+    replicas: Sequence[int],
+    live: Collection[int],
+    controller_epoch: int,
+    *,
+    leaving: Collection[int] = (),
+    evict_leaving: bool = False,
+    unclean: bool = False,
+) -> PartitionState | None:
+    """The state that a partition should have now.
+
+    leaving         live brokers in a controlled shutdown: they lead nothing that somebody else can lead
+    evict_leaving   also take them out of the ISR; done once, when the shutdown begins
+    unclean         `unclean.leader.election.enable`: any live replica may lead where no ISR member lives
+    """
+    staying = [replica for replica in replicas if replica in live and replica not in leaving]
+    in_sync = [replica for replica in staying if replica in state.isr]
+    keeps = [r for r in state.isr if r in live and not (evict_leaving and r in leaving)]
+    leads_on = state.leader in live and state.leader in state.isr
+
+    if leads_on and (state.leader not in leaving or not in_sync):
+        # Case A: the leader stays, be it that nobody can take over from one that leaves.
+        isr = tuple(keeps) if state.leader in keeps else (*keeps, state.leader)
+        leader = state.leader
+    elif in_sync:
+        # Case B: the first in-sync replica, in the order of the assignment, takes over.
+        leader, isr = in_sync[0], tuple(keeps)
+    elif unclean and staying:
+        # Case C: what the dead ISR had and this replica has not is lost.
+        leader, isr = staying[0], (staying[0],)
+    else:
+        # Case D: nobody may lead. The ISR stays: any of its members, and nobody else, has all that was acknowledged.
+        leader, isr = NO_LEADER, state.isr
+    return _changed(state, leader, isr, controller_epoch)
+
+
+def preferred_state(
+    state: PartitionState, replicas: Sequence[int], live: Collection[int], controller_epoch: int
+) -> PartitionState | None:
+    """Leadership moved to the assignment's first replica, where that one is alive and in sync."""
+    preferred = replicas[0]
+    if preferred not in live or preferred not in state.isr:
+        return None
+    return _changed(state, preferred, state.isr, controller_epoch)
+
+
+def _changed(state: PartitionState, leader: int, isr: tuple[int, ...], controller_epoch: int) -> PartitionState | None:
+    if leader == state.leader and set(isr) == set(state.isr):
+        return None
+    return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)
