@@ -10,7 +10,7 @@ from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
 from tidelog.model import Buffer
 from tidelog.records.encode import Header
 from tidelog.records.header import HEADER_BYTES, BatchHeader, Codec, TimestampType, read_header, validate_batch
-from tidelog.records.varint import read_folded, unfold
+from tidelog.records.varint import INT64_MAX, read_folded, read_folded_64, unfold
 
 
 class Record(NamedTuple):
@@ -48,41 +48,72 @@ def decode_columns(batch: Buffer, position: int = 0) -> RecordColumns:
     """As `decode_records`, a list for each field."""
     header = read_header(batch, position)
     data = _records_block(batch, position, header)
-    columns = RecordColumns([], [], [], [], [])
+    stamps: list[int] = []
+    deltas: list[int] = []
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    headers: list[tuple[Header, ...]] = []
+    end = 0
     try:
-        end = 0
         for _ in range(header.record_count):
-            folded, at = read_folded(data, end)
-            end = at + unfold(folded)
-            folded, at = read_folded(data, at + 1, 10)
-            columns.timestamps.append(header.base_timestamp + unfold(folded))
-            folded, at = read_folded(data, at)
-            columns.offsets.append(header.base_offset + unfold(folded))
+            length, at = read_folded(data, end)
+            end = at + (length >> 1)
+            stamp, at = read_folded_64(data, at + 1)
+            stamps.append(stamp)
+            delta, at = read_folded(data, at)
+            deltas.append(delta)
             key, at = _read_bytes(data, at)
-            columns.keys.append(key)
+            keys.append(key)
             value, at = _read_bytes(data, at)
-            columns.values.append(value)
-            headers, at = _read_headers(data, at)
-            columns.headers.append(headers)
-            if at != end or end > len(data):
-                raise CorruptMessageError(f"a record of the batch at offset {header.base_offset} has a wrong length")
-        if end != len(data):
-            raise CorruptMessageError(f"{len(data) - end} bytes after the last record")
+            values.append(value)
+            if data[at]:
+                several, at = _read_headers(data, at, end)
+                headers.append(several)
+            else:
+                headers.append(())
+                at += 1
+            # Positions only grow, so a record that ends where its length says has stayed inside the block;
+            # an odd length is a negative one.
+            if at != end or length & 1:
+                raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends {at - end} bytes too late")
     except IndexError:
-        raise CorruptMessageError(f"the batch at offset {header.base_offset} ends inside a record") from None
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        columns.timestamps[:] = [header.max_timestamp] * header.record_count
-    return columns
+        raise CorruptMessageError("the last record ends too early") from None
+    if end != len(data):
+        raise CorruptMessageError(f"{len(data) - end} bytes after the last record")
+    return RecordColumns(_offsets(header, deltas), _timestamps(header, stamps), keys, values, headers)
 
 
 def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0) -> Record | None:
-    """The first record with a timestamp ≥ `timestamp` and an offset ≥ `min_offset`, or None.
+    """The first record with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
 
-    Errors as `decode_records`.
+    Keys and values of the records before it are stepped over; errors as `decode_records`, as far as it reads.
     """
-    for record in decode_records(batch):
-        if record.timestamp >= timestamp and record.offset >= min_offset:
-            return record
+    header = read_header(batch)
+    if timestamp > header.max_timestamp or min_offset > header.last_offset:
+        return None
+    data = _records_block(batch, 0, header)
+    log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    min_delta = min_offset - header.base_offset
+    end = 0
+    try:
+        for _ in range(header.record_count):
+            length, at = read_folded(data, end)
+            end = at + (length >> 1)
+            stamp, at = read_folded_64(data, at + 1)
+            delta, at = read_folded(data, at)
+            if at > end or length & 1:
+                raise CorruptMessageError(f"a record of {unfold(length)} bytes")
+            record_timestamp = header.max_timestamp if log_append_time else header.base_timestamp + unfold(stamp)
+            if record_timestamp >= timestamp and unfold(delta) >= min_delta:
+                key, at = _read_bytes(data, at)
+                value, at = _read_bytes(data, at)
+                headers, at = _read_headers(data, at, end)
+                if at != end:
+                    raise CorruptMessageError(f"a record that ends {at - end} bytes too late")
+                [offset] = _offsets(header, [delta])
+                return Record(offset, record_timestamp, key, value, headers)
+    except IndexError:
+        raise CorruptMessageError("the last record ends too early") from None
     return None
 
 
@@ -90,26 +121,57 @@ def _records_block(batch: Buffer, position: int, header: BatchHeader) -> bytes:
     validate_batch(batch, position, header)
     if header.codec != Codec.NONE:
         name = Codec(header.codec).name.lower() if header.codec <= Codec.ZSTD else f"number {header.codec}"
-        raise UnsupportedForMessageFormatError(f"codec {name} of the batch at offset {header.base_offset}")
+        raise UnsupportedForMessageFormatError(f"the batch at offset {header.base_offset} has codec {name}")
     return bytes(memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes])
 
 
+def _offsets(header: BatchHeader, folded: list[int]) -> list[int]:
+    base = header.base_offset
+    count = len(folded)
+    if count == header.last_offset_delta + 1 and folded == list(range(0, 2 * count, 2)):
+        return list(range(base, base + count))
+    # Compaction leaves gaps, which may lie anywhere.
+    previous = -1
+    for number in folded:
+        if not previous < (delta := unfold(number)) <= header.last_offset_delta:
+            raise CorruptMessageError(
+                f"offset delta {delta} after {previous}, the last one being {header.last_offset_delta}"
+            )
+        previous = delta
+    return [base + (number >> 1) for number in folded]
+
+
+def _timestamps(header: BatchHeader, folded: list[int]) -> list[int]:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return [header.max_timestamp] * len(folded)
+    base = header.base_timestamp
+    timestamps = [base + (number >> 1 ^ -(number & 1)) for number in folded]
+    if timestamps and not (min(timestamps) >= -INT64_MAX and max(timestamps) <= INT64_MAX):
+        raise CorruptMessageError(f"timestamp deltas that leave 64 bits from {base}")
+    return timestamps
+
+
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    folded, position = read_folded(data, position)
-    if folded & 1:
-        if folded != 1:
-            raise CorruptMessageError(f"a field of length {unfold(folded)}")
-        return None, position
-    end = position + (folded >> 1)
-    return data[position:end], end
+    length = data[position]
+    if length == 1:
+        return None, position + 1
+    if length < 0x80:
+        start = position + 1
+    else:
+        length, start = read_folded(data, position)
+    if length & 1:
+        raise CorruptMessageError(f"a field of {unfold(length)} bytes")
+    end = start + (length >> 1)
+    return data[start:end], end
 
 
-def _read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
-    folded, position = read_folded(data, position)
-    if folded & 1 or folded >> 1 > len(data):
-        raise CorruptMessageError(f"{unfold(folded)} headers")
+def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, position = read_folded(data, position)
+    # A header has two bytes at least: a count beyond that must not cost memory or time.
+    if count & 1 or count > end - position:
+        raise CorruptMessageError(f"{unfold(count)} headers in {end - position} bytes")
     headers: list[Header] = []
-    for _ in range(folded >> 1):
+    for _ in range(count >> 1):
         name, position = _read_bytes(data, position)
         value, position = _read_bytes(data, position)
         if name is None:
@@ -117,5 +179,5 @@ def _read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
         try:
             headers.append((name.decode(), value))
         except UnicodeDecodeError:
-            raise CorruptMessageError("a header's name is not UTF-8") from None
+            raise CorruptMessageError(f"the header name {name!r} is not UTF-8") from None
     return tuple(headers), position

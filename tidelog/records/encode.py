@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import index
 
-from crc32c import crc32c
-
+from tidelog.errors import MessageTooLargeError
 from tidelog.model import NO_TIMESTAMP
-from tidelog.records.header import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC
+from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, seal
 from tidelog.records.varint import INT32_MAX, INT64_MAX, VarintTable
 
 #: One header of a record: a name, and bytes or null.
@@ -21,7 +20,6 @@ Header = tuple[str, bytes | None]
 
 _VARINT = VarintTable()
 _STAMP = VarintTable(prefix=b"\x00")  # the attributes byte stands before the timestamp delta
-_NULL_KEY_THEN = VarintTable(prefix=b"\x01")  # the null key before the value's length
 _NULL = b"\x01"
 _NO_HEADERS = b"\x00"
 
@@ -54,23 +52,40 @@ class BatchBuilder:
 
         ValueError for a timestamp before −1 or beyond 64 bits, TypeError for what is not bytes.
         """
-        if timestamp_ms > self._max_timestamp or self._base_timestamp is None:
-            self._see_timestamp(timestamp_ms)
-        delta = timestamp_ms - self._base_timestamp  # type: ignore[operator]
+        if type(timestamp_ms) is not int:
+            timestamp_ms = index(timestamp_ms)
+        if not NO_TIMESTAMP <= timestamp_ms <= INT64_MAX:
+            raise ValueError(f"timestamp {timestamp_ms} ms")
+        base_timestamp = self._base_timestamp
+        if base_timestamp is None:
+            base_timestamp = timestamp_ms
+        if key is None:
+            key_length, key = _NULL, b""
+        else:
+            if type(key) is not bytes:
+                key = _bytes_of(key)
+            key_length = _VARINT[len(key)]
+        if value is None:
+            value_length, value = _NULL, b""
+        else:
+            if type(value) is not bytes:
+                value = _bytes_of(value)
+            value_length = _VARINT[len(value)]
+        tail = _encode_headers(headers) if headers else _NO_HEADERS
         count = self.record_count
-        body = [_STAMP[delta], _VARINT[count]]
-        _put_bytes(body, key)
-        _put_bytes(body, value)
-        _put_headers(body, headers)
-        length = sum(map(len, body))
+        stamp = _STAMP[timestamp_ms - base_timestamp]
+        delta = _VARINT[count]
+        length = len(stamp) + len(delta) + len(key_length) + len(key) + len(value_length) + len(value) + len(tail)
         prefix = _VARINT[length]
-        size = self.size_bytes + len(prefix) + length
-        if size > self.max_bytes:
+        size_bytes = self.size_bytes + len(prefix) + length
+        if size_bytes > self.max_bytes:
             return None
-        self._chunks.append(prefix)
-        self._chunks += body
-        self.size_bytes = size
+        self._chunks += (prefix, stamp, delta, key_length, key, value_length, value, tail)
+        self.size_bytes = size_bytes
         self.record_count = count + 1
+        self._base_timestamp = base_timestamp
+        if timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
         return count
 
     def build(
@@ -90,39 +105,40 @@ class BatchBuilder:
             max(self.record_count - 1, 0), NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp,
             self._max_timestamp, producer_id, producer_epoch, base_sequence, self.record_count,
         )  # fmt: skip
-        crc = crc32c(memoryview(batch)[CRC_START:])
-        batch[17:21] = crc.to_bytes(4, "big")
+        seal(batch, 0, len(batch))
         return bytes(batch)
 
-    def _see_timestamp(self, timestamp_ms: int) -> None:
-        timestamp_ms = index(timestamp_ms)
-        if not NO_TIMESTAMP <= timestamp_ms <= INT64_MAX:
-            raise ValueError(f"timestamp {timestamp_ms} ms")
-        if self._base_timestamp is None:
-            self._base_timestamp = timestamp_ms
-        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+
+def _bytes_of(field: object) -> bytes:
+    """A copy of any buffer; the explicit check keeps `bytes(5)` from being five zeros."""
+    if not isinstance(field, bytes | bytearray | memoryview):
+        raise TypeError(f"a key or value is bytes or None, not {type(field).__name__}")
+    return bytes(field)
 
 
-def _put_bytes(body: list[bytes], field: bytes | None) -> None:
-    if field is None:
-        body.append(_NULL)
-    else:
-        field = bytes(field)
-        body.append(_VARINT[len(field)])
-        body.append(field)
-
-
-def _put_headers(body: list[bytes], headers: Sequence[Header]) -> None:
-    body.append(_VARINT[len(headers)])
+def _encode_headers(headers: Sequence[Header]) -> bytes:
+    parts = [_VARINT[len(headers)]]
     for name, value in headers:
-        _put_bytes(body, name.encode())
-        _put_bytes(body, value)
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is a str, not {type(name).__name__}")
+        encoded = name.encode()
+        parts += (_VARINT[len(encoded)], encoded)
+        if value is None:
+            parts.append(_NULL)
+        else:
+            value = _bytes_of(value)
+            parts += (_VARINT[len(value)], value)
+    return b"".join(parts)
 
 
 def single_record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> int:
-    """The size of a batch that holds this record alone: the smallest `max_bytes` that accepts it."""
+    """The size of a batch that holds this record alone: the smallest `max_bytes` that accepts it.
+
+    MessageTooLargeError beyond the 2 GiB of the format.
+    """
     builder = BatchBuilder(INT32_MAX)
-    builder.try_append(0, key, value, headers)
+    if builder.try_append(0, key, value, headers) is None:
+        raise MessageTooLargeError("the record is larger than any batch can be")
     return builder.size_bytes
 
 
@@ -135,10 +151,11 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A batch of all the records (timestamp_ms, key, value, headers), whatever its size."""
+    """One batch of all the records (timestamp_ms, key, value, headers), up to the 2 GiB of the format."""
     builder = BatchBuilder(INT32_MAX)
     for timestamp_ms, key, value, headers in records:
-        builder.try_append(timestamp_ms, key, value, headers)
+        if builder.try_append(timestamp_ms, key, value, headers) is None:
+            raise MessageTooLargeError(f"more than {INT32_MAX} bytes in one batch")
     return builder.build(
         producer_id=producer_id,
         producer_epoch=producer_epoch,

@@ -31,6 +31,7 @@ from crc32c import crc32c
 
 from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
 from tidelog.model import Buffer
+from tidelog.records.varint import INT64_MAX
 
 HEADER_BYTES = 61
 LENGTH_OVERHEAD = 12  # base_offset and batch_length itself
@@ -38,11 +39,12 @@ MAGIC = 2
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, null key, null value, no headers
 
 HEADER = Struct(">qiibIhiqqqhii")
-CRC_START = 21
+_CRC_START = 21
+_INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _CRC = Struct(">I")
-_CRC_AT, _EPOCH_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 12, 21, 35
+_EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 12, 17, 21, 35
 
 _CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -139,7 +141,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise UnsupportedForMessageFormatError(f"message format {magic} at {position}; only {MAGIC} is supported")
     if length < HEADER_BYTES - LENGTH_OVERHEAD:
         raise CorruptMessageError(f"batch length {length} at {position} is shorter than a header")
-    if header.base_offset < 0 or header.last_offset_delta < 0:
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset >= INT64_MAX:
         raise CorruptMessageError(
             f"base offset {header.base_offset} with last offset delta {header.last_offset_delta} at {position}"
         )
@@ -157,7 +159,7 @@ def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
         raise CorruptMessageError(
             f"a batch of {header.size_bytes} bytes at {position}, {len(buffer) - position} present"
         )
-    actual = crc32c(memoryview(buffer)[position + CRC_START : end])
+    actual = crc32c(memoryview(buffer)[position + _CRC_START : end])
     if actual != header.crc:
         raise CorruptMessageError(
             f"CRC {actual:#010x} of the batch at offset {header.base_offset}, not {header.crc:#010x}"
@@ -198,6 +200,11 @@ def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestam
     header = read_header(batch, position)
     end = position + header.size_bytes
     view = memoryview(batch)
-    Struct(">h").pack_into(view, position + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
+    _INT16.pack_into(view, position + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
     _INT64.pack_into(view, position + _MAX_TIMESTAMP_AT, timestamp_ms)
-    _CRC.pack_into(view, position + _CRC_AT, crc32c(view[position + CRC_START : end]))
+    seal(view, position, end)
+
+
+def seal(batch: bytearray | memoryview, position: int, end: int) -> None:
+    """Writes the CRC of the batch that lies between `position` and `end`."""
+    _CRC.pack_into(batch, position + _CRC_AT, crc32c(memoryview(batch)[position + _CRC_START : end]))

@@ -38,22 +38,40 @@ class VarintTable(dict[int, bytes]):
         return self._prefix + encode_varint(number) + self._suffix
 
 
-def read_folded(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
-    """The still folded number at `position` and the position after it.
+def read_folded(data: bytes, position: int) -> tuple[int, int]:
+    """The still folded 32-bit number at `position` and the position after it.
 
-    `max_bytes` is 5 for a 32-bit varint and 10 for a 64-bit one. CorruptMessageError if it does not end
-    within them or means more bits than that; IndexError if the data ends first (decoders turn it into
-    CorruptMessageError once for the whole batch).
+    CorruptMessageError for more than five bytes or 32 bits; IndexError if the data ends first, which decoders
+    turn into CorruptMessageError once for the whole batch.
     """
+    first = data[position]
+    if first < 0x80:
+        return first, position + 1
+    second = data[position + 1]
+    if second < 0x80:
+        return first & 0x7F | second << 7, position + 2
+    return _read_long(data, position, 32)
+
+
+def read_folded_64(data: bytes, position: int) -> tuple[int, int]:
+    """As `read_folded`, for a number of up to ten bytes and 64 bits."""
+    first = data[position]
+    if first < 0x80:
+        return first, position + 1
+    return _read_long(data, position, 64)
+
+
+def _read_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
     folded = 0
-    for index in range(max_bytes):
-        byte = data[position + index]
-        folded |= (byte & 0x7F) << 7 * index
+    for shift in range(0, bits, 7):
+        byte = data[position]
+        position += 1
+        folded |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if folded >> (32 if max_bytes == 5 else 64):
+            if folded >> bits:
                 break
-            return folded, position + index + 1
-    raise CorruptMessageError(f"the varint at byte {position} is longer than its type allows")
+            return folded, position
+    raise CorruptMessageError(f"a varint of more than {bits} bits before byte {position}")
 
 
 def unfold(folded: int) -> int:
