@@ -15,6 +15,7 @@ from tidelog.errors import LocalError
 from tidelog.local.java import find_java
 from tidelog.local.ports import LOOPBACK, choose_port, port_is_free
 from tidelog.local.process import Process
+from tidelog.local.tail import last_words
 
 TICK_MS = 500
 #: What ZooKeeper grants a session: 2 to 20 ticks.
@@ -153,7 +154,9 @@ class EmbeddedZooKeeper:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while not serves(self.port):
             if not self.running:
-                raise LocalError(f"ZooKeeper ended while it started: {self._last_words()} (see {self.log_file})")
+                raise LocalError(
+                    f"ZooKeeper ended while it started: {last_words(self._output, self.log_file)} (see {self.log_file})"
+                )
             if self._clock.monotonic_ms() >= deadline_ms:
                 self.stop()
                 raise LocalError(f"ZooKeeper was not ready within {timeout_ms / 1000:g} s: see {self.log_file}")
@@ -181,11 +184,6 @@ class EmbeddedZooKeeper:
         (self.data_dir / "zoo.cfg").write_text(settings)
         log = os.path.relpath(self.log_file.resolve(), self.data_dir.resolve())
         (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(log=log))
-
-    def _last_words(self) -> str:
-        lines = [*_tail(self._output), *_tail(self.log_file)]
-        telling = [line for line in lines if "rror" in line or "xception" in line]
-        return (telling or lines or ["it said nothing"])[-1].strip()
 
 
 def find_jars() -> list[Path]:
@@ -224,12 +222,3 @@ def _port_of_last_start(data_dir: Path) -> int:
     except OSError:
         return 0
     return int(match[1]) if match else 0
-
-
-def _tail(file: Path, size: int = 8_192) -> list[str]:
-    try:
-        with file.open("rb") as content:
-            content.seek(max(0, file.stat().st_size - size))
-            return content.read().decode(errors="replace").splitlines()
-    except OSError:
-        return []

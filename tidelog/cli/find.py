@@ -1,0 +1,68 @@
+"""How a command finds its cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from tidelog.errors import LocalError
+from tidelog.local.home import data_home, last_up
+from tidelog.local.state import load_state
+
+F = TypeVar("F", bound=Callable[..., object])
+
+ENVIRONMENT_VARIABLE = "TIDELOG_BOOTSTRAP_SERVERS"
+
+
+def bootstrap_option(function: F) -> F:
+    """`--bootstrap-servers`, handed on as `bootstrap_servers` (str | None)."""
+    return click.option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,…",
+        help=f"Brokers to start from [default: ${ENVIRONMENT_VARIABLE}, else the cluster of the last tidelog up]",
+    )(function)
+
+
+def timeout_option(function: F) -> F:
+    """`--timeout` in seconds, handed on as `timeout` (float)."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=0.1),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Give up when the cluster does not answer for this long.",
+    )(function)
+
+
+def data_dir_option(function: F) -> F:
+    """`--data-dir`, handed on as `data_dir` (Path | None)."""
+    return click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Where the cluster lies [default: $TIDELOG_HOME, else $XDG_DATA_HOME/tidelog or ~/.local/share/tidelog]",
+    )(function)
+
+
+def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The bootstrap servers; LocalError says how to get some."""
+    if named := bootstrap_servers or environment.get(ENVIRONMENT_VARIABLE):
+        return named
+    data_dir = last_up(data_home(environment))
+    state = load_state(data_dir) if data_dir else None
+    if state is None:
+        raise LocalError("no cluster is known: start one with tidelog up, or pass --bootstrap-servers HOST:PORT")
+    if not any(broker.running for broker in state.brokers):
+        raise LocalError(f"the cluster in {data_dir} is stopped: start it with tidelog up --data-dir {data_dir}")
+    return state.bootstrap_servers
+
+
+def find_data_dir(data_dir: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """For commands about the local processes: the one that was named, else that of the last `up`, else the default."""
+    home = data_home(environment)
+    return (data_dir or last_up(home) or home).absolute()

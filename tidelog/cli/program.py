@@ -1,0 +1,132 @@
+"""The command's frame: finds the subcommand, and turns whatever ends it into one line and an exit status.
+
+0    done; also where the reader of our output had enough (`| head -1`)
+1    it failed
+2    it was asked for wrongly
+130  Ctrl-C
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+
+import click
+
+from tidelog.errors import ConfigError, TidelogError
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+#: Subcommand → the module that holds it, imported when it is asked for: most need no client, and none needs all.
+_COMMANDS = {
+    "broker": "tidelog.cli.cluster",
+    "completion": "tidelog.cli.completion",
+    "consume": "tidelog.cli.consume",
+    "down": "tidelog.cli.cluster",
+    "logs": "tidelog.cli.logs",
+    "offsets": "tidelog.cli.offsets",
+    "produce": "tidelog.cli.produce",
+    "status": "tidelog.cli.cluster",
+    "topic": "tidelog.cli.topic",
+    "up": "tidelog.cli.up",
+}
+_SUMMARIES = {
+    "broker": "Run one broker in the foreground (for compose or systemd).",
+    "completion": "Print the completion script of a shell.",
+    "consume": "Write a topic's records to standard output.",
+    "down": "Stop the local cluster.",
+    "logs": "Show what the local cluster's processes write.",
+    "offsets": "Look offsets up by time.",
+    "produce": "Write lines to a topic.",
+    "status": "Show the local cluster's processes.",
+    "topic": "Create, list, describe and delete topics.",
+    "up": "Start a local cluster: ZooKeeper and brokers.",
+}
+
+
+class _Commands(click.Group):
+    """Knows every subcommand's name and summary without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _SUMMARIES[name]) for name in sorted(_COMMANDS)])
+
+
+def _show_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"tidelog {version('tidelog')}")
+        ctx.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+def tidelog() -> None:
+    """A replicated, partitioned, durable log."""
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    try:
+        status = tidelog.main(arguments, prog_name="tidelog", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BrokenPipeError:
+        _abandon_output()
+        return 0
+    except (KeyboardInterrupt, click.Abort):
+        _abandon_output()
+        return INTERRUPTED
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "tidelog"
+        return _fail(f"{error.format_message()} (see {where} --help)", MISUSED)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except ConfigError as error:
+        return _fail(str(error), MISUSED)
+    except TidelogError as error:
+        return _fail(str(error) or type(error).__name__, FAILED)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", FAILED)
+    except Exception as error:
+        if os.environ.get("TIDELOG_DEBUG"):
+            raise
+        return _fail(f"unforeseen: {type(error).__name__}: {error} (TIDELOG_DEBUG=1 shows where)", FAILED)
+
+
+def _fail(message: str, status: int) -> int:
+    _abandon_output()
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(f"tidelog: {' '.join(message.split())}", err=True)
+    return status
+
+
+def _abandon_output() -> None:
+    """What could not be written must not be tried again, with a traceback, at the interpreter's end."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)

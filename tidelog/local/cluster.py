@@ -1,0 +1,273 @@
+"""Starts, stops and describes the processes of one cluster on this machine.
+
+DATA_DIR/cluster.json      ports and processes (tidelog.local.state)
+DATA_DIR/config/           one settings file for each broker, written anew at each start
+DATA_DIR/logs/             what each process writes, rotated
+DATA_DIR/broker-N/         the broker's partitions
+DATA_DIR/zookeeper/        the embedded ZooKeeper's state
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import LocalError
+from tidelog.local.broker import launch_broker
+from tidelog.local.home import data_home, forget_last_up, prepare_directory, remember_last_up
+from tidelog.local.ports import LOOPBACK, choose_port
+from tidelog.local.process import Process
+from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
+from tidelog.local.tail import last_words
+from tidelog.local.zookeeper import EmbeddedZooKeeper
+from tidelog.model import Endpoint
+
+DEFAULT_BROKERS = 3
+START_TIMEOUT_MS = 60_000
+#: A broker hands its leadership over before it ends; see its `controlled_shutdown_timeout_ms`.
+STOP_TIMEOUT_MS = 20_000
+_LOCK_FILE = "cluster.lock"
+
+#: Told (what, where) as each process becomes ready: ("ZooKeeper", "127.0.0.1:20181"), ("broker 1", "127.0.0.1:20182").
+OnReady = Callable[[str, str], None]
+
+
+class LocalCluster:
+    """One data directory and the processes that work in it; they outlive this object.
+
+    `state` is as last read or written by us: `refresh` reads what other commands did meanwhile.
+    """
+
+    def __init__(self, data_dir: Path | None = None, *, home: Path | None = None, clock: Clock | None = None) -> None:
+        self.home = home or data_home()
+        self.data_dir = (data_dir or self.home).absolute()
+        self._clock = clock or SystemClock()
+        self.state = load_state(self.data_dir)
+
+    @property
+    def log_dir(self) -> Path:
+        return self.data_dir / "logs"
+
+    def broker_dir(self, broker_id: int) -> Path:
+        """Where the broker's partitions lie."""
+        return self.data_dir / f"broker-{broker_id}"
+
+    def log_file(self, broker_id: int | None = None) -> Path:
+        """The log of a broker, or of the embedded ZooKeeper (None)."""
+        return self.log_dir / ("zookeeper.log" if broker_id is None else f"broker-{broker_id}.log")
+
+    def refresh(self) -> ClusterState | None:
+        self.state = load_state(self.data_dir)
+        return self.state
+
+    def known_state(self) -> ClusterState:
+        """The state; LocalError where nothing was ever started here."""
+        if self.state is None:
+            raise LocalError(f"no cluster in {self.data_dir}: start one with tidelog up")
+        return self.state
+
+    def start(
+        self,
+        brokers: int | None = None,
+        *,
+        zookeeper: str | None = None,
+        settings: Mapping[str, str | int] | None = None,
+        on_ready: OnReady = lambda what, where: None,
+        timeout_ms: int = START_TIMEOUT_MS,
+    ) -> ClusterState:
+        """Starts whatever of the cluster does not run, and returns when every broker knows every other.
+
+        `brokers` and `zookeeper` count at the first start (more brokers may be added later); afterwards they must
+        agree with what is there. What this call started is stopped again where it fails or is interrupted.
+        """
+        prepare_directory(self.data_dir)
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        with self._locked():
+            self.refresh()
+            self._save(self._plan(brokers, zookeeper, settings))
+            remember_last_up(self.data_dir, self.home)
+            started: list[Process] = []
+            try:
+                self._start_zookeeper(started, on_ready, deadline_ms)
+                for broker in self.known_state().brokers:
+                    if not broker.running:
+                        started.append(self._start_broker(broker))  # noqa: PERF401 — the list must be true when one fails
+                self._wait_for_brokers(on_ready, deadline_ms)
+            except BaseException:
+                _stop(started[::-1])
+                raise
+            return self.known_state()
+
+    def stop(self) -> bool:
+        """Brokers first, all at once, then ZooKeeper; whether anything ran. Those that do not end are killed."""
+        with self._locked():
+            state = self.refresh()
+            if state is None:
+                return False
+            was_running = state.running
+            _stop([process for broker in state.brokers if (process := broker.process)])
+            if state.embedded is not None and (process := state.embedded.process):
+                _stop([process])
+            self._save(
+                replace(
+                    state,
+                    brokers=tuple(replace(broker, pid=0, birth="") for broker in state.brokers),
+                    embedded=state.embedded and replace(state.embedded, pid=0, birth=""),
+                )
+            )
+            return was_running
+
+    def purge(self) -> None:
+        """Removes what we wrote, and nothing else, from a cluster that has been stopped."""
+        state = self.refresh()
+        if state is not None:
+            if state.running:
+                raise LocalError("the cluster still runs: stop it first with tidelog down")
+            for directory in (*map(self.broker_dir, (broker.broker_id for broker in state.brokers)), self.log_dir):
+                shutil.rmtree(directory, ignore_errors=True)
+            for name in ("config", "zookeeper"):
+                shutil.rmtree(self.data_dir / name, ignore_errors=True)
+        for name in (STATE_FILE, _LOCK_FILE):
+            (self.data_dir / name).unlink(missing_ok=True)
+        forget_last_up(self.data_dir, self.home)
+        self.state = None
+
+    def start_broker(
+        self, broker_id: int, *, on_ready: OnReady = lambda what, where: None, timeout_ms: int = START_TIMEOUT_MS
+    ) -> Process:
+        """Starts one broker that does not run, and returns when it is registered."""
+        with self._locked():
+            self.refresh()
+            process = self._start_broker(self.known_state().broker(broker_id))
+            try:
+                self._wait_for_brokers(on_ready, self._clock.monotonic_ms() + timeout_ms, only=broker_id)
+            except BaseException:
+                _stop([process])
+                raise
+            return process
+
+    def broker_process(self, broker_id: int) -> Process | None:
+        """The process of the broker's last start, for signals; None once it was stopped."""
+        return self.known_state().broker(broker_id).process
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            descriptor = os.open(self.data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            yield  # nothing was ever started there, so nobody can be in our way
+            return
+        except OSError as error:
+            raise LocalError(f"cannot write to {self.data_dir}: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise LocalError(
+                f"another command starts or stops the cluster in {self.data_dir}: try again soon"
+            ) from None
+        finally:
+            os.close(descriptor)
+
+    def _save(self, state: ClusterState) -> None:
+        self.state = state
+        save_state(self.data_dir, state)
+
+    def _plan(
+        self, brokers: int | None, zookeeper: str | None, settings: Mapping[str, str | int] | None
+    ) -> ClusterState:
+        """What should run: what ran before, with the ports of what is new."""
+        state = self.state
+        if state is None:
+            embedded = None if zookeeper else ProcessState(choose_port())
+            state = ClusterState(zookeeper or f"{LOOPBACK}:{embedded and embedded.port}", embedded, (), {})
+        if zookeeper not in (None, state.zookeeper):
+            raise LocalError(
+                f"the cluster in {self.data_dir} uses ZooKeeper at {state.zookeeper}: pass another --data-dir"
+            )
+        # A broker that never came as far as to make its directory is planned anew.
+        state = replace(state, brokers=tuple(b for b in state.brokers if self.broker_dir(b.broker_id).exists()))
+        wanted = brokers or len(state.brokers) or DEFAULT_BROKERS
+        if wanted < len(state.brokers):
+            raise LocalError(
+                f"the cluster in {self.data_dir} has {len(state.brokers)} brokers: pass another --data-dir"
+            )
+        taken = {port for broker in state.brokers for port in (broker.port, broker.replication_port)}
+        taken.update(process.port for process in state.processes)
+        for broker_id in range(len(state.brokers) + 1, wanted + 1):
+            port = choose_port(taken)
+            replication_port = choose_port(taken | {port})
+            taken |= {port, replication_port}
+            state = state.with_broker(BrokerState(port, broker_id=broker_id, replication_port=replication_port))
+        return replace(state, settings={**state.settings, **(settings or {})})
+
+    def _start_zookeeper(self, started: list[Process], on_ready: OnReady, deadline_ms: int) -> None:
+        state = self.known_state()
+        if state.embedded is None or state.embedded.running:
+            return
+        server = EmbeddedZooKeeper(self.data_dir / "zookeeper", state.embedded.port, log_file=self.log_file())
+        process = server.launch()
+        started.append(process)
+        self._save(replace(state, embedded=replace(state.embedded, pid=process.pid, birth=process.birth)))
+        server.wait_ready(deadline_ms - self._clock.monotonic_ms())
+        on_ready("ZooKeeper", server.hosts)
+
+    def _start_broker(self, broker: BrokerState) -> Process:
+        state = self.known_state()
+        process = launch_broker(
+            broker,
+            zookeeper=state.zookeeper,
+            data_dir=self.broker_dir(broker.broker_id),
+            log_file=self.log_file(broker.broker_id),
+            config=self.data_dir / "config" / f"broker-{broker.broker_id}.toml",
+            settings={"default_replication_factor": min(DEFAULT_BROKERS, len(state.brokers)), **state.settings},
+        )
+        self._save(state.with_broker(replace(broker, pid=process.pid, birth=process.birth)))
+        return process
+
+    def _wait_for_brokers(self, on_ready: OnReady, deadline_ms: int, only: int | None = None) -> None:
+        from tidelog.local.probe import probe  # late: stopping and describing a cluster need no ZeroMQ
+
+        state = self.known_state()
+        waited_for = {b.broker_id: b for b in state.brokers if only in (None, b.broker_id)}
+        everyone = frozenset(waited_for)
+        ready: set[int] = set()
+        while True:
+            seen = probe({broker_id: Endpoint(LOOPBACK, broker.port) for broker_id, broker in waited_for.items()})
+            for broker_id, known in seen.items():
+                if broker_id in known and broker_id not in ready:
+                    ready.add(broker_id)
+                    on_ready(f"broker {broker_id}", waited_for[broker_id].address)
+            if all(known >= everyone for known in seen.values()):
+                return
+            for broker_id, broker in waited_for.items():
+                if not broker.running:
+                    raise LocalError(f"broker {broker_id} ended while it started: {self._last_words(broker_id)}")
+            if self._clock.monotonic_ms() >= deadline_ms:
+                late = ", ".join(map(str, sorted(everyone - ready))) or "all brokers to know each other"
+                raise LocalError(f"gave up waiting for broker {late}: see {self.log_dir}")
+            time.sleep(0.03)
+
+    def _last_words(self, broker_id: int) -> str:
+        log = self.log_file(broker_id)
+        return f"{last_words(log.with_suffix('.out'), log)} (see {log})"
+
+
+def _stop(processes: list[Process]) -> None:
+    """All at once, politely; then whoever is left."""
+    clock = SystemClock()
+    for process in processes:
+        process.signal(SIGTERM)
+    deadline_ms = clock.monotonic_ms() + STOP_TIMEOUT_MS
+    for process in processes:
+        if not process.wait(max(0, deadline_ms - clock.monotonic_ms())):
+            process.signal(SIGKILL)
+            process.wait(STOP_TIMEOUT_MS)

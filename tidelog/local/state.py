@@ -1,0 +1,107 @@
+"""What is written down about a local cluster: its ports for ever, its processes while they run."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tidelog.errors import LocalError
+from tidelog.local.ports import LOOPBACK
+from tidelog.local.process import Process
+
+STATE_FILE = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """One process: its ports are kept, `pid` and `birth` are those of its last start (0 and "" once it was stopped)."""
+
+    port: int
+    pid: int = 0
+    birth: str = ""
+
+    @property
+    def process(self) -> Process | None:
+        """The process if it was started and not stopped since; it may have ended by itself."""
+        return Process(self.pid, self.birth) if self.pid else None
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.running
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState(ProcessState):
+    """A broker's process; `port` is the one for clients."""
+
+    broker_id: int = 0
+    replication_port: int = 0
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """`embedded` is None where the cluster uses somebody else's ZooKeeper. `settings` go into every broker's file."""
+
+    zookeeper: str
+    embedded: ProcessState | None
+    brokers: tuple[BrokerState, ...]
+    settings: dict[str, str | int]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def processes(self) -> tuple[ProcessState, ...]:
+        return self.brokers if self.embedded is None else (*self.brokers, self.embedded)
+
+    @property
+    def running(self) -> bool:
+        """Whether any process of it runs."""
+        return any(process.running for process in self.processes)
+
+    def broker(self, broker_id: int) -> BrokerState:
+        """LocalError names the brokers that there are."""
+        for broker in self.brokers:
+            if broker.broker_id == broker_id:
+                return broker
+        known = ", ".join(str(broker.broker_id) for broker in self.brokers)
+        raise LocalError(f"no broker {broker_id} here: there are {known}")
+
+    def with_broker(self, broker: BrokerState) -> ClusterState:
+        others = (each for each in self.brokers if each.broker_id != broker.broker_id)
+        return replace(self, brokers=tuple(sorted((*others, broker), key=lambda each: each.broker_id)))
+
+
+def load_state(data_dir: Path) -> ClusterState | None:
+    """None where no cluster was ever started; LocalError where the file is not ours."""
+    path = data_dir / STATE_FILE
+    try:
+        values: dict[str, Any] = json.loads(path.read_bytes())
+        embedded = values["embedded"]
+        return ClusterState(
+            zookeeper=values["zookeeper"],
+            embedded=None if embedded is None else ProcessState(**embedded),
+            brokers=tuple(BrokerState(**broker) for broker in values["brokers"]),
+            settings=values["settings"],
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LocalError(f"cannot read {path}: {error.strerror}; choose another place with --data-dir") from None
+    except (ValueError, KeyError, TypeError):
+        raise LocalError(f"{path} was not written by tidelog up: move it away, or pass another --data-dir") from None
+
+
+def save_state(data_dir: Path, state: ClusterState) -> None:
+    """Replaces the file whole, so that a reader never sees half of it."""
+    new = data_dir / f".{STATE_FILE}-{os.getpid()}"
+    new.write_text(json.dumps(asdict(state), indent=2) + "\n")
+    new.replace(data_dir / STATE_FILE)
