@@ -31,9 +31,9 @@ repeating one and swapping two, each in its place (no other record's offset chan
 lost 1, altered 1, doubled 1, misplaced 2. A copy whose offsets shift behind a dropped record calls every
 record behind it misplaced, as it should: an acknowledged offset is part of the promise.
 
-**Output.** One JSON object with the figures, `topic`, `ok` (lost, doubled, altered, misplaced and foreign are all 0)
-and `examples`, up to `--examples` of each kind as `{"kind", "partition", "offset", "digest"}`. Exit status 0 if ok, 1 if
-not, 2 if the audit could not be done (one line on standard error).
+**Output.** One JSON object with the figures, `topic`, `ok` (lost, doubled, altered, misplaced and foreign are all
+0) and `examples`, up to `--examples` of each kind as `{"kind", "partition", "offset", "digest"}`. Exit status 0 if ok,
+1 if not, 2 if the audit could not be done (one line on standard error).
 The join spills to disk: memory does not grow with the topic.
 """
 

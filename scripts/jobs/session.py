@@ -22,7 +22,9 @@ _SETTINGS = {
 }
 
 
-def start(name: str, *, master: str, driver_memory: str, warehouse: Path, settings: dict[str, str] | None = None) -> SparkSession:
+def start(
+    name: str, *, master: str, driver_memory: str, warehouse: Path, settings: dict[str, str] | None = None
+) -> SparkSession:
     """A session of its own JVM; `settings` win over the defaults. The caller stops it."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -5,8 +5,9 @@
 
 A record is a line: value = the line's bytes, key = the name of its source, timestamp = its time. Counted is
 every record whose timestamp is ≥ `--starting-timestamp` (ms since 1970) and that the watermark lets in. The stream
-starts at the offsets that a look-up of that time gives for each partition (a partition without such a record
-yet starts at its end), so nothing at or after that time is missed and what stands before the look-up's answer is never read.
+starts at the offsets that a look-up of that time gives for each partition (a partition without such a record yet
+starts at its end), so nothing at or after that time is missed and what stands before the look-up's answer is never
+read.
 
 **Output** (Parquet below `--output`): `updates/batch=NNNNNN/`, written by each micro-batch: the new totals of
 the windows that it touched; and, written at the end, `counts/`: one row for each minute and source.
@@ -16,9 +17,10 @@ While the stream runs, max(lines) by minute and source over `updates/` is the pr
 **Progress** (JSON lines, appended and flushed at once; `at` is wall time in ms):
 
     {"event": "started", "at", "query", "run", "starting_timestamp"}
-    {"event": "batch", "at", "batch", "rows", "start", "end", "watermark", "late_groups", "duration_ms", "failed_tasks"}
-    {"event": "ended", "at", "reason", "batches", "read", "before", "late", "counted", "start", "end", "failed_tasks",
-     "late_by_batch": {"7": 12}, "counts": "DIR/counts"}
+    {"event": "batch", "at", "batch", "rows", "start", "end", "watermark", "late_groups", "duration_ms",
+     "failed_tasks"}
+    {"event": "ended", "at", "reason", "batches", "read", "before", "late", "counted", "start", "end",
+     "failed_tasks", "late_by_batch": {"7": 12}, "counts": "DIR/counts"}
     {"event": "failed", "at", "error", "failed_tasks"}
 
 `start` and `end` are offsets, {"topic": {"0": 23}}; `watermark` is in ms (0: none yet); `failed_tasks` counts since the
@@ -28,10 +30,10 @@ had ended by the watermark of the batch that read them), counted record by recor
 and checked against Spark's own number of dropped groups, `counted` = the sum over `counts/`. The job holds itself to
 read = before + late + counted and fails if that is not so.
 
-**Stopping.** The stop file holds end offsets, {"topic": {"0": 23}} or {"0": 23}: once it is there (write it aside and rename it)
-and a batch that reaches them has been committed, the query stops between batches. SIGTERM and SIGINT stop it as it stands.
-Exit status 0 after a graceful stop without a failed task, 1 if the query failed, a task failed or the sums do not agree,
-2 for a wrong command line, 3 after `--timeout`.
+**Stopping.** The stop file holds end offsets, {"topic": {"0": 23}} or {"0": 23}: once it is there (write it aside and
+rename it) and a batch that reaches them has been committed, the query stops. SIGTERM and SIGINT stop it as it stands.
+Exit status 0 after a graceful stop without a failed task, 1 if the query failed, a task failed or the sums do not
+agree, 2 for a wrong command line, 3 after `--timeout`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""`spark.read.format("tidelog")`: the range is settled when the read is planned, and is read exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tidelog.errors import DataLossError
+from tidelog.spark.clients import Clients
+from tidelog.spark.lookups import Lookups
+from tidelog.spark.offsets import OffsetRange, ranges_between, split
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.range_reader import RangePartition, RangeReader, data_loss
+
+
+class TidelogBatchReader(DataSourceReader):
+    """Cheap to make and picklable: Spark makes one to plan and sends it to every task."""
+
+    def __init__(self, options: ReadOptions, clients: Clients, schema: StructType) -> None:
+        self._options = options
+        self._clients = clients
+        self._ranges = RangeReader.of(options, clients, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks. DataLossError where a starting offset that was given is gone."""
+        lookups = Lookups(self._options, self._clients)
+        partitions = lookups.partitions()
+        if not partitions:
+            return []
+        start, end = lookups.starting(partitions), lookups.ending(partitions)
+        earliest = lookups.earliest(partitions)
+        lost = [
+            OffsetRange(partition, start[partition], min(earliest[partition], end[partition]))
+            for partition in partitions
+            if start[partition] < min(earliest[partition], end[partition])
+        ]
+        if lost and self._options.fail_on_data_loss:
+            raise DataLossError(data_loss(lost, "the log now begins behind them"))
+        start = {partition: max(start[partition], earliest[partition]) for partition in partitions}
+        ranges = split(
+            ranges_between(start, end),
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return [RangePartition(span) for span in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangePartition):  # Spark's stand-in where there is nothing to read
+            return iter(())
+        return self._ranges.read(partition.span)

@@ -1,0 +1,157 @@
+"""What the driver asks the cluster: which partitions there are, where they begin and end, what lies at a time.
+
+An exception in a driver-side call of a stream ends the query, so every retry for brokers that died and leaders that
+moved lives here, within `PATIENCE_MS`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import ConfigError, TidelogError, TimeoutError, UnknownTopicOrPartitionError
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from tidelog.spark.clients import Clients
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Position, Subscribe, SubscribePattern
+
+if TYPE_CHECKING:
+    from tidelog import Consumer
+
+_T = TypeVar("_T")
+
+#: The driver outlasts a restart of the whole cluster, and not for ever a cluster that is gone.
+PATIENCE_MS = 120_000
+#: A topic that its brokers have just been told of, or are just starting to serve, may be unknown for so long.
+UNKNOWN_TOPIC_PATIENCE_MS = 5_000
+_MAX_PAUSE_MS = 2_000
+
+
+class Lookups:
+    """Answers for one read's options. Connects at the first question."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        clients: Clients,
+        *,
+        clock: Clock | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._clients = clients
+        self._clock: Clock = clock or SystemClock()
+        self._pause = pause
+
+    def partitions(self) -> list[TopicPartition]:
+        """What the options name, as it exists now, sorted. UnknownTopicOrPartitionError for what does not exist."""
+        return self._patiently("which partitions there are", self._partitions)
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._patiently("earliest offsets", lambda consumer: dict(consumer.beginning_offsets(list(partitions))))
+
+    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends as consumers may see them (the high watermarks)."""
+        return self._patiently("latest offsets", lambda consumer: dict(consumer.end_offsets(list(partitions))))
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after each time (ms), None where there is none."""
+        found = self._patiently("offsets by time", lambda consumer: consumer.offsets_for_times(dict(times)))
+        return {partition: answer.offset if (answer := found[partition]) else None for partition in times}
+
+    def starting(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The options' starting point. ConfigError where a time has no record at or after it and that is an error."""
+        return self._resolve(self._options.starting, partitions, "starting", self._options.no_match_is_latest)
+
+    def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The options' end; a time that no record reaches is the present end."""
+        return self._resolve(self._options.ending, partitions, "ending", True)
+
+    def _resolve(
+        self, position: Position, partitions: Collection[TopicPartition], which: str, no_match_is_latest: bool
+    ) -> dict[TopicPartition, int]:
+        match position:
+            case "earliest":
+                return self.earliest(partitions)
+            case "latest":
+                return self.latest(partitions)
+            case AtOffsets(offsets):
+                _check_all_named(offsets, partitions, f"{which}Offsets")
+                return self._resolve_marks(offsets)
+            case AtTime(timestamp):
+                times = dict.fromkeys(partitions, timestamp)
+            case AtTimes(timestamps):
+                _check_all_named(timestamps, partitions, f"{which}OffsetsByTimestamp")
+                times = dict(timestamps)
+        # Asked before the times: a record that arrives in between must not fall between the two answers.
+        ends = self.latest(partitions) if no_match_is_latest else {}
+        answers = self.at_times(times)
+        missing = [partition for partition, offset in answers.items() if offset is None]
+        if missing and not no_match_is_latest:
+            raise ConfigError(
+                f"no record at or after the {which} time in {', '.join(map(str, sorted(missing)))}; "
+                "to start at the end there set startingOffsetsByTimestampStrategy to latest"
+            )
+        return {partition: ends[partition] if offset is None else offset for partition, offset in answers.items()}
+
+    def _resolve_marks(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        resolved = dict(offsets)
+        for mark, ask in ((EARLIEST_TIMESTAMP, self.earliest), (LATEST_TIMESTAMP, self.latest)):
+            marked = [partition for partition, offset in offsets.items() if offset == mark]
+            if marked:
+                resolved |= ask(marked)
+        return resolved
+
+    def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
+        match self._options.subscription:
+            case Subscribe(topics):
+                wanted: tuple[str, ...] = topics
+            case SubscribePattern(pattern):
+                wanted = tuple(sorted(topic for topic in consumer.topics() if re.fullmatch(pattern, topic)))
+            case Assign(partitions):
+                existing = {each for topic in {each.topic for each in partitions} for each in _of(consumer, topic)}
+                unknown = [each for each in partitions if each not in existing]
+                if unknown:
+                    raise UnknownTopicOrPartitionError(f"there is no {', '.join(map(str, unknown))}")
+                return list(partitions)
+        return sorted(each for topic in wanted for each in _of(consumer, topic))
+
+    def _patiently(self, what: str, ask: Callable[[Consumer], _T]) -> _T:
+        began_ms = self._clock.monotonic_ms()
+        pause_ms = self._options.retry_interval_ms
+        attempts = 0
+        while True:
+            try:
+                return ask(self._clients.consumer())
+            except TidelogError as error:
+                attempts += 1
+                waited_ms = self._clock.monotonic_ms() - began_ms
+                unknown = isinstance(error, UnknownTopicOrPartitionError)
+                patience_ms = UNKNOWN_TOPIC_PATIENCE_MS if unknown else PATIENCE_MS
+                if not (error.retriable or isinstance(error, TimeoutError)):
+                    raise
+                if waited_ms >= patience_ms and attempts > self._options.retries:
+                    if unknown:
+                        raise
+                    raise TimeoutError(f"{what}: no answer within {waited_ms} ms: {error}") from error
+            self._pause(pause_ms / 1000)
+            pause_ms = min(max(2 * pause_ms, 1), _MAX_PAUSE_MS)
+
+
+def _of(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    numbers = consumer.partitions_for_topic(topic)
+    if not numbers:
+        raise UnknownTopicOrPartitionError(f"there is no topic {topic!r}: create it, or correct the option")
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def _check_all_named(named: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], option: str) -> None:
+    missing = sorted(set(partitions) - named.keys())
+    unknown = sorted(named.keys() - set(partitions))
+    if missing or unknown:
+        wrong = [f"{', '.join(map(str, missing))} missing"] * bool(missing)
+        wrong += [f"{', '.join(map(str, unknown))} not read"] * bool(unknown)
+        raise ConfigError(f"{option} must name exactly the partitions that are read: {'; '.join(wrong)}")

@@ -1,0 +1,146 @@
+"""Offsets as Spark's checkpoints keep them, and the arithmetic of ranges. Pure.
+
+`Offsets` maps a partition to an offset; as JSON they are Kafka's, `{"topic": {"0": 23}}`, so that a checkpoint reads
+the same whichever source wrote it. A range is [start, until).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tidelog.errors import ConfigError
+from tidelog.model import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The records [start, until) of one partition."""
+
+    topic_partition: TopicPartition
+    start: int
+    until: int
+
+    @property
+    def size(self) -> int:
+        return max(0, self.until - self.start)
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} [{self.start}, {self.until})"
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Kafka's shape, in the order of topics and partition numbers: equal offsets give equal text."""
+    shaped: dict[str, dict[str, int]] = {}
+    for partition in sorted(offsets):
+        shaped.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return shaped
+
+
+def from_json(shaped: Any, what: str = "offsets") -> dict[TopicPartition, int]:
+    """The inverse of `to_json`, from the object or its text. ConfigError names `what` where the shape is wrong."""
+    if isinstance(shaped, str):
+        try:
+            shaped = json.loads(shaped)
+        except ValueError as error:
+            raise ConfigError(f"{what}: {shaped!r} is not JSON ({error})") from None
+    offsets: dict[TopicPartition, int] = {}
+    expected = f'{what}: expected {{"topic": {{"0": 23}}}}'
+    if not isinstance(shaped, dict):
+        raise ConfigError(f"{expected}, not {shaped!r}")
+    for topic, partitions in shaped.items():
+        if not isinstance(partitions, dict):
+            raise ConfigError(f"{expected}, but {topic!r} has {partitions!r}")
+        for partition, offset in partitions.items():
+            if not (isinstance(partition, str) and partition.isascii() and partition.isdigit()):
+                raise ConfigError(f"{expected}, but {topic!r} has the partition {partition!r}")
+            if not isinstance(offset, int) or isinstance(offset, bool):
+                raise ConfigError(f"{expected}, but {topic}-{partition} has {offset!r}")
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
+
+
+def never_backwards(latest: Offsets, *floors: Offsets) -> dict[TopicPartition, int]:
+    """`latest`, raised to what has been seen before.
+
+    A new leader may for a moment know of less than the old one served (KIP-207); a stream whose end
+    moved backwards would be told that its offsets were changed and die.
+    """
+    return {
+        partition: max([offset, *(floor[partition] for floor in floors if partition in floor)])
+        for partition, offset in latest.items()
+    }
+
+
+def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
+    """What lies between two offsets, by partition; a partition whose end is not past its start has no range.
+
+    `start` must name every partition of `end`.
+    """
+    return [
+        OffsetRange(partition, start[partition], until)
+        for partition, until in sorted(end.items())
+        if start[partition] < until
+    ]
+
+
+def total(ranges: Iterable[OffsetRange]) -> int:
+    return sum(span.size for span in ranges)
+
+
+def admit(start: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """The end of a batch of at most `limit` records, shared out in proportion to what waits in each partition.
+
+    No partition starves: each that has something waiting gets at least one record, even where there are more of them
+    than `limit`. Otherwise the shares add up to min(limit, all that waits), by the largest remainder.
+    """
+    waiting = ranges_between(start, available)
+    everything = total(waiting)
+    if everything <= limit:
+        return dict(available)
+    shares = _proportional([span.size for span in waiting], limit, everything)
+    end = dict(available)
+    for span, share in zip(waiting, shares, strict=True):
+        end[span.topic_partition] = span.start + share
+    return end
+
+
+def _proportional(sizes: Sequence[int], limit: int, everything: int) -> list[int]:
+    spare = limit - len(sizes)
+    if spare <= 0:
+        return [1] * len(sizes)
+    # One record each first; the rest of the limit in proportion to the rest of the sizes.
+    rest = everything - len(sizes)
+    shares = [1 + spare * (size - 1) // rest for size in sizes]
+    missing = limit - sum(shares)
+    by_remainder = sorted(range(len(sizes)), key=lambda index: (-(spare * (sizes[index] - 1) % rest), index))
+    for index in by_remainder[:missing]:
+        shares[index] += 1
+    return shares
+
+
+def split(
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """The ranges cut into Spark's tasks: one a range, unless `min_partitions` tasks are wanted (larger ranges are then
+    cut into more) or a task may have no more than `max_records`. Pieces of a range differ by at most one record."""
+    pieces: list[OffsetRange] = []
+    everything = total(ranges)
+    for span in ranges:
+        parts = 1
+        if min_partitions is not None and everything:
+            parts = -(-min_partitions * span.size // everything)
+        if max_records is not None:
+            parts = max(parts, -(-span.size // max_records))
+        pieces += _cut(span, min(max(1, parts), max(1, span.size)))
+    return pieces
+
+
+def _cut(span: OffsetRange, parts: int) -> list[OffsetRange]:
+    edges = [span.start + span.size * part // parts for part in range(parts + 1)]
+    return [OffsetRange(span.topic_partition, low, high) for low, high in pairwise(edges)]

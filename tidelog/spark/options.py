@@ -1,0 +1,262 @@
+"""What a user may say in `.option(…)`: names, values and their precedence. Pure.
+
+Spark hands the names over in lower case and the values as text. Names are those of Spark's Kafka source; a
+setting of the client itself is `tidelog.` and its name with dots (`tidelog.request.timeout.ms`). A name that nobody
+knows is an error: a typing mistake must not silently read from the wrong place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+from tidelog.errors import ConfigError
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint, validate_topic
+from tidelog.spark import values
+from tidelog.spark.values import AtOffsets, AtTime, AtTimes, Position, Subscription
+
+_T = TypeVar("_T")
+
+
+class Use(Enum):
+    """What the options are for."""
+
+    BATCH_READ = "a batch read"
+    STREAM_READ = "a stream read"
+    WRITE = "a write"
+
+
+_READS = frozenset({Use.BATCH_READ, Use.STREAM_READ})
+_BATCH = frozenset({Use.BATCH_READ})
+_STREAM = frozenset({Use.STREAM_READ})
+_WRITES = frozenset({Use.WRITE})
+
+_USES: dict[str, frozenset[Use]] = {
+    "tidelog.bootstrap.servers": frozenset(Use),
+    "kafka.bootstrap.servers": frozenset(Use),
+    "subscribe": _READS,
+    "subscribePattern": _READS,
+    "assign": _READS,
+    "startingTimestamp": _READS,
+    "startingOffsetsByTimestamp": _READS,
+    "startingOffsets": _READS,
+    "startingOffsetsByTimestampStrategy": _READS,
+    "endingTimestamp": _BATCH,
+    "endingOffsetsByTimestamp": _BATCH,
+    "endingOffsets": _BATCH,
+    "maxOffsetsPerTrigger": _STREAM,
+    "minOffsetsPerTrigger": _STREAM,
+    "maxTriggerDelay": _STREAM,
+    "minPartitions": _READS,
+    "maxRecordsPerPartition": _READS,
+    "failOnDataLoss": _READS,
+    "includeHeaders": _READS,
+    "groupIdPrefix": _READS,
+    "fetchOffset.numRetries": _READS,
+    "fetchOffset.retryIntervalMs": _READS,
+    "pollTimeoutMs": _READS,
+    "topic": _WRITES,
+}
+
+#: Spark's own words, which reach a source although they are not for it.
+_SPARKS = frozenset({"checkpointlocation", "queryname", "path"})
+
+
+_CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
+    "tidelog.client.id": (frozenset(Use), str),
+    "tidelog.request.timeout.ms": (_WRITES, values.at_least(1)),
+    "tidelog.default.api.timeout.ms": (_READS, values.at_least(1)),
+    "tidelog.fetch.max.bytes": (_READS, values.at_least(1)),
+    "tidelog.max.partition.fetch.bytes": (_READS, values.at_least(1)),
+    "tidelog.acks": (_WRITES, lambda text: text if text == "all" else int(text)),
+    "tidelog.enable.idempotence": (_WRITES, values.boolean),
+    "tidelog.batch.size": (_WRITES, values.at_least(0)),
+    "tidelog.linger.ms": (_WRITES, values.at_least(0)),
+    "tidelog.buffer.memory": (_WRITES, values.at_least(1)),
+    "tidelog.max.block.ms": (_WRITES, values.at_least(0)),
+    "tidelog.delivery.timeout.ms": (_WRITES, values.at_least(1)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """A batch or stream read. Times are in ms; `client` holds keyword arguments of `tidelog.Consumer`."""
+
+    bootstrap_servers: str
+    subscription: Subscription
+    starting: Position
+    ending: Position = "latest"
+    #: What a starting time that no record reaches means; for an ending time it is always the end.
+    no_match_is_latest: bool = False
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    retries: int = 3
+    retry_interval_ms: int = 200
+    #: How long a task waits for its next record before it gives up.
+    poll_timeout_ms: int = 120_000
+    client: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """A write; `topic` overrides the column. `client` holds keyword arguments of `tidelog.Producer`."""
+
+    bootstrap_servers: str
+    topic: str | None = None
+    client: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_read(raw: Mapping[str, str], use: Use) -> ReadOptions:
+    """Options of a read; ConfigError names the option and what it may be."""
+    given = _Given(raw, use)
+    minimum = given.get("minOffsetsPerTrigger", values.at_least(1))
+    maximum = given.get("maxOffsetsPerTrigger", values.at_least(1))
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise ConfigError(f"minOffsetsPerTrigger {minimum} is more than maxOffsetsPerTrigger {maximum}")
+    client = given.client_settings()
+    prefix = given.get("groupIdPrefix", str)
+    if prefix is not None:
+        client.setdefault("client_id", prefix)
+    return ReadOptions(
+        bootstrap_servers=given.bootstrap_servers(),
+        subscription=given.subscription(),
+        starting=given.starting(),
+        ending=given.ending(),
+        no_match_is_latest=given.get("startingOffsetsByTimestampStrategy", values.strategy, False),
+        max_offsets_per_trigger=maximum,
+        min_offsets_per_trigger=minimum,
+        max_trigger_delay_ms=given.get("maxTriggerDelay", values.duration_ms, 15 * 60_000),
+        min_partitions=given.get("minPartitions", values.at_least(1)),
+        max_records_per_partition=given.get("maxRecordsPerPartition", values.at_least(1)),
+        fail_on_data_loss=given.get("failOnDataLoss", values.boolean, True),
+        include_headers=given.get("includeHeaders", values.boolean, False),
+        retries=given.get("fetchOffset.numRetries", values.at_least(0), 3),
+        retry_interval_ms=given.get("fetchOffset.retryIntervalMs", values.at_least(0), 200),
+        poll_timeout_ms=given.get("pollTimeoutMs", values.at_least(1), 120_000),
+        client=client,
+    )
+
+
+def parse_write(raw: Mapping[str, str]) -> WriteOptions:
+    """Options of a write; ConfigError names the option and what it may be."""
+    given = _Given(raw, Use.WRITE)
+    return WriteOptions(given.bootstrap_servers(), given.get("topic", validate_topic), given.client_settings())
+
+
+def wants_headers(raw: Mapping[str, str]) -> bool:
+    """Whether the schema has the column `headers`: needed before it is known what the options are for."""
+    text = {name.lower(): value for name, value in raw.items()}.get("includeheaders", "false")
+    try:
+        return values.boolean(text)
+    except ValueError as error:
+        raise ConfigError(f"option includeHeaders: {text!r} {error}") from None
+
+
+class _Given:
+    """The options as they were given, each name checked."""
+
+    def __init__(self, raw: Mapping[str, str], use: Use) -> None:
+        self._raw = {name.lower(): value for name, value in raw.items()}
+        self._use = use
+        uses = {name: allowed for name, (allowed, _) in _CLIENT_SETTINGS.items()} | _USES
+        spelling = {name.lower(): name for name in uses}
+        for name in self._raw:
+            if name in _SPARKS:
+                continue
+            if name not in spelling:
+                near = difflib.get_close_matches(name, spelling, n=1)
+                hint = f"; did you mean {spelling[near[0]]}?" if near else f"; known are {', '.join(sorted(_USES))}"
+                raise ConfigError(f"unknown option {name!r} for format tidelog{hint}")
+            if use not in uses[spelling[name]]:
+                allowed = " or ".join(sorted(other.value for other in uses[spelling[name]]))
+                raise ConfigError(f"option {spelling[name]} is for {allowed}, not for {use.value}")
+        if self._raw.get("path"):
+            raise ConfigError(f"format tidelog takes no path ({self._raw['path']!r}): name topics by an option")
+
+    def get(self, name: str, parse: Callable[[str], _T], default: Any = None) -> Any:
+        text = self._raw.get(name.lower())
+        if text is None:
+            return default
+        try:
+            return parse(text.strip())
+        except ConfigError:
+            raise
+        except (ValueError, re.error) as error:
+            raise ConfigError(f"option {name}: {text!r} {_reason(error)}") from None
+        except Exception as error:
+            raise ConfigError(f"option {name}: {error}") from None
+
+    def client_settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        for name, (_, parse) in _CLIENT_SETTINGS.items():
+            value = self.get(name, parse)
+            if value is not None:
+                settings[name.removeprefix("tidelog.").replace(".", "_")] = value
+        return settings
+
+    def bootstrap_servers(self) -> str:
+        ours, kafkas = self._raw.get("tidelog.bootstrap.servers"), self._raw.get("kafka.bootstrap.servers")
+        if ours is None and kafkas is None:
+            raise ConfigError("option tidelog.bootstrap.servers is missing: host:port, several separated by commas")
+        if ours is not None and kafkas is not None and ours != kafkas:
+            raise ConfigError(f"tidelog.bootstrap.servers {ours!r} and kafka.bootstrap.servers {kafkas!r} differ")
+        servers = ours if ours is not None else kafkas
+        assert servers is not None
+        try:
+            endpoints = [Endpoint.parse(server) for server in servers.split(",") if server.strip()]
+        except ValueError as error:
+            raise ConfigError(f"option tidelog.bootstrap.servers: {error}") from None
+        if not endpoints:
+            raise ConfigError("option tidelog.bootstrap.servers is empty: host:port, several separated by commas")
+        return ",".join(map(str, endpoints))
+
+    def subscription(self) -> Subscription:
+        names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in self._raw]
+        if len(names) != 1:
+            said = " and ".join(names) if names else "none of them"
+            raise ConfigError(f"exactly one of subscribe, subscribePattern and assign is needed, not {said}")
+        subscription: Subscription = self.get(
+            names[0],
+            {"subscribe": values.subscribe, "subscribePattern": values.pattern, "assign": values.assign}[names[0]],
+        )
+        return subscription
+
+    def starting(self) -> Position:
+        streaming = self._use is Use.STREAM_READ
+        position: Position = self._position("starting", "latest" if streaming else "earliest")
+        if not streaming and (position == "latest" or _names(position, LATEST_TIMESTAMP)):
+            raise ConfigError("startingOffsets: a batch read cannot start at latest (−1): nothing would be read")
+        return position
+
+    def ending(self) -> Position:
+        position: Position = self._position("ending", "latest")
+        if position == "earliest" or _names(position, EARLIEST_TIMESTAMP):
+            raise ConfigError("endingOffsets: a batch read cannot end at earliest (−2): nothing would be read")
+        return position
+
+    def _position(self, which: str, default: Position) -> Position:
+        by_time = self.get(f"{which}Timestamp", values.timestamp)
+        if by_time is not None:
+            return AtTime(by_time)
+        by_times = self.get(f"{which}OffsetsByTimestamp", lambda text: values.times(text, f"{which}OffsetsByTimestamp"))
+        if by_times is not None:
+            return AtTimes(by_times)
+        position: Position = self.get(f"{which}Offsets", lambda text: values.offsets(text, f"{which}Offsets"), default)
+        return position
+
+
+def _reason(error: Exception) -> str:
+    return "must be a whole number" if str(error).startswith("invalid literal") else str(error)
+
+
+def _names(position: Position, mark: int) -> bool:
+    return isinstance(position, AtOffsets) and mark in position.offsets.values()

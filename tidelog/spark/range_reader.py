@@ -1,0 +1,133 @@
+"""A task's work: one range of one partition, exactly, as Arrow batches, wherever its leader moves meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import DataLossError, OffsetOutOfRangeError, TidelogError, TimeoutError
+from tidelog.model import TopicPartition
+from tidelog.spark.clients import Clients
+from tidelog.spark.columns import ArrowRows
+from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.options import ReadOptions
+
+if TYPE_CHECKING:
+    from tidelog import Consumer
+
+_log = logging.getLogger(__name__)
+
+#: One wait for data; a task that is killed is noticed in between.
+_POLL_MS = 1_000
+#: Whole fetches of a task's one partition: fewer round trips than a consumer that follows many.
+_FETCH_BYTES = 8 << 20
+
+
+class RangePartition(InputPartition):
+    """What one task reads. Travels from the driver to an executor."""
+
+    def __init__(self, span: OffsetRange) -> None:
+        super().__init__((*span.topic_partition, span.start, span.until))
+
+    @property
+    def span(self) -> OffsetRange:
+        topic, partition, start, until = self.value
+        return OffsetRange(TopicPartition(topic, partition), start, until)
+
+
+@dataclass(frozen=True)
+class RangeReader:
+    """Reads ranges on an executor. Picklable, and no connection is made before `read`."""
+
+    clients: Clients
+    schema: StructType
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+
+    @classmethod
+    def of(cls, options: ReadOptions, clients: Clients, schema: StructType) -> RangeReader:
+        return cls(clients, schema, options.fail_on_data_loss, options.poll_timeout_ms)
+
+    def read(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Every record of the range, once, in order.
+
+        DataLossError names offsets that are gone (with `fail_on_data_loss` false they are logged and skipped);
+        TimeoutError when no record came for `poll_timeout_ms`.
+        """
+        consumer = self.clients.consumer(max_partition_fetch_bytes=_FETCH_BYTES, fetch_max_bytes=_FETCH_BYTES)
+        return self.read_with(consumer, span, SystemClock())
+
+    def read_with(self, consumer: Consumer, span: OffsetRange, clock: Clock) -> Iterator[pa.RecordBatch]:
+        """As `read`, through a given consumer."""
+        partition = span.topic_partition
+        rows = ArrowRows(self.schema, partition.topic, partition.partition, span.start, span.until)
+        consumer.assign([partition])
+        consumer.seek(partition, span.start)
+        try:
+            progress_ms = clock.monotonic_ms()
+            failure: TidelogError | None = None
+            while rows.position < span.until:
+                try:
+                    if isinstance(failure, OffsetOutOfRangeError):
+                        self._skip_lost(consumer, partition, rows)
+                    fetched = consumer.poll_batches(timeout_ms=_POLL_MS).get(partition)
+                    failure = None
+                except OffsetOutOfRangeError as error:
+                    fetched, failure = None, error
+                except TidelogError as error:
+                    if not error.retriable and not isinstance(error, TimeoutError):
+                        raise
+                    fetched, failure = None, error
+                if fetched is not None:
+                    yield from rows.add(fetched.records)
+                    self._report(partition, rows)
+                    progress_ms = clock.monotonic_ms()
+                elif clock.monotonic_ms() - progress_ms >= self.poll_timeout_ms:
+                    self._give_up(consumer, span, rows, failure)
+            yield from rows.rest()
+        finally:
+            # A task may end early (LIMIT, a kill): the next one of this worker must not receive its records.
+            consumer.assign([])
+
+    def _skip_lost(self, consumer: Consumer, partition: TopicPartition, rows: ArrowRows) -> None:
+        earliest = consumer.beginning_offsets([partition])[partition]
+        latest = consumer.end_offsets([partition])[partition]
+        if rows.position < earliest:
+            rows.skip_to(earliest)
+        elif rows.position > latest:
+            rows.skip_to(rows.until)
+        self._report(partition, rows)
+        consumer.seek(partition, rows.position)
+
+    def _give_up(self, consumer: Consumer, span: OffsetRange, rows: ArrowRows, failure: TidelogError | None) -> None:
+        partition = span.topic_partition
+        if failure is None and consumer.end_offsets([partition])[partition] < span.until:
+            rows.skip_to(span.until)
+            self._report(partition, rows)
+            return
+        why = f": {failure}" if failure else ""
+        raise TimeoutError(
+            f"{span}: nothing at offset {rows.position} within {self.poll_timeout_ms} ms (option pollTimeoutMs){why}"
+        ) from failure
+
+    def _report(self, partition: TopicPartition, rows: ArrowRows) -> None:
+        if not rows.gaps:
+            return
+        lost = [OffsetRange(partition, start, until) for start, until in rows.gaps]
+        rows.gaps.clear()
+        if self.fail_on_data_loss:
+            raise DataLossError(data_loss(lost, "no record has these offsets"))
+        _log.warning(data_loss(lost, "no record has these offsets"))
+
+
+def data_loss(lost: Iterable[OffsetRange], why: str) -> str:
+    """What is gone, range by range, and what to do about it."""
+    ranges = ", ".join(map(str, lost))
+    return f"records were lost: {ranges}: {why}. To go on without them set failOnDataLoss to false"

@@ -1,0 +1,200 @@
+"""`spark.readStream.format("tidelog")`: Spark's calls, answered so that no record is lost between them.
+
+Spark calls `initialOffset`, then `latestOffset` and `partitions` for each micro-batch in one process of the driver,
+and `read` in the executors. What the API leaves open, and what is done about it here:
+
+A   `initialOffset` is asked more than once for batch 0: the first answer stands.
+B   A restart that finds batch 0 planned but not committed asks `initialOffset` anew, and `latest` is later by then.
+    So batch 0 is an anchor: it reads nothing and only pins the starting point in Spark's log. Only a Trigger.Once,
+    which has no second batch, reads in its first.
+C   Trigger.AvailableNow must end: its target is frozen at the first `latestOffset`.
+D   Spark asks again at once when there is nothing new: `latestOffset` waits a while for data.
+E   A new leader may know of less than the old one for a moment: latest never goes back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import DataLossError
+from tidelog.model import TopicPartition
+from tidelog.spark.clients import Clients
+from tidelog.spark.lookups import Lookups
+from tidelog.spark.offsets import (
+    OffsetRange,
+    Offsets,
+    admit,
+    from_json,
+    never_backwards,
+    ranges_between,
+    split,
+    to_json,
+    total,
+)
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.range_reader import RangePartition, RangeReader, data_loss
+
+_log = logging.getLogger(__name__)
+
+#: As long as this an idle `latestOffset` waits for data; a batch without data (to close windows) waits as long at most.
+IDLE_WAIT_MS = 500
+_FIRST_PAUSE_MS = 5
+_MAX_PAUSE_MS = 40
+#: Added partitions are noticed within this time.
+_PARTITIONS_AGE_MS = 1_000
+#: So long may a new leader serve less than the old one did, before that counts as loss.
+_SHORTER_LOG_PATIENCE_MS = 10_000
+#: Spark hands our default limit back for every trigger but Once, which asks for everything. So the default is never
+#: "everything", and the two can be told apart.
+_NO_LIMIT = (1 << 63) - 1
+
+_Json = dict[str, dict[str, int]]
+
+
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Cheap to make and picklable before its first call: a second instance is sent to the executors for `read`."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        clients: Clients,
+        schema: StructType,
+        *,
+        clock: Clock | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._ranges = RangeReader.of(options, clients, schema)
+        self._clock: Clock = clock or SystemClock()
+        self._pause = pause
+        self._lookups = Lookups(options, clients, clock=self._clock, pause=pause)
+        self._initial: dict[TopicPartition, int] | None = None
+        self._anchored = False
+        self._available_now = False
+        self._target: dict[TopicPartition, int] | None = None
+        #: The largest end that any leader ever told; per partition it only grows.
+        self._seen: dict[TopicPartition, int] = {}
+        self._partitions: list[TopicPartition] = []
+        self._partitions_at_ms = 0
+        self._shorter_since_ms: int | None = None
+        self._warned: set[str] = set()
+        self._last_batch_ms = self._clock.monotonic_ms()
+
+    def initialOffset(self) -> _Json:  # noqa: N802
+        if self._initial is None:  # A
+            self._initial = self._lookups.starting(self._lookups.partitions())
+        return to_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_offsets_per_trigger or _NO_LIMIT)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._available_now = True
+
+    def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
+        """The end of the next batch; `start` itself where there is nothing to read."""
+        begun = from_json(start, "the checkpoint's offsets")
+        everything = isinstance(limit, ReadAllAvailable)
+        if self._available_now and self._target is None:
+            self._target = self._latest(begun)  # C
+        if begun == self._initial and not self._anchored and not everything:
+            self._anchored = True  # B
+            return start
+        batch_start, available = self._wait_for_data(begun, patient=not (everything or self._available_now))
+        if not self._enough(ranges_between(batch_start, available), everything or self._available_now):
+            return start
+        self._last_batch_ms = self._clock.monotonic_ms()
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT
+        return to_json(admit(batch_start, available, rows))
+
+    def reportLatestOffset(self) -> _Json | None:  # noqa: N802
+        return to_json(self._seen) if self._seen else None
+
+    def partitions(self, start: _Json, end: _Json) -> Sequence[InputPartition]:
+        begun, until = from_json(start, "the batch's start"), from_json(end, "the batch's end")
+        ranges = ranges_between(self._complete(begun, until), until)
+        pieces = split(
+            ranges,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return [RangePartition(span) for span in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return self._ranges.read(partition.span)
+
+    def _wait_for_data(self, begun: Offsets, *, patient: bool) -> tuple[Offsets, Offsets]:
+        """Where the batch starts, added partitions included, and what there is, as soon as that is enough (D)."""
+        deadline_ms = self._clock.monotonic_ms() + IDLE_WAIT_MS
+        pause_ms = _FIRST_PAUSE_MS
+        while True:
+            available = self._target if self._target is not None else self._latest(begun)
+            start = self._complete(begun, available)
+            enough = self._enough(ranges_between(start, available), not patient)
+            if enough or not patient or self._clock.monotonic_ms() >= deadline_ms:
+                return start, available
+            self._pause(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, _MAX_PAUSE_MS)
+
+    def _enough(self, ranges: Sequence[OffsetRange], at_once: bool) -> bool:
+        """Whether a batch of these is due: any record at all, or with minOffsetsPerTrigger so many or so late."""
+        minimum = self._options.min_offsets_per_trigger
+        if not ranges or minimum is None or at_once:
+            return bool(ranges)
+        overdue = self._clock.monotonic_ms() - self._last_batch_ms >= self._options.max_trigger_delay_ms
+        return overdue or total(ranges) >= minimum
+
+    def _latest(self, begun: Offsets) -> dict[TopicPartition, int]:
+        partitions = self._current_partitions()
+        self._check_deleted(begun, partitions)
+        served = self._lookups.latest(partitions)
+        self._check_shorter(begun, served)
+        latest = never_backwards(served, self._seen, begun)  # E
+        self._seen = latest
+        return dict(latest)
+
+    def _current_partitions(self) -> list[TopicPartition]:
+        now_ms = self._clock.monotonic_ms()
+        if not self._partitions or now_ms - self._partitions_at_ms >= _PARTITIONS_AGE_MS:
+            self._partitions, self._partitions_at_ms = self._lookups.partitions(), now_ms
+        return self._partitions
+
+    def _complete(self, begun: Offsets, until: Offsets) -> dict[TopicPartition, int]:
+        """`begun` with the partitions that were added since: they start at their earliest record."""
+        added = [partition for partition in until if partition not in begun]
+        return {**begun, **(self._lookups.earliest(added) if added else {})}
+
+    def _check_deleted(self, begun: Offsets, partitions: Sequence[TopicPartition]) -> None:
+        deleted = [partition for partition in sorted(begun) if partition not in partitions]
+        if deleted:
+            self._lost([OffsetRange(each, begun[each], begun[each]) for each in deleted], "the partitions are gone")
+
+    def _check_shorter(self, begun: Offsets, served: Offsets) -> None:
+        """A log that stays shorter than what was read of it lost records; for a moment it only has a new leader."""
+        shorter = [OffsetRange(each, end, begun[each]) for each, end in served.items() if end < begun.get(each, 0)]
+        if not shorter:
+            self._shorter_since_ms = None
+            return
+        now_ms = self._clock.monotonic_ms()
+        if self._shorter_since_ms is None:
+            self._shorter_since_ms = now_ms
+        if now_ms - self._shorter_since_ms >= _SHORTER_LOG_PATIENCE_MS:
+            self._lost(sorted(shorter), "they were read once, and the log now ends before them")
+
+    def _lost(self, ranges: Sequence[OffsetRange], why: str) -> None:
+        message = data_loss(ranges, why)
+        if self._options.fail_on_data_loss:
+            raise DataLossError(message)
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning(message)

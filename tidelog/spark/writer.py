@@ -1,0 +1,118 @@
+"""`df.write` and `df.writeStream` to Tidelog, at least once: a task that fails is run again as a whole.
+
+A row is a record: `value` is required; `key`, `headers`, `topic` and `partition` are taken where there are such
+columns. The option `topic` overrides the column. A task is done when the cluster has acknowledged each of its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
+
+from tidelog.errors import ConfigError
+from tidelog.spark.clients import Clients
+from tidelog.spark.columns import HEADERS_TYPE
+from tidelog.spark.options import WriteOptions
+
+_BYTES: tuple[DataType, ...] = (BinaryType(), StringType())
+_ALLOWED: dict[str, tuple[DataType, ...]] = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "headers": (HEADERS_TYPE,),
+}
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """How many records a task wrote, all acknowledged."""
+
+    records: int
+
+
+class _Rows:
+    """Sends the rows of Arrow batches. Picklable; connects at the first `write`."""
+
+    def __init__(self, options: WriteOptions, clients: Clients, schema: StructType) -> None:
+        _check_columns(schema, options.topic)
+        self._topic = options.topic
+        self._clients = clients
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Raises the first error that a record met; the records of the task may then partly be written."""
+        producer = self._clients.producer()
+        failures: list[BaseException] = []
+        records = 0
+        for batch in batches:
+            for topic, partition, key, value, headers in zip(*self._columns(batch), strict=True):
+                if topic is None:
+                    raise ConfigError("a row has no topic: fill the column topic, or set the option topic")
+                future = producer.send(topic, value, key=key, headers=headers, partition=partition)
+                future.add_errback(failures.append)
+            records += batch.num_rows
+            if failures:
+                break
+        producer.flush()
+        if failures:
+            raise failures[0]
+        return Written(records)
+
+    def _columns(self, batch: pa.RecordBatch) -> Sequence[Sequence[Any]]:
+        absent: list[Any] = [None] * batch.num_rows
+
+        def column(name: str) -> list[Any]:
+            if name not in batch.schema.names:
+                return absent
+            array = batch.column(name)
+            if name in ("key", "value") and pa.types.is_string(array.type):
+                array = array.cast(pa.binary())
+            return array.to_pylist()  # type: ignore[no-any-return]
+
+        topics = [self._topic] * batch.num_rows if self._topic is not None else column("topic")
+        headers = [[(h["key"], h["value"]) for h in row] if row else None for row in column("headers")]
+        return topics, column("partition"), column("key"), column("value"), headers
+
+
+class TidelogBatchWriter(DataSourceArrowWriter):
+    """`df.write`."""
+
+    def __init__(self, options: WriteOptions, clients: Clients, schema: StructType) -> None:
+        self._rows = _Rows(options, clients, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._rows.write(iterator)
+
+
+class TidelogStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream`."""
+
+    def __init__(self, options: WriteOptions, clients: Clients, schema: StructType) -> None:
+        self._rows = _Rows(options, clients, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._rows.write(iterator)
+
+
+def _check_columns(schema: StructType, topic: str | None) -> None:
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise ConfigError(f"a column 'value' (binary or string) is required; there are {', '.join(names)}")
+    if "topic" not in names and topic is None:
+        raise ConfigError("where to? set the option topic, or give a column 'topic'")
+    for column in schema.fields:
+        if column.name not in _ALLOWED:
+            raise ConfigError(f"no column {column.name!r} can be written; known are {', '.join(_ALLOWED)}")
+        if not any(_same_type(column.dataType, allowed) for allowed in _ALLOWED[column.name]):
+            expected = " or ".join(allowed.simpleString() for allowed in _ALLOWED[column.name])
+            raise ConfigError(f"column {column.name!r} must be {expected}, not {column.dataType.simpleString()}")
+
+
+def _same_type(given: DataType, allowed: DataType) -> bool:
+    # By their text: whether an element may be null makes no difference to what can be written.
+    return given.simpleString() == allowed.simpleString()
