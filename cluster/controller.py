@@ -141,10 +141,10 @@ class Controller:
             self._adopt(assignment)
         self.states = {tp: state for tp, state in states.items() if tp.topic in self.topics}
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
-        effects += self._tell_all(self.states)
-        effects += self._reconsider(self._all_partitions())
         effects += self.deletions_wanted(deletions)
-        return effects
+        writes = self._reconsider(self._all_partitions())
+        told = {tp: state for tp, state in self.states.items() if tp not in self._in_flight and self._stays(tp)}
+        return effects + self._tell(told) + writes
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
         """The registrations as they are now.
@@ -185,7 +185,7 @@ class Controller:
             partitions += assignment.topic_partitions()
         found = {tp: (states or {})[tp] for tp in partitions if tp in (states or {})}
         self.states |= found
-        return self._tell_all(found) + self._reconsider(partitions)
+        return (self._tell(found) if found else []) + self._reconsider(partitions)
 
     def states_written(self, outcomes: Iterable[WriteOutcome]) -> list[Effect]:
         """What became of `WriteState`s."""
@@ -201,11 +201,14 @@ class Controller:
             elif outcome.actual is not None:
                 changed[tp] = outcome.actual
             else:
+                # The state of a topic that exists has vanished. To invent epoch 0 again would fence nobody.
                 self.states.pop(tp, None)
+                continue
             again.append(tp)
         self.states |= changed
-        told = {tp: state for tp, state in changed.items() if tp.topic not in self._deletions}
-        return self._tell_replicas(told) + self._reconsider(again) + self._admit() + self._deletions_done()
+        told = {tp: state for tp, state in changed.items() if self._stays(tp)}
+        effects = self._tell(told) if told else []
+        return effects + self._reconsider(again) + self._admit() + self._deletions_done()
 
     def states_read(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
         """States that leaders have changed, as a notification told us to read them."""
@@ -235,7 +238,7 @@ class Controller:
         effects: list[Effect] = []
         for tp in tps:
             known = self.states.get(tp)
-            if known is not None and tp not in self._in_flight and tp.topic not in self._deletions:
+            if known is not None and tp not in self._in_flight and self._stays(tp):
                 staying = self.brokers.keys() - self.leaving
                 effects += self._write(tp, preferred_state(known.state, self._replicas(tp), staying, self.epoch))
         return effects
@@ -305,7 +308,7 @@ class Controller:
     def _reconsider(self, tps: Iterable[TopicPartition], *, evict_leaving: bool = False) -> list[Effect]:
         effects: list[Effect] = []
         for tp in tps:
-            if tp in self._in_flight or tp.topic not in self.topics or tp.topic in self._deletions:
+            if tp in self._in_flight or tp.topic not in self.topics or not self._stays(tp):
                 continue
             known = self.states.get(tp)
             replicas = self._replicas(tp)
@@ -350,7 +353,7 @@ class Controller:
             effects.append(OpenChannel(self.brokers[broker_id]))
         if before:
             effects.append(SendMetadata(before))
-        everything = {tp: state for tp, state in self.states.items() if tp.topic not in self._deletions}
+        everything = {tp: state for tp, state in self.states.items() if self._stays(tp)}
         effects += self._leader_and_isr(everything, ready)
         effects.append(SendMetadata(tuple(ready), self._messages(everything)))
         for topic, deletion in self._deletions.items():
@@ -360,14 +363,11 @@ class Controller:
                 effects += self._stop(broker_id, sorted(mine))
         return effects + self._reconsider(sorted(tp for broker_id in ready for tp in self._hosted.get(broker_id, ())))
 
-    def _tell_all(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
+    def _tell(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
         everybody = tuple(sorted(self.brokers))
         if not everybody:
             return []
         return [*self._leader_and_isr(states, everybody), SendMetadata(everybody, self._messages(states))]
-
-    def _tell_replicas(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
-        return self._tell_all(states) if states else []
 
     def _leader_and_isr(
         self, states: Mapping[TopicPartition, VersionedState], broker_ids: Iterable[int]
@@ -428,6 +428,9 @@ class Controller:
             self._in_flight.pop(tp, None)
             for hosted in self._hosted.values():
                 hosted.discard(tp)
+
+    def _stays(self, tp: TopicPartition) -> bool:
+        return tp.topic not in self._deletions
 
     def _replicas(self, tp: TopicPartition) -> tuple[int, ...]:
         return self.topics[tp.topic].partitions[tp.partition]

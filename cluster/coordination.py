@@ -189,8 +189,10 @@ class Coordination:
         if watch:
             await self._read(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
         node = await self._get_or_none(znodes.CONTROLLER)
-        holder = NO_LEADER if node is None else znodes.decode_controller(node.data)
-        return ControllerSeat(holder, znodes.decode_controller_epoch(fence.data), fence.stat.version)
+        epoch = znodes.decode_controller_epoch(fence.data)
+        if node is None:
+            return ControllerSeat(NO_LEADER, epoch, fence.stat.version)
+        return ControllerSeat(znodes.decode_controller(node.data), epoch, fence.stat.version, node.stat.owner)
 
     async def take_seat(self, broker_id: int, seat: ControllerSeat, *, oust: bool = False) -> ControllerSeat | None:
         """The election: one multi raises the epoch and takes the seat. None if somebody else was first.
@@ -211,7 +213,7 @@ class Coordination:
             return None
         except OutcomeUnknownError:
             return await self._seat_if_taken(broker_id, epoch, seat.epoch_version + 1)
-        return ControllerSeat(broker_id, epoch, seat.epoch_version + 1)
+        return ControllerSeat(broker_id, epoch, seat.epoch_version + 1, self._store.session_id)
 
     async def leave_seat(self, seat: ControllerSeat) -> None:
         """Resigns, if the seat is still this one."""
@@ -229,7 +231,7 @@ class Coordination:
             and fence.stat.version == epoch_version
             and znodes.decode_controller_epoch(fence.data) == epoch
         )
-        return ControllerSeat(broker_id, epoch, epoch_version) if mine else None
+        return ControllerSeat(broker_id, epoch, epoch_version, self._store.session_id) if mine else None
 
     # --- partition states ----------------------------------------------------------------------------
 
@@ -267,14 +269,30 @@ class Coordination:
         path = znodes.state_path(tp)
 
         async def write() -> int:
-            operation = Create(path, data) if partition_epoch == NO_VERSION else Set(path, data, partition_epoch)
             try:
-                await self._fenced(epoch_version, [operation])
+                if partition_epoch == NO_VERSION:
+                    await self._create_state(tp, data, epoch_version)
+                else:
+                    await self._fenced(epoch_version, [Set(path, data, partition_epoch)])
             except TransactionFailedError as error:
                 raise error.cause from error
             return partition_epoch + 1
 
         return await self._compare_and_set(tp, new, partition_epoch, write)
+
+    async def _create_state(self, tp: TopicPartition, data: bytes, epoch_version: int) -> None:
+        create = Create(znodes.state_path(tp), data)
+        try:
+            await self._fenced(epoch_version, [Create(znodes.partition_path(tp)), create])
+        except TransactionFailedError as error:
+            parent_exists = error.index == 1 and isinstance(error.cause, NodeExistsError)
+            no_parents = error.index == 1 and isinstance(error.cause, NoNodeError)
+            if not (parent_exists or no_parents):
+                raise
+            if no_parents:  # a topic whose assignment somebody else wrote
+                await self._ensure(znodes.partitions_path(tp.topic))
+                await self._ensure(znodes.partition_path(tp))
+            await self._fenced(epoch_version, [create])
 
     async def _compare_and_set(
         self, tp: TopicPartition, new: PartitionState, expected: int, write: Callable[[], Awaitable[int]]
@@ -346,7 +364,7 @@ class Coordination:
         return {assignment.topic: assignment for assignment in found if assignment is not None}
 
     async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
-        """Writes assignment, settings and the partitions' parents in one multi. False: it exists already."""
+        """Writes assignment and settings in one multi. False: it exists already."""
         topic = assignment.topic
         stale_config = await self._get_or_none(znodes.topic_config_path(topic))
         config = znodes.encode_topic_config(assignment.configs)
@@ -357,7 +375,6 @@ class Coordination:
             Create(znodes.topic_path(topic), znodes.encode_topic(assignment)),
             Create(znodes.partitions_path(topic)),
         ]
-        operations += [Create(znodes.partition_path(tp)) for tp in assignment.topic_partitions()]
         try:
             await self._fenced(epoch_version, operations)
         except TransactionFailedError:
@@ -367,12 +384,6 @@ class Coordination:
             if there is None or there.topic_id != assignment.topic_id:
                 raise
         return True
-
-    async def ensure_partition_paths(self, tps: Iterable[TopicPartition]) -> None:
-        """Makes the parents of states, for topics whose assignment somebody else wrote."""
-        for tp in tps:
-            await self._ensure(znodes.partitions_path(tp.topic))
-            await self._ensure(znodes.partition_path(tp))
 
     async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
         """The topics somebody wants deleted."""

@@ -87,12 +87,13 @@ class ControllerSeat:
     """Who is the controller (−1: nobody), and the fence on which the next election must stand.
 
     `epoch` and `epoch_version` are `/controller_epoch`'s, read *before* `/controller`, so that whoever acts on this
-    value loses against every election that happened since.
+    value loses against every election that happened since. `owner` is the session that holds the seat.
     """
 
     controller_id: int
     epoch: int
     epoch_version: int
+    owner: int = 0
 
     @property
     def vacant(self) -> bool:
