@@ -1,0 +1,19 @@
+"""Plain tables: columns by spaces, numbers to the right, nothing that `awk` would stumble over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """The lines. A column whose cells are all numbers (or absent) is set to the right; None is shown as `-`."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    right = [all(isinstance(cell, int | None) for cell in column) for column in zip(*rows, strict=True)]
+    right = right or [False] * len(headings)
+    for line in ([heading.upper() for heading in headings], *cells):
+        aligned = (
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        )
+        yield "  ".join(aligned).rstrip()

@@ -1,0 +1,118 @@
+"""`tidelog up`: ZooKeeper and brokers on this machine."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from tidelog.cli.find import data_dir_option
+from tidelog.clock import SystemClock
+from tidelog.local.cluster import DEFAULT_BROKERS, LocalCluster
+from tidelog.local.state import ClusterState
+
+_LOOK_EVERY_S = 0.5
+_MOST_BROKERS = 100
+
+
+@click.command()
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, _MOST_BROKERS),
+    metavar="N",
+    help=f"How many brokers [default: {DEFAULT_BROKERS}, or as many as there are]",
+)
+@data_dir_option
+@click.option(
+    "--zookeeper", metavar="HOST:PORT,…/CHROOT", help="Use this ZooKeeper instead of starting an embedded one."
+)
+@click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
+def up(brokers: int | None, data_dir: Path | None, zookeeper: str | None, detach: bool) -> int | None:
+    """Start a local cluster, and keep its data for the next time.
+
+    Stays in the foreground until Ctrl-C, which stops the cluster, unless --detach is given.
+    """
+    cluster = LocalCluster(data_dir)
+    joined = cluster.state is not None and cluster.state.running
+    with _polite_signals():
+        state = cluster.start(brokers, zookeeper=zookeeper, on_ready=_ready_reporter())
+        _show_ready(cluster, state, detach or joined)
+        if detach or joined:
+            return None
+        try:
+            return _watch(cluster)
+        except KeyboardInterrupt:
+            click.echo("\nstopping …", err=True)
+            cluster.stop()
+            click.echo("stopped; the data stays for the next tidelog up", err=True)
+            return None
+
+
+def _ready_reporter() -> Callable[[str, str], None]:
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+
+    def report(what: str, where: str) -> None:
+        click.echo(f"{what:<10} {where:<16} ready after {(clock.monotonic_ms() - started_ms) / 1000:.1f} s")
+
+    return report
+
+
+def _show_ready(cluster: LocalCluster, state: ClusterState, in_background: bool) -> None:
+    here = "" if cluster.data_dir == cluster.home else f" --data-dir '{cluster.data_dir}'"
+    stop = f"tidelog down{here}" + ("" if in_background else "   (or Ctrl-C here)")
+    click.echo(
+        f"""
+bootstrap servers  {state.bootstrap_servers}
+ZooKeeper          {state.zookeeper}
+data               {cluster.data_dir}
+logs               {cluster.log_dir}
+
+What to type next{"" if in_background else ", in another terminal"}:
+  tidelog topic create lines --partitions 6
+  echo hello | tidelog produce lines
+  tidelog consume lines
+  {stop}"""
+    )
+
+
+def _watch(cluster: LocalCluster) -> int | None:
+    """Until nothing runs any more, telling which broker ended by itself."""
+    gone: set[int] = set()
+    while True:
+        time.sleep(_LOOK_EVERY_S)
+        state = cluster.refresh()
+        if state is None or all(process.pid == 0 for process in state.processes):
+            click.echo("stopped by another command", err=True)
+            return None
+        for broker in state.brokers:
+            if not broker.running and broker.broker_id not in gone:
+                gone.add(broker.broker_id)
+                log = cluster.log_file(broker.broker_id)
+                click.echo(f"broker {broker.broker_id} has ended: see {log}; tidelog up starts it again", err=True)
+            elif broker.running and broker.broker_id in gone:
+                gone.remove(broker.broker_id)
+                click.echo(f"broker {broker.broker_id} runs again", err=True)
+        if not state.running:
+            click.echo("tidelog: every process of the cluster has ended", err=True)
+            return 1
+
+
+@contextmanager
+def _polite_signals() -> Iterator[None]:
+    """A closed terminal and a SIGTERM end us as Ctrl-C does: with the cluster stopped."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
