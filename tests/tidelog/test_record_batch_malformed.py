@@ -1,0 +1,225 @@
+"""Bytes that are not a batch: each gives a typed error, whatever is wrong with them.
+
+A producer can seal nonsense with a right CRC, and brokers do not look inside, so the records themselves
+are damaged below the CRC, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
+from tidelog.records import (
+    HEADER_BYTES,
+    decode_records,
+    encode_batch,
+    first_record_at_or_after,
+    iter_headers,
+    read_header,
+    validate_batch,
+)
+from tidelog.records.header import HEADER, seal
+
+GOOD = encode_batch(
+    [(1000, b"key", b"value", [("h", b"1"), ("n", None)]), (1001, None, b"v" * 100, ()), (1002, b"k", None, ())]
+)
+
+
+def patched(**fields: int) -> bytes:
+    """GOOD with other header fields; the CRC is right unless it is one of them."""
+    batch = bytearray(GOOD)
+    HEADER.pack_into(batch, 0, *read_header(GOOD)._replace(**fields))
+    if "crc" not in fields:
+        seal(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def sealed(records: bytes, count: int = 1) -> bytes:
+    """A batch of these bytes as its records, consistent but for them."""
+    batch = bytearray(HEADER_BYTES) + records
+    HEADER.pack_into(batch, 0, 0, len(batch) - 12, -1, 2, 0, 0, max(count - 1, 0), 1000, 1000, -1, -1, -1, count)
+    seal(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def test_the_batch_that_the_damage_starts_from_is_good() -> None:
+    assert len(decode_records(GOOD)) == 3
+    assert patched() == GOOD
+    assert decode_records(sealed(b"\x0e\x00\x00\x00\x01\x02v\x00"))[0].value == b"v"
+
+
+@pytest.mark.parametrize("length", range(len(GOOD)))
+def test_every_truncation_is_corrupt(length: int) -> None:
+    with pytest.raises(CorruptMessageError):
+        decode_records(GOOD[:length])
+    assert list(iter_headers(GOOD[:length])) == []
+
+
+def test_any_bit_flipped_from_the_crc_on_is_detected() -> None:
+    header = read_header(GOOD)
+    for bit in range(17 * 8, len(GOOD) * 8):
+        damaged = bytearray(GOOD)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptMessageError):
+            decode_records(damaged)
+        if bit >= 21 * 8:
+            with pytest.raises(CorruptMessageError):
+                validate_batch(damaged, 0, header)
+
+
+@pytest.mark.parametrize("magic", [-1, 0, 1, 3, 127])
+def test_another_magic_is_named(magic: int) -> None:
+    with pytest.raises(UnsupportedForMessageFormatError, match=f"format {magic} "):
+        read_header(patched(magic=magic))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"crc": 0},
+        {"batch_length": -(2**31)},
+        {"batch_length": -1},
+        {"batch_length": 0},
+        {"batch_length": HEADER_BYTES - 13},
+        {"batch_length": len(GOOD) - 12 + 1},
+        {"batch_length": 2**31 - 1},
+        {"base_offset": -1},
+        {"base_offset": 2**63 - 3},
+        {"last_offset_delta": -1},
+        {"last_offset_delta": 1},
+        {"last_offset_delta": 0},
+        {"record_count": -1},
+        {"record_count": 2},
+        {"record_count": 4},
+        {"record_count": 4, "last_offset_delta": 3},
+        {"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 1},
+        {"base_timestamp": 2**63 - 1},
+        {"base_timestamp": -(2**63)},
+    ],
+    ids=str,
+)
+def test_a_header_that_contradicts_its_batch_is_corrupt(fields: dict[str, int]) -> None:
+    with pytest.raises(CorruptMessageError):
+        decode_records(patched(**fields))
+
+
+def test_a_zeroed_tail_is_corrupt_rather_than_an_old_format() -> None:
+    with pytest.raises(CorruptMessageError):
+        read_header(bytes(200))
+
+
+@pytest.mark.parametrize("position", [-1, len(GOOD), len(GOOD) + 1])
+def test_a_position_outside_the_buffer_is_corrupt(position: int) -> None:
+    with pytest.raises(CorruptMessageError):
+        read_header(GOOD, position)
+
+
+@pytest.mark.parametrize(
+    ("codec", "name"), [(1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd"), (5, "number 5"), (7, "number 7")]
+)
+def test_a_compressed_batch_passes_validation_and_its_codec_is_named_on_decoding(codec: int, name: str) -> None:
+    batch = patched(attributes=codec)
+    validate_batch(batch, 0, read_header(batch))
+    for decode in (decode_records, lambda batch: first_record_at_or_after(batch, 0, 0)):
+        with pytest.raises(UnsupportedForMessageFormatError, match=name):
+            decode(batch)
+
+
+OVERLONG_32 = b"\x80\x80\x80\x80\x80\x00"
+TOO_WIDE_32 = b"\xff\xff\xff\xff\x1f"
+OVERLONG_64 = b"\x80" * 10 + b"\x00"
+TOO_WIDE_64 = b"\xff" * 9 + b"\x03"
+HUGE = b"\xfe\xff\xff\xff\x0f"  # 2³¹−1
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(b"", id="nothing at all"),
+        pytest.param(b"\x0e\x00\x00\x00\x01\x02v\x00\x00", id="a byte after the last record"),
+        pytest.param(b"\x10\x00\x00\x00\x01\x02v\x00", id="length one too large"),
+        pytest.param(b"\x10\x00\x00\x00\x01\x02v\x00\x00", id="a byte left over inside the record"),
+        pytest.param(b"\x0c\x00\x00\x00\x01\x02v\x00", id="length one too small"),
+        pytest.param(b"\x0d\x00\x00\x00\x01\x02v\x00", id="negative length"),
+        pytest.param(b"\x0f\x00\x00\x00\x01\x02v\x00", id="negative length of the right size"),
+        pytest.param(HUGE + b"\x00\x00\x00\x01\x02v\x00", id="absurd length"),
+        pytest.param(OVERLONG_32 + b"\x00\x00\x00\x01\x02v\x00", id="length never ends"),
+        pytest.param(b"\x80\x80\x80\x80\x80\x80\x80\x80", id="length has no end"),
+        pytest.param(TOO_WIDE_32 + b"\x00\x00\x00\x01\x02v\x00", id="length of 33 bits"),
+        pytest.param(b"\x22\x00" + OVERLONG_64 + b"\x00\x01\x02v\x00", id="timestamp delta never ends"),
+        pytest.param(b"\x20\x00" + TOO_WIDE_64 + b"\x00\x01\x02v\x00", id="timestamp delta of 65 bits"),
+        pytest.param(b"\x18\x00\x00" + OVERLONG_32 + b"\x01\x02v\x00", id="offset delta never ends"),
+        pytest.param(b"\x16\x00\x00" + TOO_WIDE_32 + b"\x01\x02v\x00", id="offset delta of 33 bits"),
+        pytest.param(b"\x0e\x00\x00\x02\x01\x02v\x00", id="offset delta beyond the last"),
+        pytest.param(b"\x0e\x00\x00\x01\x01\x02v\x00", id="negative offset delta"),
+        pytest.param(b"\x0e\x00\x00\x00\x03\x02v\x00", id="key length −2"),
+        pytest.param(b"\x0e\x00\x00\x00\x01\x03v\x00", id="value length −2"),
+        pytest.param(b"\x16\x00\x00\x00" + HUGE + b"\x02v\x00", id="absurd key length"),
+        pytest.param(b"\x16\x00\x00\x00\x01" + HUGE + b"v\x00", id="absurd value length"),
+        pytest.param(b"\x0e\x00\x00\x00\x01\x04v\x00", id="value swallows the header count"),
+        pytest.param(b"\x0e\x00\x00\x00\x01\x02v\x01", id="header count −1"),
+        pytest.param(b"\x0e\x00\x00\x00\x01\x02v\x02", id="one header missing"),
+        pytest.param(b"\x16\x00\x00\x00\x01\x02v" + HUGE, id="absurd header count"),
+        pytest.param(b"\x12\x00\x00\x00\x01\x02v\x02\x01\x01", id="header without a name"),
+        pytest.param(b"\x14\x00\x00\x00\x01\x02v\x02\x02\xff\x01", id="header name not UTF-8"),
+        pytest.param(b"\x14\x00\x00\x00\x01\x02v\x02\x02h\x05", id="header value length −3"),
+        pytest.param(b"\x14\x00\x00\x00\x01\x02v\x02\x02h\x02", id="header value missing"),
+    ],
+)
+def test_a_malformed_record_under_a_right_crc_is_corrupt(record: bytes) -> None:
+    batch = sealed(record)
+    with pytest.raises(CorruptMessageError):
+        decode_records(batch)
+
+
+def test_offsets_must_grow() -> None:
+    zero, one = b"\x0e\x00\x00\x00\x01\x02v\x00", b"\x0e\x00\x00\x02\x01\x02v\x00"
+    assert [record.offset for record in decode_records(sealed(zero + one, 2))] == [0, 1]
+    for records in (zero + zero, one + zero, one + one):
+        with pytest.raises(CorruptMessageError):
+            decode_records(sealed(records, 2))
+
+
+def test_an_overlong_but_bounded_varint_is_read() -> None:
+    # Padding a varint is wasteful, not wrong, and other producers may do it.
+    padded = b"\x94\x80\x00\x00\x80\x00\x00\x01\x02v\x00"
+    with pytest.raises(CorruptMessageError):
+        decode_records(sealed(padded))
+    assert decode_records(sealed(b"\x90\x80\x00" + padded[3:]))[0].value == b"v"
+
+
+@given(st.binary(max_size=60), st.integers(0, 8), st.integers(-2, 2000))
+def test_arbitrary_records_give_records_or_a_typed_error(records: bytes, count: int, timestamp: int) -> None:
+    batch = sealed(records, count)
+    try:
+        decoded = decode_records(batch)
+    except CorruptMessageError:
+        decoded = None
+    try:
+        found = first_record_at_or_after(batch, timestamp, 0)
+    except CorruptMessageError:
+        assert decoded is None
+    else:
+        if decoded is not None and timestamp <= 1000:
+            assert found == next((record for record in decoded if record.timestamp >= timestamp), None)
+
+
+@given(st.data())
+def test_damage_inside_the_records_gives_records_or_a_typed_error(data: st.DataObject) -> None:
+    batch = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    seal(batch, 0, len(batch))
+    with contextlib.suppress(CorruptMessageError):
+        assert len(decode_records(batch)) == 3
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_no_batch(data: bytes) -> None:
+    for read in (decode_records, lambda buffer: list(iter_headers(buffer))):
+        with contextlib.suppress(CorruptMessageError, UnsupportedForMessageFormatError):
+            assert read(data) == []
