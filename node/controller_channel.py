@@ -1,0 +1,137 @@
+"""The controller's line to one registration of one broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from cluster.state import BrokerRegistration
+from node.outbox import Batch, Outbox
+from tidelog.connection import Connection
+from tidelog.errors import (
+    BrokerError,
+    DisconnectedError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+    TidelogError,
+    TimeoutError,
+)
+from tidelog.messages import Request, Response
+from tidelog.model import Endpoint
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_MS = 5000
+CONNECT_TIMEOUT_MS = 1000
+_FIRST_BACKOFF_S = 0.02
+_LAST_BACKOFF_S = 0.5
+
+#: Opens a connection to a broker's replication endpoint, within so many milliseconds.
+OpenConnection = Callable[[Endpoint, int], Awaitable[Connection]]
+
+
+class ChannelOwner(Protocol):
+    """Whom a channel tells what it finds. All of it happens on the loop and returns at once."""
+
+    def build(self, batch: Batch) -> Request:
+        """The request for a batch, with what is true now."""
+
+    def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response) -> None:
+        """The broker has answered."""
+
+    def on_gone(self, broker: BrokerRegistration) -> None:
+        """The connection has closed, or none could be opened: a suspicion."""
+
+    def on_replaced(self, broker: BrokerRegistration) -> None:
+        """A later life of the broker answered: this registration is dead."""
+
+    def on_fenced(self) -> None:
+        """The broker knows a later controller."""
+
+
+class ControllerChannel:
+    """Keeps a connection open, as long as the registration stands, and empties the outbox into it.
+
+    The open connection is also what notices a death at once. Every request carries the registration's epoch, so
+    that it cannot reach a later life of the broker.
+    """
+
+    def __init__(self, broker: BrokerRegistration, open_connection: OpenConnection, owner: ChannelOwner) -> None:
+        self.broker = broker
+        self.outbox = Outbox()
+        self._open = open_connection
+        self._owner = owner
+        self._wake = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"controller-channel-{broker.broker_id}")
+
+    def wake(self) -> None:
+        """Something was put into the outbox."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """What is in flight or in the outbox is given up."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            try:
+                connection = await self._open(self.broker.replication_endpoint, CONNECT_TIMEOUT_MS)
+            except TidelogError as error:
+                log.debug("broker %d: %s", self.broker.broker_id, error)
+                if isinstance(error, DisconnectedError):
+                    self._owner.on_gone(self.broker)
+            else:
+                connection.on_closed(self._wake.set)
+                try:
+                    if connection.peer.broker_epoch > self.broker.epoch:
+                        self._owner.on_replaced(self.broker)
+                    elif connection.peer.broker_epoch == self.broker.epoch:
+                        backoff_s = _FIRST_BACKOFF_S
+                        await self._serve(connection)
+                    # A lower epoch: the broker does not yet know of its registration.
+                finally:
+                    was_closed = connection.closed
+                    connection.close()
+                if was_closed:
+                    self._owner.on_gone(self.broker)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
+
+    async def _serve(self, connection: Connection) -> None:
+        """Returns when the connection is of no more use."""
+        while not connection.closed:
+            self._wake.clear()
+            batch = self.outbox.peek()
+            if batch is None:
+                await self._wake.wait()
+                continue
+            try:
+                response = await connection.call(
+                    self._owner.build(batch), timeout_ms=REQUEST_TIMEOUT_MS, addressee_epoch=self.broker.epoch
+                )
+            except TimeoutError:
+                continue
+            except StaleControllerEpochError:
+                self._owner.on_fenced()
+                return
+            except (StaleBrokerEpochError, DisconnectedError):
+                return
+            except BrokerError as error:
+                log.warning("broker %d refuses the controller's request: %s", self.broker.broker_id, error)
+                await asyncio.sleep(_LAST_BACKOFF_S)
+                continue
+            code = getattr(response, "error_code", 0)
+            if code == StaleControllerEpochError.code:
+                self._owner.on_fenced()
+                return
+            if code == StaleBrokerEpochError.code:
+                return
+            if code:
+                log.warning("broker %d answers the controller with error %d", self.broker.broker_id, code)
+                await asyncio.sleep(_LAST_BACKOFF_S)
+                continue
+            self.outbox.answered(batch)
+            self._owner.on_answer(self.broker, batch, response)

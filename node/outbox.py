@@ -1,0 +1,119 @@
+"""What the controller still has to tell one broker.
+
+Only the newest word on a partition counts, so the box is bounded by the number of partitions however long a
+broker does not answer. What was sent stays in the box until it is answered, and is sent again otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tidelog.messages import PartitionStateMessage, StopReplicaPartition
+from tidelog.model import TopicPartition
+
+#: Entries of one request, so that a request stays far below the largest frame.
+MAX_ENTRIES = 2000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StateBatch:
+    """Entries of a LeaderAndIsr."""
+
+    entries: dict[TopicPartition, PartitionStateMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class StopBatch:
+    """Entries of a StopReplica."""
+
+    entries: dict[TopicPartition, StopReplicaPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataBatch:
+    """Entries of an UpdateMetadata, which is also sent with none: the live brokers have changed."""
+
+    entries: dict[TopicPartition, PartitionStateMessage]
+    deleted_topics: frozenset[str]
+    generation: int
+
+
+Batch = StateBatch | StopBatch | MetadataBatch
+
+
+class Outbox:
+    """First who leads, then what to stop, then what to tell clients: so no client is sent where nobody leads yet."""
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionStateMessage] = {}
+        self._stops: dict[TopicPartition, StopReplicaPartition] = {}
+        self._metadata: dict[TopicPartition, PartitionStateMessage] = {}
+        self._deleted: set[str] = set()
+        self._generation = 0
+        self._answered_generation = 0
+
+    def put_states(self, messages: Iterable[PartitionStateMessage]) -> None:
+        """These partitions, for LeaderAndIsr."""
+        for message in messages:
+            tp = TopicPartition(message.topic, message.partition)
+            self._stops.pop(tp, None)
+            self._states[tp] = message
+
+    def put_stops(self, partitions: Iterable[StopReplicaPartition]) -> None:
+        """These partitions, for StopReplica."""
+        for stop in partitions:
+            tp = TopicPartition(stop.topic, stop.partition)
+            self._states.pop(tp, None)
+            self._stops[tp] = stop
+
+    def put_metadata(self, messages: Iterable[PartitionStateMessage], deleted_topics: Iterable[str] = ()) -> None:
+        """These partitions, for UpdateMetadata; with none, the live brokers alone."""
+        self._generation += 1
+        for topic in deleted_topics:
+            self._deleted.add(topic)
+            for tp in [tp for tp in self._metadata if tp.topic == topic]:
+                del self._metadata[tp]
+        for message in messages:
+            self._deleted.discard(message.topic)
+            self._metadata[TopicPartition(message.topic, message.partition)] = message
+
+    def peek(self) -> Batch | None:
+        """What to send next; it stays here until `answered`."""
+        if self._states:
+            return StateBatch(dict(list(self._states.items())[:MAX_ENTRIES]))
+        if self._stops:
+            return StopBatch(dict(list(self._stops.items())[:MAX_ENTRIES]))
+        if self._generation > self._answered_generation:
+            entries = dict(list(self._metadata.items())[:MAX_ENTRIES])
+            # With more to come the request is not the last one of its generation.
+            generation = self._generation if len(entries) == len(self._metadata) else self._answered_generation
+            return MetadataBatch(entries, frozenset(self._deleted), generation)
+        return None
+
+    def answered(self, batch: Batch) -> None:
+        """What was sent has arrived; what has changed meanwhile stays."""
+        match batch:
+            case StateBatch(entries):
+                _drop(self._states, entries)
+            case StopBatch(entries):
+                _drop(self._stops, entries)
+            case MetadataBatch(entries, deleted, generation):
+                _drop(self._metadata, entries)
+                if generation == self._generation:
+                    self._deleted -= deleted
+                self._answered_generation = max(self._answered_generation, generation)
+
+    @property
+    def empty(self) -> bool:
+        """Everything was answered."""
+        return self.peek() is None
+
+
+def _drop(box: dict[TopicPartition, T], sent: dict[TopicPartition, T]) -> None:
+    for tp, entry in sent.items():
+        if box.get(tp) is entry:
+            del box[tp]
