@@ -140,7 +140,6 @@ HUGE = b"\xfe\xff\xff\xff\x0f"  # 2³¹−1
     "record",
     [
         pytest.param(b"", id="nothing at all"),
-        pytest.param(b"\x0e\x00\x00\x00\x01\x02v\x00\x00", id="a byte after the last record"),
         pytest.param(b"\x10\x00\x00\x00\x01\x02v\x00", id="length one too large"),
         pytest.param(b"\x10\x00\x00\x00\x01\x02v\x00\x00", id="a byte left over inside the record"),
         pytest.param(b"\x0c\x00\x00\x00\x01\x02v\x00", id="length one too small"),
@@ -168,12 +167,20 @@ HUGE = b"\xfe\xff\xff\xff\x0f"  # 2³¹−1
         pytest.param(b"\x14\x00\x00\x00\x01\x02v\x02\x02\xff\x01", id="header name not UTF-8"),
         pytest.param(b"\x14\x00\x00\x00\x01\x02v\x02\x02h\x05", id="header value length −3"),
         pytest.param(b"\x14\x00\x00\x00\x01\x02v\x02\x02h\x02", id="header value missing"),
+        pytest.param(b"\x1c\x00\x00\x00\x01\x02v\x02\x02h\x08ab", id="header value and record past the end"),
     ],
 )
 def test_a_malformed_record_under_a_right_crc_is_corrupt(record: bytes) -> None:
     batch = sealed(record)
     with pytest.raises(CorruptMessageError):
         decode_records(batch)
+    with pytest.raises(CorruptMessageError):
+        first_record_at_or_after(batch, 0, -10)
+
+
+def test_bytes_after_the_last_record_are_corrupt() -> None:
+    with pytest.raises(CorruptMessageError, match="1 bytes after"):
+        decode_records(sealed(b"\x0e\x00\x00\x00\x01\x02v\x00\x00"))
 
 
 def test_offsets_must_grow() -> None:

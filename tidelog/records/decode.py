@@ -72,10 +72,10 @@ def decode_columns(batch: Buffer, position: int = 0) -> RecordColumns:
             else:
                 headers.append(())
                 at += 1
-            # Positions only grow, so a record that ends where its length says has stayed inside the block;
-            # an odd length is a negative one.
+            # An odd length is a negative one. A record that runs past the block is found out by what follows it:
+            # the next read, or the check of the end.
             if at != end or length & 1:
-                raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends {at - end} bytes too late")
+                raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
     except IndexError:
         raise CorruptMessageError("the last record ends too early") from None
     if end != len(data):
@@ -108,8 +108,8 @@ def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0)
                 key, at = _read_bytes(data, at)
                 value, at = _read_bytes(data, at)
                 headers, at = _read_headers(data, at, end)
-                if at != end:
-                    raise CorruptMessageError(f"a record that ends {at - end} bytes too late")
+                if at != end or end > len(data):
+                    raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
                 [offset] = _offsets(header, [delta])
                 return Record(offset, record_timestamp, key, value, headers)
     except IndexError:

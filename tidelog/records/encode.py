@@ -38,6 +38,8 @@ class BatchBuilder:
         """`base_timestamp` (ms) is by default that of the first record."""
         if not HEADER_BYTES <= max_bytes <= INT32_MAX:
             raise ValueError(f"a batch has {HEADER_BYTES} to {INT32_MAX} bytes, not {max_bytes}")
+        if base_timestamp is not None and not NO_TIMESTAMP <= base_timestamp <= INT64_MAX:
+            raise ValueError(f"base timestamp {base_timestamp} ms")
         self.max_bytes = max_bytes
         self.record_count = 0
         self.size_bytes = HEADER_BYTES
