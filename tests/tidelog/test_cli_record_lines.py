@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.cli.record_lines import OutgoingRecord, format_json, format_plain, parse_json, parse_plain, read_lines
+
+MOST = 1_000
+
+
+def lines_of(content: bytes, most: int = MOST) -> list[bytes]:
+    return list(read_lines(io.BytesIO(content), most))
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"a\nb\n", [b"a", b"b"]),
+        (b"a\nb", [b"a", b"b"]),
+        (b"\n\nx\n", [b"", b"", b"x"]),
+        (b"dos\r\n", [b"dos\r"]),
+        (b"a\0b\n\0\n", [b"a\0b", b"\0"]),
+        (b"\xff\xfe\n\x80", [b"\xff\xfe", b"\x80"]),
+        ("one\u2028two\x0bthree\x85".encode(), ["one\u2028two\x0bthree\x85".encode()]),
+    ],
+)
+def test_a_line_is_every_byte_up_to_its_newline(content: bytes, lines: list[bytes]) -> None:
+    assert lines_of(content) == lines
+
+
+@given(st.binary())
+def test_lines_written_plainly_give_back_the_input(content: bytes) -> None:
+    written = b"".join(map(format_plain, lines_of(content)))
+    assert written == content + (b"\n" if content and not content.endswith(b"\n") else b"")
+
+
+def test_a_line_may_be_as_long_as_allowed_and_no_longer() -> None:
+    assert lines_of(b"x" * MOST + b"\ny") == [b"x" * MOST, b"y"]
+    with pytest.raises(ValueError, match="longer than 1000 bytes"):
+        lines_of(b"x" * (MOST + 1) + b"\n")
+    with pytest.raises(ValueError, match="longer than 1000 bytes"):
+        lines_of(b"x" * (MOST + 1))
+
+
+def test_key_and_value_part_at_the_first_separator() -> None:
+    assert parse_plain(b"k:v:w", b":") == OutgoingRecord(b"v:w", b"k")
+    assert parse_plain(b"k:", b":") == OutgoingRecord(b"", b"k")
+    with pytest.raises(ValueError, match="no ':' in the line"):
+        parse_plain(b"kv", b":")
+
+
+maybe_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
+
+
+@given(
+    value=maybe_bytes,
+    key=maybe_bytes,
+    headers=st.lists(st.tuples(st.text(max_size=5), maybe_bytes), max_size=3),
+    partition=st.integers(0, 2**31 - 1),
+    timestamp_ms=st.integers(0, 2**63 - 1),
+)
+def test_a_json_line_carries_everything(
+    value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]], partition: int, timestamp_ms: int
+) -> None:
+    line = format_json(
+        topic="t",
+        partition=partition,
+        offset=7,
+        timestamp_ms=timestamp_ms,
+        timestamp_type=0,
+        leader_epoch=3,
+        key=key,
+        value=value,
+        headers=headers,
+    )
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert parse_json(line[:-1]) == OutgoingRecord(value, key, tuple(headers), partition, timestamp_ms)
+
+
+def test_a_short_json_line_is_enough() -> None:
+    assert parse_json(b'{"value": "x"}') == OutgoingRecord(b"x")
+    assert parse_json(b"{}") == OutgoingRecord(None)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "must be an object"),
+        (b'{"valeu": "x"}', "no such field: valeu"),
+        (b'{"value": 5}', "value must be a string"),
+        (b'{"key": {"base64": "*"}}', "key: "),
+        (b'{"value": {"base64": 5}}', "value: "),
+        (b'{"value": "\\ud800"}', "value: "),
+        (b'{"timestamp": -1}', "timestamp must be a whole number that is not negative"),
+        (b'{"timestamp": 1.5}', "timestamp must be a whole number"),
+        (b'{"partition": true}', "partition must be a whole number"),
+        (b'{"headers": [["a"]]}', "headers must be a list"),
+        (b'{"headers": {"a": "b"}}', "headers must be a list"),
+        (b'{"headers": [["\\udc80", "x"]]}', "a header's name: "),
+        (b'{"headers": [["a", 1]]}', "header 'a' must be a string"),
+    ],
+)
+def test_a_wrong_json_line_is_refused_by_name(line: bytes, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        parse_json(line)
+
+
+def test_json_lines_are_utf8_for_every_reader() -> None:
+    line = format_json(
+        topic="t",
+        partition=0,
+        offset=0,
+        timestamp_ms=0,
+        timestamp_type=1,
+        leader_epoch=None,
+        key=None,
+        value="ü".encode(),
+        headers=[],
+    )
+    assert json.loads(line)["value"] == "ü"
+    assert json.loads(line)["timestamp_type"] == "LogAppendTime"

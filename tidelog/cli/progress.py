@@ -1,0 +1,53 @@
+"""One line on standard error that tells how far long work has come; nothing where that is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from tidelog.clock import Clock, SystemClock
+
+_EVERY_MS = 200
+
+
+class Progress:
+    """Counts records and bytes; the line is erased at the end."""
+
+    def __init__(self, verb: str, *, shown: bool | None = None, clock: Clock | None = None) -> None:
+        self.records = 0
+        self.size_bytes = 0
+        self._verb = verb
+        self._clock = clock or SystemClock()
+        self._shown = _is_terminal() if shown is None else shown
+        self._started_ms = self._due_ms = self._clock.monotonic_ms()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def advance(self, records: int, size_bytes: int) -> None:
+        self.records += records
+        self.size_bytes += size_bytes
+        if self._shown and self._clock.monotonic_ms() >= self._due_ms:
+            self._show()
+
+    def _show(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._due_ms = now_ms + _EVERY_MS
+        seconds = max(now_ms - self._started_ms, 1) / 1000
+        sys.stderr.write(
+            f"\r\x1b[K{self.records:,} records {self._verb}, {self.size_bytes / 1e6:,.1f} MB"
+            f" ({self.records / seconds:,.0f} records/s, {self.size_bytes / 1e6 / seconds:,.1f} MB/s)"
+        )
+        sys.stderr.flush()
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

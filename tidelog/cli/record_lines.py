@@ -1,0 +1,150 @@
+"""Records as lines: plain ones, which hold a value (and perhaps a key), and lossless JSON lines.
+
+A plain line is the bytes up to, and without, its `\\n`, whatever they are: a `\\r`, a NUL, broken UTF-8 and nothing at
+all are kept. The last line need not end.
+
+A JSON line is an object with any of `value`, `key`, `headers`, `partition` and `timestamp` (ms). Bytes are a string
+where they are UTF-8, else `{"base64": "…"}`; absent or null means none. `headers` is a list of [name, bytes] pairs.
+What `consume` adds (`topic`, `offset`, `timestamp_type`, `leader_epoch`) is accepted and left unused, so that one
+topic's JSON lines can be fed to another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from tidelog.records.encode import Header
+
+_USED = frozenset(("value", "key", "headers", "partition", "timestamp"))
+_UNUSED = frozenset(("topic", "offset", "timestamp_type", "leader_epoch"))
+
+
+class OutgoingRecord(NamedTuple):
+    """What one input line asks to be sent."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def read_lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    """Each line without its newline, as soon as it is there; ValueError for one longer than `most_bytes`."""
+    while line := stream.readline(most_bytes + 2):
+        if line.endswith(b"\n"):
+            line = line[:-1]
+        if len(line) > most_bytes:
+            raise ValueError(f"the line is longer than {most_bytes} bytes, more than any record may have")
+        yield line
+
+
+def parse_plain(line: bytes, key_separator: bytes | None) -> OutgoingRecord:
+    """The line as value, or split into key and value at the first separator; ValueError where there is none."""
+    if key_separator is None:
+        return OutgoingRecord(line)
+    key, found, value = line.partition(key_separator)
+    if not found:
+        raise ValueError(f"no {key_separator.decode(errors='replace')!r} in the line to split key and value at")
+    return OutgoingRecord(value, key)
+
+
+def parse_json(line: bytes) -> OutgoingRecord:
+    """ValueError says what is wrong with the line."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ValueError("a JSON line must be an object, such as {\"value\": \"text\"}")  # fmt: skip
+    if unknown := sorted(fields.keys() - _USED - _UNUSED):
+        raise ValueError(f"no such field: {', '.join(unknown)}; there are {', '.join(sorted(_USED))}")
+    return OutgoingRecord(
+        _bytes(fields.get("value"), "value"),
+        _bytes(fields.get("key"), "key"),
+        tuple(_header(pair) for pair in _list(fields.get("headers"))),
+        _whole(fields.get("partition"), "partition"),
+        _whole(fields.get("timestamp"), "timestamp"),
+    )
+
+
+def format_plain(value: bytes | None) -> bytes:
+    """The value and a newline; a record without a value is an empty line."""
+    return (value or b"") + b"\n"
+
+
+def format_json(
+    *,
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    timestamp_type: int,
+    leader_epoch: int | None,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[Header, ...] | list[Header],
+) -> bytes:
+    """One JSON line from which `parse_json` gets the same record."""
+    fields = {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": timestamp_ms,
+        "timestamp_type": "LogAppendTime" if timestamp_type else "CreateTime",
+        "leader_epoch": leader_epoch,
+        "key": _text(key),
+        "value": _text(value),
+        "headers": [[name, _text(content)] for name, content in headers],
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _text(content: bytes | None) -> str | dict[str, str] | None:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def _bytes(content: Any, what: str) -> bytes | None:
+    if content is None:
+        return None
+    try:
+        if isinstance(content, str):
+            return content.encode()
+        if isinstance(content, dict) and content.keys() == {"base64"}:
+            return base64.b64decode(content["base64"], validate=True)
+    except (UnicodeEncodeError, binascii.Error, TypeError, ValueError) as error:
+        raise ValueError(f"{what}: {error}") from None
+    raise ValueError(f'{what} must be a string, {{"base64": "…"}} or null')
+
+
+def _list(headers: Any) -> list[Any]:
+    if headers is None:
+        return []
+    if not isinstance(headers, list):
+        raise ValueError("headers must be a list of [name, value] pairs")
+    return headers
+
+
+def _header(pair: Any) -> Header:
+    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise ValueError("headers must be a list of [name, value] pairs")
+    name, content = pair
+    _bytes(name, "a header's name")
+    return name, _bytes(content, f"header {name!r}")
+
+
+def _whole(number: Any, what: str) -> int | None:
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError(f"{what} must be a whole number that is not negative, not {json.dumps(number)}")
+    return number
