@@ -1,0 +1,166 @@
+"""What waits for replication: produces for the high watermark, fetches for data (DESIGN 6).
+
+Appends and acknowledgements only mark what has changed. What waits is woken once for all that happened in one
+turn of the loop: one answer to a follower then carries every partition of a produce, and of its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from node.purgatory import DelayedOperation, Purgatory
+from node.replica import Replica
+from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowerError, RequestTimedOutError
+from tidelog.messages import ProducePartitionResponse, ProduceResponse, Response
+from tidelog.model import TopicPartition
+
+
+class DelayedResponse(DelayedOperation):
+    """An operation whose outcome is the answer to a request."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, deadline_ms: int, future: asyncio.Future[Response]) -> None:
+        super().__init__(deadline_ms)
+        self.future = future
+
+    @abstractmethod
+    def answer(self) -> Response:
+        """The answer as of now."""
+
+    def on_complete(self) -> None:
+        if not self.future.done():  # the endpoint may have been closed meanwhile
+            self.future.set_result(self.answer())
+
+
+@dataclass(slots=True)
+class PendingAppend:
+    """One partition of a produce with acks=all. `index` is its place in the answer."""
+
+    index: int
+    replica: Replica
+    leader_epoch: int
+    required_offset: int
+
+
+class DelayedProduce(DelayedResponse):
+    """Waits until each of its appends is decided. The first of these that is true decides, for good:
+
+    A. The epoch of the append is over: NOT_LEADER_OR_FOLLOWER, since nobody here knows what the next leader kept.
+    B. The high watermark has reached the required offset: success, or NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR
+       became too small meanwhile.
+    C. The time is over: REQUEST_TIMED_OUT.
+    """
+
+    __slots__ = ("_pending", "_responses")
+
+    def __init__(
+        self,
+        deadline_ms: int,
+        future: asyncio.Future[Response],
+        responses: list[ProducePartitionResponse],
+        pending: list[PendingAppend],
+    ) -> None:
+        super().__init__(deadline_ms, future)
+        self._responses = responses
+        self._pending = pending
+
+    def is_satisfied(self) -> bool:
+        still_pending = []
+        for append in self._pending:
+            replica = append.replica
+            if not replica.leads_in(append.leader_epoch):
+                self._fail(append, NotLeaderOrFollowerError.code)  # A
+            elif replica.partition.high_watermark < append.required_offset:
+                still_pending.append(append)
+            elif not replica.has_enough_in_sync:
+                self._fail(append, NotEnoughReplicasAfterAppendError.code)  # B
+        self._pending = still_pending
+        return not still_pending
+
+    def answer(self) -> Response:
+        for append in self._pending:
+            self._fail(append, NotLeaderOrFollowerError.code)
+        return ProduceResponse(tuple(self._responses))
+
+    def on_expiration(self) -> None:
+        for append in self._pending:
+            self._fail(append, RequestTimedOutError.code)  # C
+        self._pending = []
+        self.on_complete()
+
+    def _fail(self, append: PendingAppend, error_code: int) -> None:
+        answered = self._responses[append.index]
+        self._responses[append.index] = ProducePartitionResponse(answered.topic, answered.partition, error_code)
+
+
+class Waiting:
+    """The purgatories of one broker, and what has changed since they were last looked at.
+
+    `soon` runs a callback in the loop's next turn (`loop.call_soon`).
+    """
+
+    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        self._soon = soon
+        self._scheduled = False
+        self._grown: dict[TopicPartition, None] = {}
+        self._advanced: dict[TopicPartition, None] = {}
+        self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory()
+        self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory()
+        self.follower_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory()
+
+    def __len__(self) -> int:
+        return len(self.produces) + len(self.consumer_fetches) + len(self.follower_fetches)
+
+    def log_grew(self, tp: TopicPartition) -> None:
+        """The log end moved: followers have something to fetch."""
+        self._grown[tp] = None
+        self._schedule()
+
+    def high_watermark_rose(self, tp: TopicPartition) -> None:
+        """More is committed: produces may be acknowledged, and consumers read on."""
+        self._advanced[tp] = None
+        self._schedule()
+
+    def epoch_ended(self, tp: TopicPartition) -> None:
+        """Another epoch, another role or no disk: nobody waits here for what the old one promised."""
+        self.produces.check_and_complete(tp)
+        self.consumer_fetches.force_complete(tp)
+        self.follower_fetches.force_complete(tp)
+
+    def wake(self) -> None:
+        """Complete what the marked changes allow."""
+        self._scheduled = False
+        grown, self._grown = self._grown, {}
+        advanced, self._advanced = self._advanced, {}
+        for tp in grown:
+            self.follower_fetches.check_and_complete(tp)
+        for tp in advanced:
+            self.produces.check_and_complete(tp)
+            self.consumer_fetches.check_and_complete(tp)
+
+    def expire(self, now_ms: int) -> None:
+        """Complete what is due."""
+        self.produces.expire(now_ms)
+        self.consumer_fetches.expire(now_ms)
+        self.follower_fetches.expire(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` will next have something to do."""
+        purgatories = (self.produces, self.consumer_fetches, self.follower_fetches)
+        deadlines = [deadline for each in purgatories if (deadline := each.next_deadline_ms()) is not None]
+        return min(deadlines, default=None)
+
+    def complete_all(self) -> None:
+        """The broker stops: everybody gets an answer."""
+        self.produces.force_complete_all()
+        self.consumer_fetches.force_complete_all()
+        self.follower_fetches.force_complete_all()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._soon(self.wake)

@@ -1,0 +1,74 @@
+"""One function for each API: a typed request goes in, a typed response (or its future) comes out.
+
+What both doors of a broker, and later Kafka's, have in common stands here: the table of who answers what.
+A handler raises a BrokerError where the whole request is refused; what goes wrong with one partition is answered
+for that partition alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from node.handlers.control import (
+    ControllerFace,
+    NoController,
+    controlled_shutdown,
+    create_topics,
+    delete_topics,
+    update_metadata,
+)
+from node.handlers.fetch import Fetches
+from node.handlers.offsets import list_offsets, offset_for_leader_epoch
+from node.handlers.produce import produce
+from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
+from node.handlers.replicas import describe_replicas
+from node.metadata_cache import MetadataCache
+from node.replicas import Replicas
+from node.server import RequestContext
+from tidelog.errors import ClusterAuthorizationFailedError, UnsupportedVersionError
+from tidelog.messages import ApiKey, Request, Response
+
+__all__ = ["ControllerFace", "Handlers", "NoController"]
+
+Outcome = Response | Awaitable[Response] | None
+
+
+class Handlers:
+    """The dispatch table of one broker. `controller` may be set later; until then nobody here is the controller."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        metadata: MetadataCache,
+        producer_id_blocks: ProducerIdBlocks,
+        controller: ControllerFace | None = None,
+    ) -> None:
+        self.controller: ControllerFace = controller or NoController()
+        fetches = Fetches(replicas)
+        producer_ids = ProducerIds(replicas.broker_id, producer_id_blocks)
+        self._table: dict[ApiKey, Callable[[Any, RequestContext], Outcome]] = {
+            ApiKey.PRODUCE: lambda request, context: produce(replicas, request, context),
+            ApiKey.FETCH: fetches.handle,
+            ApiKey.LIST_OFFSETS: lambda request, _: list_offsets(replicas, request),
+            ApiKey.METADATA: lambda request, _: metadata.describe(request.topics),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request, _: offset_for_leader_epoch(replicas, request),
+            ApiKey.INIT_PRODUCER_ID: lambda request, _: producer_ids.handle(request),
+            ApiKey.CREATE_TOPICS: lambda request, _: create_topics(self.controller, request),
+            ApiKey.DELETE_TOPICS: lambda request, _: delete_topics(self.controller, request),
+            ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
+            ApiKey.LEADER_AND_ISR: lambda request, _: replicas.apply_leader_and_isr(request),
+            ApiKey.STOP_REPLICA: lambda request, _: replicas.apply_stop_replica(request),
+            ApiKey.UPDATE_METADATA: lambda request, _: update_metadata(metadata, replicas, request),
+            ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controlled_shutdown(self.controller, request),
+        }
+
+    def handle(self, request: Request, context: RequestContext) -> Outcome:
+        """The response, its future, or None where none is wanted. BrokerError: the request as a whole is refused."""
+        # Behind the server's own check of its door: no client moves a high watermark or a leader, whoever asks here.
+        if not context.between_brokers and (request.between_brokers or getattr(request, "replica_id", -1) >= 0):
+            raise ClusterAuthorizationFailedError(f"{request.api.name} of this kind is for brokers")
+        handler = self._table.get(request.api)
+        if handler is None:
+            raise UnsupportedVersionError(f"{request.api.name} has no handler")
+        return handler(request, context)

@@ -1,0 +1,83 @@
+"""Produce: append to the leader's log, and with acks=all wait for the ISR."""
+
+from __future__ import annotations
+
+import asyncio
+
+from node.delayed import DelayedProduce, PendingAppend
+from node.replica import Replica
+from node.replicas import Replicas
+from node.server import RequestContext
+from tidelog.errors import (
+    BrokerError,
+    InvalidRequiredAcksError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    StorageError,
+)
+from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
+from tidelog.model import TopicPartition
+
+ACKS_NONE = 0
+ACKS_ALL = -1
+_KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
+
+
+def produce(
+    replicas: Replicas, request: ProduceRequest, context: RequestContext
+) -> Response | asyncio.Future[Response] | None:
+    """The answer, its future where the ISR must confirm first, or None with acks=0."""
+    acks = request.acks
+    if acks not in _KNOWN_ACKS:
+        code = InvalidRequiredAcksError.code
+        return ProduceResponse(tuple(ProducePartitionResponse(p.topic, p.partition, code) for p in request.partitions))
+    now_ms = replicas.clock.monotonic_ms()
+    responses: list[ProducePartitionResponse] = []
+    pending: list[PendingAppend] = []
+    for index, part in enumerate(request.partitions):
+        try:
+            replica, required_offset, response = _append(replicas, part, acks, now_ms)
+        except BrokerError as error:
+            if isinstance(error, StorageError):
+                replicas.take_offline(error)
+            responses.append(
+                ProducePartitionResponse(part.topic, part.partition, error.code, error_message=str(error) or None)
+            )
+            continue
+        responses.append(response)
+        if acks == ACKS_ALL:
+            pending.append(PendingAppend(index, replica, replica.partition.leader_epoch, required_offset))
+    if acks == ACKS_NONE:
+        return None
+    if not pending:
+        return ProduceResponse(tuple(responses))
+    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    deadline_ms = now_ms + max(0, request.timeout_ms)
+    if context.deadline_ms >= 0:
+        deadline_ms = min(deadline_ms, context.deadline_ms)  # afterwards nobody waits for the answer
+    operation = DelayedProduce(deadline_ms, future, responses, pending)
+    keys = [append.replica.topic_partition for append in pending]
+    replicas.waiting.produces.try_complete_else_watch(operation, keys)
+    return future
+
+
+def _append(
+    replicas: Replicas, part: ProducePartition, acks: int, now_ms: int
+) -> tuple[Replica, int, ProducePartitionResponse]:
+    tp = TopicPartition(part.topic, part.partition)
+    replica = replicas.get_or_raise(tp).leader_or_raise()
+    partition, log = replica.partition, replica.log
+    if acks == ACKS_ALL:
+        if not replica.has_enough_in_sync:
+            raise NotEnoughReplicasError(f"{tp} has {partition.in_sync_count} in-sync replicas")
+    elif replicas.isolated:
+        raise NotLeaderOrFollowerError(f"broker {replicas.broker_id} is cut off and may not lead {tp} any more")
+    appended = log.append_as_leader(part.records, partition.leader_epoch, replicas.clock.now_ms())
+    if not appended.duplicate:
+        replicas.waiting.log_grew(tp)
+        if partition.appended(log.log_end_offset, now_ms):
+            replicas.waiting.high_watermark_rose(tp)
+    response = ProducePartitionResponse(
+        part.topic, part.partition, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
+    )
+    return replica, appended.last_offset + 1, response

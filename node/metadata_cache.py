@@ -1,0 +1,122 @@
+"""What this broker believes of the cluster, as the controller told it: brokers, topics, leaders.
+
+It is a picture for clients and a source of registrations for the leader's rules. It may be old; whoever acts on
+it is fenced by epochs elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidelog.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
+from tidelog.messages import (
+    BrokerAddress,
+    BrokerInfo,
+    MetadataResponse,
+    PartitionMetadata,
+    PartitionStateMessage,
+    TopicMetadata,
+    UpdateMetadataRequest,
+)
+from tidelog.model import NO_LEADER
+
+#: A partition state whose leader is this belongs to a topic that is being deleted (Kafka's `LeaderDuringDelete`).
+LEADER_DURING_DELETE = -2
+
+
+@dataclass(slots=True)
+class CachedTopic:
+    """One topic: its identity, its settings, and the state of each partition."""
+
+    name: str
+    topic_id: str = ""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    partitions: dict[int, PartitionStateMessage] = field(default_factory=dict)
+
+
+class MetadataCache:
+    """The picture. `brokers` maps the ids of live brokers to what is known of them, and is replaced whole."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = NO_LEADER
+        self.controller_epoch = -1
+        self.brokers: Mapping[int, BrokerInfo] = {}
+        self._topics: dict[str, CachedTopic] = {}
+
+    def admit_controller(self, controller_id: int, controller_epoch: int) -> bool:
+        """False where a later controller has already been heard: the request is a dead one's."""
+        if controller_epoch < self.controller_epoch:
+            return False
+        self.controller_id, self.controller_epoch = controller_id, controller_epoch
+        return True
+
+    def set_brokers(self, live: Iterable[BrokerInfo]) -> bool:
+        """These brokers are live, and no others. True where that is news."""
+        brokers = {broker.broker_id: broker for broker in live}
+        if brokers == self.brokers:
+            return False
+        self.brokers = brokers
+        return True
+
+    def update(self, request: UpdateMetadataRequest) -> None:
+        """Apply what an admitted controller says. A deleted topic may stand beside a new one of the same name."""
+        for name in request.deleted_topics:
+            self._topics.pop(name, None)
+        for info in request.topics:
+            topic = self._topics.get(info.name)
+            if topic is None or topic.topic_id != info.topic_id:
+                topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
+            topic.configs = info.configs
+        for state in request.partitions:
+            if state.leader == LEADER_DURING_DELETE:
+                self._forget(state)
+            else:
+                self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
+
+    def topic(self, name: str) -> CachedTopic | None:
+        """What is known of one topic."""
+        return self._topics.get(name)
+
+    def partition_state(self, topic: str, partition: int) -> PartitionStateMessage | None:
+        """What is known of one partition."""
+        cached = self._topics.get(topic)
+        return None if cached is None else cached.partitions.get(partition)
+
+    def describe(self, topics: tuple[str, ...] | None) -> MetadataResponse:
+        """The answer to a client that asks for these topics, or for all."""
+        names = sorted(self._topics) if topics is None else list(dict.fromkeys(topics))
+        brokers = tuple(
+            BrokerAddress(broker.broker_id, broker.host, broker.port)
+            for broker in sorted(self.brokers.values(), key=lambda broker: broker.broker_id)
+        )
+        controller_id = self.controller_id if self.controller_id in self.brokers else NO_LEADER
+        return MetadataResponse(self.cluster_id, controller_id, brokers, tuple(map(self._describe_topic, names)))
+
+    def _describe_topic(self, name: str) -> TopicMetadata:
+        topic = self._topics.get(name)
+        if topic is None:
+            return TopicMetadata(name, UnknownTopicOrPartitionError.code)
+        partitions = tuple(self._describe_partition(topic.partitions[number]) for number in sorted(topic.partitions))
+        return TopicMetadata(name, 0, topic.topic_id, name.startswith("__"), partitions)
+
+    def _describe_partition(self, state: PartitionStateMessage) -> PartitionMetadata:
+        # A leader whose broker is gone is no leader to a client: it waits for the election instead of dialling.
+        leader = state.leader if state.leader in self.brokers else NO_LEADER
+        return PartitionMetadata(
+            state.partition,
+            LeaderNotAvailableError.code if leader == NO_LEADER else 0,
+            leader,
+            state.leader_epoch,
+            state.replicas,
+            state.isr,
+            tuple(replica for replica in state.replicas if replica not in self.brokers),
+        )
+
+    def _forget(self, state: PartitionStateMessage) -> None:
+        topic = self._topics.get(state.topic)
+        if topic is not None:
+            topic.partitions.pop(state.partition, None)
+            if not topic.partitions:
+                del self._topics[state.topic]

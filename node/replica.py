@@ -1,0 +1,119 @@
+"""One hosted partition: its log and its rules side by side.
+
+Whatever is asked of a partition passes through here once, so that an offline disk, a wrong epoch and a lost
+leadership are answered the same everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cluster.follower import EpochView
+from cluster.partition import Partition
+from storage.config import LogConfig
+from tidelog.errors import (
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownLeaderEpochError,
+)
+from tidelog.model import Buffer, TopicPartition
+
+#: A request's `current_leader_epoch` that is not to be checked.
+NO_EPOCH = -1
+
+
+class Appended(Protocol):
+    """What an append says: see `storage.log.AppendInfo`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def log_append_time_ms(self) -> int: ...
+    @property
+    def duplicate(self) -> bool: ...
+
+
+class Found(Protocol):
+    """A look-up's answer: see `storage.log.TimestampOffset`."""
+
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+
+
+class ReplicaLog(EpochView, Protocol):
+    """What replication needs of `storage.log.Log`, and what its twin in the tests offers."""
+
+    config: LogConfig
+
+    def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> Appended: ...
+    def append_as_follower(self, batches: Buffer) -> object: ...
+    def read(self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True) -> Buffer: ...
+    def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> Found | None: ...
+    def offset_of_max_timestamp(self, upper_bound: int) -> Found | None: ...
+    def assign_leader_epoch(self, epoch: int) -> None: ...
+    def truncate_to(self, offset: int) -> object: ...
+    def truncate_fully_and_start_at(self, offset: int) -> None: ...
+
+
+class Replica:
+    """A partition that this broker has a log of.
+
+    offline   the disk below failed: every request is answered with KAFKA_STORAGE_ERROR
+    """
+
+    __slots__ = ("log", "offline", "partition", "topic_id", "topic_partition")
+
+    def __init__(self, topic_id: str, log: ReplicaLog, partition: Partition) -> None:
+        self.topic_partition: TopicPartition = partition.topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.partition = partition
+        self.offline = False
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """An acknowledgement of the whole ISR would mean `min.insync.replicas` copies."""
+        return self.partition.in_sync_count >= self.log.config.min_insync_replicas
+
+    def leads_in(self, leader_epoch: int) -> bool:
+        """This broker still leads the partition in that epoch."""
+        return self.partition.is_leader and self.partition.leader_epoch == leader_epoch and not self.offline
+
+    def online_or_raise(self) -> Replica:
+        """StorageError where the disk is gone."""
+        if self.offline:
+            raise StorageError(f"the log directory of {self.topic_partition} is offline")
+        return self
+
+    def leader_or_raise(self, current_leader_epoch: int = NO_EPOCH) -> Replica:
+        """This replica where it leads in the epoch that the asking side believes in, else why it cannot answer."""
+        self.online_or_raise()
+        self.check_epoch(current_leader_epoch)
+        if not self.partition.is_leader:
+            raise NotLeaderOrFollowerError(f"broker {self.partition.broker_id} does not lead {self.topic_partition}")
+        return self
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """The asking side and this broker must mean the same leader (KIP-320)."""
+        mine = self.partition.leader_epoch
+        if current_leader_epoch in (NO_EPOCH, mine):
+            return
+        if current_leader_epoch < mine:
+            raise FencedLeaderEpochError(f"{self.topic_partition}: epoch {current_leader_epoch} is over, {mine} runs")
+        raise UnknownLeaderEpochError(f"{self.topic_partition}: epoch {current_leader_epoch} is not known here yet")
+
+    def in_range_or_raise(self, fetch_offset: int) -> None:
+        """The offset is one to read from: within the log, or its end."""
+        log = self.log
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} holds {log.log_start_offset} to {log.log_end_offset}, not {fetch_offset}"
+            )

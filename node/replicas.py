@@ -1,0 +1,405 @@
+"""The partitions that this broker hosts: applies what the controller says of them, and acts on their rules.
+
+All of it runs on the broker's loop. Only opening, deleting and checkpointing files is handed to a thread, one
+request of the controller at a time, so that its requests take effect in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from cluster.coordination import StateConflict
+from cluster.follower import Backoff
+from cluster.partition import Facts, IsrProposal, Partition
+from cluster.state import PartitionState, VersionedState
+from node.delayed import Waiting
+from node.metadata_cache import MetadataCache
+from node.replica import Replica, ReplicaLog
+from storage.config import LogConfig
+from tidelog.clock import Clock
+from tidelog.errors import (
+    BrokerError,
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    StaleControllerEpochError,
+    StorageError,
+    TidelogError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import (
+    BrokerInfo,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionOutcome,
+    PartitionStateMessage,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    TopicInfo,
+)
+from tidelog.model import NO_LEADER, TopicPartition
+
+log = logging.getLogger(__name__)
+
+#: Partitions that change their role before other work gets a turn of the loop.
+_TURN = 64
+_ISR_RETRY_MS = 50
+_ISR_NOTIFY_INTERVAL_MS = 500
+
+Offload = Callable[..., Awaitable[Any]]
+
+
+class Directory(Protocol):
+    """What is needed of `storage.log_directory.LogDirectory`."""
+
+    def logs(self) -> Mapping[TopicPartition, Any]: ...
+    def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> Any: ...
+    def set_aside(self, tp: TopicPartition) -> object: ...
+    def delete(self, tp: TopicPartition) -> object: ...
+    def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None: ...
+
+
+class IsrStore(Protocol):
+    """What is needed of `cluster.coordination.Coordination`."""
+
+    async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int: ...
+    async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None: ...
+
+
+class Follower(Protocol):
+    """What is needed of `node.fetchers.Fetchers`."""
+
+    def follow(self, replica: Replica) -> None: ...
+    def drop(self, tp: TopicPartition) -> None: ...
+    def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
+
+
+class Replicas:
+    """The hosted partitions by name.
+
+    isolated          the broker has not heard of ZooKeeper for a session timeout: another leader may exist, so that
+                      only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5)
+    on_storage_error  told once when the disk fails; by then every replica is offline
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        directory: Directory,
+        isr_store: IsrStore,
+        metadata: MetadataCache,
+        waiting: Waiting,
+        fetchers: Follower,
+        clock: Clock,
+        max_lag_ms: int = 30_000,
+        topic_defaults: LogConfig | None = None,
+        offload: Offload = asyncio.to_thread,
+        on_storage_error: Callable[[StorageError], None] = lambda error: None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.metadata = metadata
+        self.waiting = waiting
+        self.clock = clock
+        self.isolated = False
+        self._directory = directory
+        self._isr_store = isr_store
+        self._fetchers = fetchers
+        self._max_lag_ms = max_lag_ms
+        self._topic_defaults = topic_defaults or LogConfig()
+        self._offload = offload
+        self._on_storage_error = on_storage_error
+        self._replicas: dict[TopicPartition, Replica] = {}
+        self._live: Mapping[int, int] = {}
+        self._recovered_high_watermarks = dict(directory.high_watermarks())
+        self._control = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed_isrs: set[TopicPartition] = set()
+        self._next_isr_check_ms = 0
+        self._next_notification_ms = 0
+        self._offline = False
+
+    # --- looking up ------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def get(self, tp: TopicPartition) -> Replica | None:
+        """The replica, None where this broker hosts none."""
+        return self._replicas.get(tp)
+
+    def get_or_raise(self, tp: TopicPartition) -> Replica:
+        """The replica, UnknownTopicOrPartitionError where this broker hosts none."""
+        replica = self._replicas.get(tp)
+        if replica is None:
+            # Another broker's partition is a matter of stale metadata; an unheard-of one may just have been created.
+            if self.metadata.partition_state(*tp) is not None:
+                raise NotLeaderOrFollowerError(f"broker {self.broker_id} hosts no replica of {tp}")
+            raise UnknownTopicOrPartitionError(f"{tp} is not known here")
+        return replica
+
+    def led(self) -> list[TopicPartition]:
+        """The partitions that this broker leads."""
+        return [replica.topic_partition for replica in self if replica.partition.is_leader]
+
+    # --- what the controller says ----------------------------------------------------------------------------
+
+    async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Become leader or follower of each partition; those whose state is old are refused one by one."""
+        async with self._control:
+            if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
+                return LeaderAndIsrResponse(StaleControllerEpochError.code)
+            self.brokers_changed(request.live_brokers)
+            topics = {info.name: info for info in request.topics}
+            outcomes: dict[TopicPartition, int] = {}
+            # Leaders first: clients wait for them, nobody waits for a follower.
+            states = sorted(request.partitions, key=lambda state: state.leader != self.broker_id)
+            for count, state in enumerate(states, 1):
+                tp = TopicPartition(state.topic, state.partition)
+                try:
+                    outcomes[tp] = self._apply(await self._hosted(tp, topics.get(state.topic)), state)
+                except StorageError as error:
+                    self.take_offline(error)
+                    outcomes[tp] = error.code
+                except BrokerError as error:
+                    log.warning("%s: cannot become a replica: %s", tp, error)
+                    outcomes[tp] = error.code
+                if count % _TURN == 0:
+                    await asyncio.sleep(0)
+            return LeaderAndIsrResponse(
+                0,
+                tuple(
+                    PartitionOutcome(
+                        state.topic, state.partition, outcomes[TopicPartition(state.topic, state.partition)]
+                    )
+                    for state in request.partitions
+                ),
+            )
+
+    async def apply_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop serving, and delete where asked to. What is not here has been stopped."""
+        async with self._control:
+            if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
+                return StopReplicaResponse(StaleControllerEpochError.code)
+            outcomes = [
+                PartitionOutcome(each.topic, each.partition, await self._stop_replica(each))
+                for each in request.partitions
+            ]
+            return StopReplicaResponse(0, tuple(outcomes))
+
+    def brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
+        """The controller named the live brokers; registrations that are new void what was heard from older ones."""
+        if not self.metadata.set_brokers(live_brokers):
+            return
+        self._fetchers.brokers_changed(self.metadata.brokers)
+        self._live = {broker_id: broker.epoch for broker_id, broker in self.metadata.brokers.items()}
+        now_ms = self.clock.monotonic_ms()
+        for replica in self:
+            if replica.partition.is_leader:
+                self.act(replica, replica.partition.brokers_changed(self._live, replica.log.log_end_offset, now_ms))
+
+    async def _hosted(self, tp: TopicPartition, info: TopicInfo | None) -> Replica:
+        replica = self._replicas.get(tp)
+        if info is None:
+            if replica is None:
+                raise UnknownTopicIdError(f"the controller named no topic id of {tp}")
+            return replica
+        if replica is not None and replica.topic_id != info.topic_id:
+            # Deleted and created again while we did not listen: the old records belong to nobody.
+            self._stop_serving(replica)
+            del self._replicas[tp]
+            await self._offload(self._directory.set_aside, tp)
+            self._recovered_high_watermarks.pop(tp, None)
+            replica = None
+        config = LogConfig.from_topic_configs(info.configs, self._topic_defaults)
+        if replica is None:
+            opened = self._directory.logs().get(tp)
+            if opened is None or opened.topic_id != info.topic_id:
+                self._recovered_high_watermarks.pop(tp, None)
+                opened = await self._offload(self._directory.get_or_create, tp, info.topic_id, config)
+            replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
+        replica.log.config = config
+        return replica.online_or_raise()
+
+    def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
+        checkpointed = self._recovered_high_watermarks.get(tp, 0)
+        if checkpointed > log_.log_end_offset:
+            log.error("%s ends at %d, before its high watermark %d: records are lost on this disk", tp,
+                      log_.log_end_offset, checkpointed)  # fmt: skip
+        high_watermark = min(max(checkpointed, log_.log_start_offset), log_.log_end_offset)
+        partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
+        replica = Replica(topic_id, log_, partition)
+        replica.offline = self._offline
+        return replica
+
+    def _apply(self, replica: Replica, message: PartitionStateMessage) -> int:
+        state = PartitionState(message.leader, message.leader_epoch, message.isr, message.controller_epoch)
+        versioned = VersionedState(state, message.partition_epoch)
+        partition, tp = replica.partition, replica.topic_partition
+        latest_epoch = replica.log.latest_epoch
+        if latest_epoch is not None and latest_epoch > message.leader_epoch:
+            # ZooKeeper itself has gone back. To truncate now would turn its loss into ours (FAULTS F42).
+            log.error(
+                "%s: the log has epoch %d, the controller says %d; refused", tp, latest_epoch, message.leader_epoch
+            )
+            return FencedLeaderEpochError.code
+        if partition.is_stale(versioned):
+            return FencedLeaderEpochError.code
+        if message.leader == self.broker_id:
+            self._lead(replica, versioned, message.replicas)
+        elif partition.make_follower(versioned, message.replicas):
+            log.info("%s: follows broker %d in epoch %d", tp, message.leader, message.leader_epoch)
+            self.waiting.epoch_ended(tp)
+            if message.leader == NO_LEADER:
+                self._fetchers.drop(tp)
+            else:
+                self._fetchers.follow(replica)
+        return 0
+
+    def _lead(self, replica: Replica, versioned: VersionedState, replicas: tuple[int, ...]) -> None:
+        partition, tp = replica.partition, replica.topic_partition
+        leader_epoch, end = versioned.state.leader_epoch, replica.log.log_end_offset
+        begins = not replica.leads_in(leader_epoch)
+        if begins:
+            self._fetchers.drop(tp)
+            replica.log.assign_leader_epoch(leader_epoch)
+        facts = partition.make_leader(versioned, replicas, self._live, end, self.clock.monotonic_ms())
+        if begins:
+            log.info("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
+                     partition.high_watermark, partition.isr)  # fmt: skip
+            self.waiting.epoch_ended(tp)
+        self.act(replica, facts)
+
+    async def _stop_replica(self, stop: StopReplicaPartition) -> int:
+        tp = TopicPartition(stop.topic, stop.partition)
+        replica = self._replicas.get(tp)
+        if replica is not None:
+            if 0 <= stop.leader_epoch < replica.partition.leader_epoch:
+                return FencedLeaderEpochError.code
+            self._stop_serving(replica)
+        if stop.delete:
+            self._replicas.pop(tp, None)
+            self._recovered_high_watermarks.pop(tp, None)
+            try:
+                if tp in self._directory.logs():
+                    await self._offload(self._directory.delete, tp)
+            except StorageError as error:
+                self.take_offline(error)
+                return error.code
+        return 0
+
+    # --- acting on the rules ---------------------------------------------------------------------------------
+
+    def act(self, replica: Replica, facts: Facts) -> None:
+        """Do what the rules ask for: wake who waits, carry a proposal to ZooKeeper, stop."""
+        if facts.high_watermark_advanced:
+            self.waiting.high_watermark_rose(replica.topic_partition)
+        if facts.proposal is not None:
+            task = asyncio.get_running_loop().create_task(self._carry(replica, facts.proposal))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if facts.resigned:
+            log.warning("%s: somebody else wrote its state; leads no longer", replica.topic_partition)
+            self.waiting.epoch_ended(replica.topic_partition)
+
+    async def _carry(self, replica: Replica, proposal: IsrProposal) -> None:
+        """Bring one proposal's outcome back. It must come, for until then the larger ISR holds the high watermark."""
+        partition, tp = replica.partition, replica.topic_partition
+        backoff = Backoff(_ISR_RETRY_MS)
+        while partition.pending is proposal:
+            try:
+                partition_epoch = await self._isr_store.change_isr(tp, proposal.state, proposal.partition_epoch)
+            except StateConflict as conflict:
+                now_ms = self.clock.monotonic_ms()
+                end = replica.log.log_end_offset
+                self.act(replica, partition.isr_conflict(proposal, conflict.actual, end, now_ms))
+            except TidelogError as error:
+                log.warning("%s: the ISR %s is not written yet: %s", tp, proposal.state.isr, error)
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            except Exception:
+                log.exception("%s: the ISR %s is not written yet", tp, proposal.state.isr)
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            else:
+                log.info("%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
+                self._changed_isrs.add(tp)
+                now_ms = self.clock.monotonic_ms()
+                end = replica.log.log_end_offset
+                self.act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: answer what is due, look for followers that lag, tell the controller of changed ISRs."""
+        self.waiting.expire(now_ms)
+        if now_ms >= self._next_isr_check_ms:
+            self._next_isr_check_ms = now_ms + max(1, self._max_lag_ms // 2)
+            for replica in self:
+                if replica.partition.is_leader:
+                    self.act(replica, replica.partition.tick(replica.log.log_end_offset, now_ms))
+        if self._changed_isrs and now_ms >= self._next_notification_ms:
+            self._next_notification_ms = now_ms + _ISR_NOTIFY_INTERVAL_MS
+            task = asyncio.get_running_loop().create_task(self._notify())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _notify(self) -> None:
+        changed, self._changed_isrs = self._changed_isrs, set()
+        try:
+            await self._isr_store.notify_isr_change(sorted(changed))
+        except TidelogError as error:
+            log.info("the controller has not been told of %d changed ISRs yet: %s", len(changed), error)
+            self._changed_isrs |= changed
+
+    # --- stopping --------------------------------------------------------------------------------------------
+
+    def resign_all(self) -> None:
+        """The registration is gone: whatever this broker leads, somebody else may lead already."""
+        for replica in self:
+            if replica.partition.is_leader:
+                replica.partition.stop()
+                self.waiting.epoch_ended(replica.topic_partition)
+
+    def take_offline(self, error: StorageError) -> None:
+        """The disk failed: nothing on it is served any more."""
+        if self._offline:
+            return
+        self._offline = True
+        log.error("the log directory is offline: %s", error)
+        for replica in self:
+            replica.offline = True
+            self._stop_serving(replica)
+        self._on_storage_error(error)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """Write down how far each partition is committed. Those not heard of since the start keep what they had."""
+        if self._offline:
+            return
+        logs = self._directory.logs()
+        high_watermarks = {tp: offset for tp, offset in self._recovered_high_watermarks.items() if tp in logs}
+        high_watermarks.update((replica.topic_partition, replica.partition.high_watermark) for replica in self)
+        try:
+            await self._offload(self._directory.checkpoint_high_watermarks, high_watermarks)
+        except StorageError as error:
+            self.take_offline(error)
+
+    async def close(self) -> None:
+        """Everybody who waits gets an answer, nothing is written to ZooKeeper any more, and the end is noted."""
+        for replica in self:
+            self._stop_serving(replica)
+        self.waiting.complete_all()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.checkpoint_high_watermarks()
+
+    def _stop_serving(self, replica: Replica) -> None:
+        self._fetchers.drop(replica.topic_partition)
+        replica.partition.stop()
+        self.waiting.epoch_ended(replica.topic_partition)
