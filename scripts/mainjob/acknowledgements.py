@@ -1,0 +1,63 @@
+"""What has come back, and when: the clock of the failover."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+_BUCKET_NS = 10_000_000
+_REMEMBERED_BUCKETS = 200
+_SECOND_BUCKETS = 1_000_000_000 // _BUCKET_NS
+
+
+class Acknowledgements:
+    """Written by the client's thread, read by any: every field is one number that only grows.
+
+    acked, failed   records with an outcome
+    by_partition    acknowledged records of each partition
+    """
+
+    def __init__(self, partitions: int, now_ns: Callable[[], int]) -> None:
+        self.acked = 0
+        self.failed = 0
+        self.first_error: Exception | None = None
+        self.by_partition = [0] * partitions
+        self._now_ns = now_ns
+        self._recent: deque[list[int]] = deque([[0, 0]], _REMEMBERED_BUCKETS)
+        self._watched_since_ns: int | None = None
+        self._first_after: dict[int, int] = {}
+
+    def succeeded(self, partition: int, sent_ns: int) -> None:
+        now_ns = self._now_ns()
+        self.acked += 1
+        self.by_partition[partition] += 1
+        latest = self._recent[-1]
+        bucket = now_ns // _BUCKET_NS
+        if latest[0] == bucket:
+            latest[1] += 1
+        else:
+            self._recent.append([bucket, 1])
+        since_ns = self._watched_since_ns
+        if since_ns is not None and sent_ns >= since_ns and partition not in self._first_after:
+            self._first_after[partition] = now_ns
+
+    def gave_up(self, error: Exception) -> None:
+        self.failed += 1
+        self.first_error = self.first_error or error
+
+    def in_second_before(self, moment_ns: int) -> int:
+        """Acknowledgements in the last whole second before `moment_ns`, which must not lie further back than another."""
+        last = moment_ns // _BUCKET_NS
+        return sum(count for bucket, count in list(self._recent) if last - _SECOND_BUCKETS <= bucket < last)
+
+    def watch(self, since_ns: int) -> None:
+        """From now on remember each partition's first acknowledgement of a record that was sent after `since_ns`.
+
+        An answer that a dead broker had already written can still arrive; one to a later record cannot.
+        """
+        self._first_after = {}
+        self._watched_since_ns = since_ns
+
+    def first_after_ns(self, partition: int) -> int | None:
+        """When the watched partition answered again; None: not yet."""
+        return self._first_after.get(partition)

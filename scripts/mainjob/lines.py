@@ -1,0 +1,86 @@
+"""Lines of bytes, cut out of whatever chunks arrive, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: What fits into a batch under the topic's `max.message.bytes`, with the headers and the source's name.
+MAX_LINE_BYTES = 1_000_000
+_PLACES_KEPT = 20
+
+
+class Line(NamedTuple):
+    """One line without its newline. Whatever else it holds is kept: a carriage return, NUL, broken UTF-8."""
+
+    source: str
+    value: bytes
+    stamp_ms: int | None  # the line's own time; None where the time of arrival has to stand
+
+
+class TooLong(NamedTuple):
+    """Where a line stood that no record can hold."""
+
+    source: str
+    line_number: int
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.source}, line {self.line_number}: {self.size_bytes:,} bytes"
+
+
+class LineSplitter:
+    """Chunks in, whole lines out. A line over the limit is dropped as it arrives, and its place noted.
+
+    too_long_count   how many there were
+    too_long         the first of them
+    """
+
+    def __init__(self, source: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self.too_long_count = 0
+        self.too_long: list[TooLong] = []
+        self._source = source
+        self._limit = max_line_bytes
+        self._begun = bytearray()  # of the line that is still open
+        self._dropped_bytes = 0  # > 0: the open line is over the limit
+        self._line_number = 0
+
+    def split(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, in order."""
+        first, *more = chunk.split(b"\n")
+        self._add(first)
+        if not more:
+            return []
+        lines = self._complete()
+        last = more.pop()
+        if not more or max(map(len, more)) <= self._limit:
+            self._line_number += len(more)
+            lines += more
+        else:
+            for piece in more:
+                self._add(piece)
+                lines += self._complete()
+        self._add(last)
+        return lines
+
+    def end(self) -> list[bytes]:
+        """The last line, if it has no newline."""
+        return self._complete() if self._begun or self._dropped_bytes else []
+
+    def _add(self, piece: bytes) -> None:
+        if self._dropped_bytes or len(self._begun) + len(piece) > self._limit:
+            self._dropped_bytes += len(self._begun) + len(piece)
+            self._begun.clear()
+        else:
+            self._begun += piece
+
+    def _complete(self) -> list[bytes]:
+        self._line_number += 1
+        if self._dropped_bytes:
+            self.too_long_count += 1
+            if len(self.too_long) < _PLACES_KEPT:
+                self.too_long.append(TooLong(self._source, self._line_number, self._dropped_bytes))
+            self._dropped_bytes = 0
+            return []
+        line = bytes(self._begun)
+        self._begun.clear()
+        return [line]

@@ -1,0 +1,79 @@
+"""How fast lines may leave, so that there are some before, during and after the kill, however few there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MOST_AT_ONCE = 512
+_LONGEST_TICK_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What holds at one point of the story.
+
+    per_second   how many lines may leave; None: as fast as they can
+    keep         how many of the lines read ahead stay for later stages
+    """
+
+    name: str
+    per_second: float | None
+    keep: int
+
+
+class Pace:
+    """Turns a stage into a number of lines for this moment."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._credit = 0.0
+        self._last_ms: int | None = None
+
+    @property
+    def stage(self) -> Stage:
+        return self._stage
+
+    def enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self._credit = 0.0
+
+    def allowance(self, now_ms: int, held: int, full: bool) -> int:
+        """How many of the `held` lines may leave now. While the store is `full` more input is behind it: no pace then."""
+        elapsed_ms = min(_LONGEST_TICK_MS, 0 if self._last_ms is None else now_ms - self._last_ms)
+        self._last_ms = now_ms
+        if full:
+            return min(held, _MOST_AT_ONCE)
+        spare = max(0, held - self._stage.keep)
+        if self._stage.per_second is None:
+            return min(spare, _MOST_AT_ONCE)
+        self._credit = min(_MOST_AT_ONCE, self._credit + self._stage.per_second * elapsed_ms / 1000)
+        allowed = min(spare, int(self._credit))
+        self._credit -= allowed
+        return allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The stages for an input of which `known` lines are at hand when it begins."""
+
+    known: int
+
+    @property
+    def head(self) -> Stage:
+        """Something to look up a time in."""
+        return Stage("head", None, self.known - min(self.known, max(2, min(2000, self.known // 10))))
+
+    def waiting(self, held: int) -> Stage:
+        """A trickle while Spark starts: a twentieth of what is left, over the time that this takes."""
+        return Stage("waiting for Spark", max(1.0, held / 20 / 15), held - held // 20)
+
+    def under_fire(self, held: int) -> Stage:
+        """Enough acknowledgements in each second to see a gap, and a good part for the time after it."""
+        return Stage("under fire", max(300.0, held / 10), held * 2 // 5)
+
+    def one_broker_less(self, held: int) -> Stage:
+        """Lines for some batches of the stream while the broker is away."""
+        return Stage("one broker less", max(10.0, held / 20), held // 2)
+
+    def rest(self) -> Stage:
+        return Stage("the rest", None, 0)
