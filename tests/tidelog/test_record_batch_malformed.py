@@ -80,29 +80,54 @@ def test_another_magic_is_named(magic: int) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"crc": 0},
         {"batch_length": -(2**31)},
         {"batch_length": -1},
         {"batch_length": 0},
         {"batch_length": HEADER_BYTES - 13},
-        {"batch_length": len(GOOD) - 12 + 1},
-        {"batch_length": 2**31 - 1},
         {"base_offset": -1},
         {"base_offset": 2**63 - 3},
         {"last_offset_delta": -1},
+    ],
+    ids=str,
+)
+def test_a_header_that_no_batch_can_have_is_corrupt(fields: dict[str, int]) -> None:
+    with pytest.raises(CorruptMessageError):
+        read_header(patched(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"crc": 0},
+        {"batch_length": len(GOOD) - 12 + 1},
+        {"batch_length": 2**31 - 1},
         {"last_offset_delta": 1},
         {"last_offset_delta": 0},
         {"record_count": -1},
-        {"record_count": 2},
         {"record_count": 4},
-        {"record_count": 4, "last_offset_delta": 3},
+        {"record_count": 100, "last_offset_delta": 99},
         {"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 1},
+    ],
+    ids=str,
+)
+def test_a_header_that_contradicts_its_batch_is_corrupt(fields: dict[str, int]) -> None:
+    batch = patched(**fields)
+    with pytest.raises(CorruptMessageError):
+        validate_batch(batch, 0, read_header(batch))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"record_count": 2},
+        {"record_count": 4, "last_offset_delta": 3},
+        {"record_count": 0},
         {"base_timestamp": 2**63 - 1},
         {"base_timestamp": -(2**63)},
     ],
     ids=str,
 )
-def test_a_header_that_contradicts_its_batch_is_corrupt(fields: dict[str, int]) -> None:
+def test_a_header_that_contradicts_its_records_is_corrupt(fields: dict[str, int]) -> None:
     with pytest.raises(CorruptMessageError):
         decode_records(patched(**fields))
 
@@ -122,7 +147,7 @@ def test_a_position_outside_the_buffer_is_corrupt(position: int) -> None:
     ("codec", "name"), [(1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd"), (5, "number 5"), (7, "number 7")]
 )
 def test_a_compressed_batch_passes_validation_and_its_codec_is_named_on_decoding(codec: int, name: str) -> None:
-    batch = patched(attributes=codec)
+    batch = patched(attributes=codec, record_count=1000, last_offset_delta=999)
     validate_batch(batch, 0, read_header(batch))
     for decode in (decode_records, lambda batch: first_record_at_or_after(batch, 0, 0)):
         with pytest.raises(UnsupportedForMessageFormatError, match=name):

@@ -27,15 +27,14 @@ def encode_varint(number: int) -> bytes:
 
 
 class VarintTable(dict[int, bytes]):
-    """number → prefix + its varint + suffix: small numbers from memory, others computed and not kept."""
+    """number → prefix + its varint: small numbers from memory, others computed and not kept."""
 
-    def __init__(self, prefix: bytes = b"", suffix: bytes = b"", size: int = _TABLE_SIZE) -> None:
-        super().__init__((number, prefix + encode_varint(number) + suffix) for number in range(size))
+    def __init__(self, prefix: bytes = b"", size: int = _TABLE_SIZE) -> None:
+        super().__init__((number, prefix + encode_varint(number)) for number in range(size))
         self._prefix = prefix
-        self._suffix = suffix
 
     def __missing__(self, number: int) -> bytes:
-        return self._prefix + encode_varint(number) + self._suffix
+        return self._prefix + encode_varint(number)
 
 
 def read_folded(data: bytes, position: int) -> tuple[int, int]:
