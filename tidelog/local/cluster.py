@@ -99,7 +99,8 @@ class LocalCluster:
                 self._start_zookeeper(started, on_ready, deadline_ms)
                 for broker in self.known_state().brokers:
                     if not broker.running:
-                        started.append(self._start_broker(broker))  # noqa: PERF401 — the list must be true when one fails
+                        process = self._start_broker(broker)
+                        started.append(process)
                 self._wait_for_brokers(on_ready, deadline_ms)
             except BaseException:
                 _stop(started[::-1])
