@@ -1,0 +1,359 @@
+"""Records waiting to be sent, and the rules of what may be sent next. No I/O; the time is passed in.
+
+    append (any thread)      a record joins its partition's open batch
+    ready_queues (loop)      partitions whose first batch may go now
+    take                     that batch leaves, with a sequence that it keeps for good
+    succeed | fail | retry   and comes back with its outcome
+
+Per partition at most one batch is in flight and a batch that must be repeated stays first, so that order is kept
+by construction. A sequence that may or may not have been used up by the broker is never used for other records:
+the partition then waits for a new producer id (and the others go on with theirs).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tidelog.errors import MessageTooLargeError, TidelogError, TimeoutError
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.record_future import BatchOutcome, RecordFuture
+from tidelog.records.encode import BatchBuilder, Header, single_record_bytes
+from tidelog.settings import ProducerSettings
+
+_SEQUENCES = 1 << 31
+
+
+class ProducerIdentity(NamedTuple):
+    """What makes a repeated batch recognisable; (−1, −1) for a producer that is not idempotent."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+ANONYMOUS = ProducerIdentity(-1, -1)
+
+
+class Batch(BatchOutcome):
+    """Records of one partition that are sent, acknowledged and repeated together.
+
+    deadline_ms       when the user is told that it failed, whatever happens then
+    retry_at_ms       not sent before
+    sequence          of its first record; −1 until it is first sent under `identity`
+    outcome_unknown   an attempt may have been appended without us knowing
+    sent_epoch        the leader epoch of the last attempt
+    """
+
+    __slots__ = (
+        "attempts",
+        "builder",
+        "created_ms",
+        "deadline_ms",
+        "identity",
+        "last_error",
+        "outcome_unknown",
+        "payload",
+        "record_count",
+        "retry_at_ms",
+        "sent_epoch",
+        "sequence",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, lock: threading.Lock, max_bytes: int, now_ms: int, deadline_ms: int
+    ) -> None:
+        super().__init__(topic_partition, lock)
+        self.builder: BatchBuilder | None = BatchBuilder(max_bytes)
+        self.payload = b""
+        self.size_bytes = 0
+        self.record_count = 0
+        self.created_ms = now_ms
+        self.deadline_ms = deadline_ms
+        self.retry_at_ms = now_ms
+        self.attempts = 0
+        self.identity: ProducerIdentity | None = None
+        self.sequence = -1
+        self.sent_epoch = -1
+        self.outcome_unknown = False
+        self.last_error: TidelogError | None = None
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first.
+
+    open        still takes records; always the youngest
+    in_flight   True while the first one is with the broker
+    identity    under which sequences are given out; None asks for a new one
+    refused     the identity that must not be used here any more
+    """
+
+    __slots__ = ("batches", "identity", "in_flight", "next_sequence", "open", "refused", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.batches: deque[Batch] = deque()
+        self.open: Batch | None = None
+        self.in_flight = False
+        self.identity: ProducerIdentity | None = None
+        self.refused: ProducerIdentity | None = None
+        self.next_sequence = 0
+
+
+class TopicQueues:
+    """A topic's queues; keyless records stay with the `sticky` partition until its batch is closed."""
+
+    __slots__ = ("available", "partitions", "sticky")
+
+    def __init__(self) -> None:
+        self.partitions: list[PartitionQueue] = []
+        self.available: Sequence[int] = ()
+        self.sticky = 0
+
+    def next_sticky(self) -> int:
+        """The next partition that has a leader (any, where none has)."""
+        choice = self.available or range(len(self.partitions))
+        self.sticky = next((each for each in choice if each > self.sticky), choice[0])
+        return self.sticky
+
+
+class Accumulator:
+    """All partitions' queues under one lock, which is held for microseconds only.
+
+    `wake` is called (from whichever thread appends) when the sender may have gone to sleep without knowing of
+    a batch, once for each time it armed itself.
+    """
+
+    def __init__(self, settings: ProducerSettings, wake: Callable[[], object]) -> None:
+        self.topics: dict[str, TopicQueues] = {}
+        self.buffered_bytes = 0
+        self._lock = threading.Lock()
+        self._settle_lock = threading.Lock()
+        self._settings = settings
+        self._batch_size = settings.batch_size
+        self._limit = settings.buffer_memory
+        self._partitioner = settings.partitioner
+        self._wake = wake
+        self._armed = False
+        self._active: dict[PartitionQueue, None] = {}
+        self._flush_before_ms = -1
+        self._waiting_for_space: list[Callable[[], object]] = []
+
+    # --- the caller's side ------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: TopicQueues,
+        partition: int | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        clock_ms: Callable[[], int],
+    ) -> RecordFuture | None:
+        """The future, or None while the buffer is full. MessageTooLargeError; IndexError: no such partition."""
+        if self.buffered_bytes >= self._limit:
+            return None
+        queues = topic.partitions
+        if partition is None and key is not None:
+            partition = self._partitioner(key, len(queues))
+        with self._lock:
+            if partition is None:
+                queue = queues[topic.sticky]
+                if queue.open is None:
+                    queue = queues[topic.next_sticky()]
+            else:
+                queue = queues[partition]
+            batch = queue.open
+            if batch is not None:
+                builder = batch.builder
+                index = builder.try_append(timestamp_ms, key, value, headers)  # type: ignore[union-attr]
+                if index is not None:
+                    size = builder.size_bytes  # type: ignore[union-attr]
+                    self.buffered_bytes += size - batch.size_bytes
+                    batch.size_bytes = size
+                    return RecordFuture(batch, index, timestamp_ms)
+                queue.open = None
+                if partition is None:
+                    queue = queues[topic.next_sticky()]
+                    if queue.open is not None:
+                        queue.open = None
+            return self._begin(queue, timestamp_ms, key, value, headers, clock_ms())
+
+    def when_space(self, callback: Callable[[], object]) -> bool:
+        """Call it once when bytes have been freed; False (and no call) where there is room already."""
+        with self._lock:
+            if self.buffered_bytes < self._limit:
+                return False
+            self._waiting_for_space.append(callback)
+            return True
+
+    def begin_flush(self, now_ms: int) -> list[Batch]:
+        """What is not settled yet; from here on it does not linger."""
+        with self._lock:
+            self._flush_before_ms = now_ms
+            unsettled = [batch for queue in self._active for batch in queue.batches]
+        self._wake()
+        return unsettled
+
+    # --- the sender's side (the event loop) -------------------------------------------------------
+
+    def arm(self) -> None:
+        """Whatever is appended from now on calls `wake`."""
+        with self._lock:
+            self._armed = True
+
+    def add_partitions(self, topic: str, count: int, available: Sequence[int]) -> TopicQueues:
+        """The topic has `count` partitions (it may have got more), of which `available` have a leader."""
+        with self._lock:
+            queues = self.topics.get(topic)
+            if queues is None:
+                queues = self.topics[topic] = TopicQueues()
+            for number in range(len(queues.partitions), count):
+                queues.partitions.append(PartitionQueue(TopicPartition(topic, number)))
+            queues.available = available
+            return queues
+
+    def waiting_queues(self) -> list[PartitionQueue]:
+        """Those with something to send and nothing in flight."""
+        with self._lock:
+            return [queue for queue in self._active if not queue.in_flight]
+
+    def ready_at_ms(self, queue: PartitionQueue) -> int:
+        """When the first batch may go; the past means now."""
+        batch = queue.batches[0]
+        if batch.attempts or batch is not queue.open or batch.created_ms <= self._flush_before_ms:
+            return batch.retry_at_ms
+        return batch.created_ms + self._settings.linger_ms
+
+    def take(self, queue: PartitionQueue, identity: ProducerIdentity, leader_epoch: int) -> Batch:
+        """The first batch, with its bytes made; its sequence is given out the first time."""
+        with self._lock:
+            batch = queue.batches[0]
+            if batch is queue.open:
+                queue.open = None
+            queue.in_flight = True
+        if queue.identity is None:
+            queue.identity, queue.next_sequence = identity, 0
+        builder = batch.builder
+        assert builder is not None
+        if batch.identity is not queue.identity:
+            batch.identity = queue.identity
+            batch.record_count = builder.record_count
+            if queue.identity != ANONYMOUS:
+                batch.sequence = queue.next_sequence
+                queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCES
+            batch.payload = builder.build(
+                producer_id=queue.identity.producer_id,
+                producer_epoch=queue.identity.producer_epoch,
+                base_sequence=batch.sequence,
+            )
+        batch.sent_epoch = leader_epoch
+        batch.attempts += 1
+        return batch
+
+    def succeed(self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP) -> None:
+        """The batch in flight is acknowledged."""
+        self._leave(queue).settle(base_offset, log_append_time_ms, None)
+
+    def fail(self, queue: PartitionQueue, error: TidelogError) -> None:
+        """The first batch is given up (it need not be in flight)."""
+        batch = queue.batches[0]
+        if batch.identity is not None and batch.identity is queue.identity and queue.identity != ANONYMOUS:
+            if batch.outcome_unknown:
+                self.renounce_identity(queue)
+            else:
+                queue.next_sequence = batch.sequence  # the broker has certainly not seen it
+        self._leave(queue).settle(-1, NO_TIMESTAMP, error)
+
+    def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
+        """The batch in flight comes back and stays first."""
+        batch = queue.batches[0]
+        batch.last_error = error
+        batch.outcome_unknown |= outcome_unknown
+        batch.retry_at_ms = at_ms
+        queue.in_flight = False
+
+    def renounce_identity(self, queue: PartitionQueue) -> None:
+        """This partition's next batch needs another producer id; nothing of it is in flight."""
+        queue.refused, queue.identity = queue.identity, None
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what waits beyond its deadline; what is in flight comes back by itself."""
+        for queue in self.waiting_queues():
+            while queue.batches and not queue.in_flight and queue.batches[0].deadline_ms <= now_ms:
+                self.fail(queue, _expired(queue.batches[0], now_ms))
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` is worth calling."""
+        deadlines = [queue.batches[0].deadline_ms for queue in self.waiting_queues() if queue.batches]
+        return min(deadlines, default=None)
+
+    def fail_all(self, error: TidelogError) -> None:
+        """The end: whatever is not settled fails."""
+        with self._lock:
+            queues = list(self._active)
+        for queue in queues:
+            while queue.batches:
+                self._leave(queue).settle(-1, NO_TIMESTAMP, error)
+
+    # --- below ------------------------------------------------------------------------------------
+
+    def _begin(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        now_ms: int,
+    ) -> RecordFuture:
+        deadline_ms = now_ms + self._settings.delivery_timeout_ms
+        batch = Batch(queue.topic_partition, self._settle_lock, self._batch_size, now_ms, deadline_ms)
+        assert batch.builder is not None
+        index = batch.builder.try_append(timestamp_ms, key, value, headers)
+        if index is None:
+            needed = single_record_bytes(key, value, headers)
+            if needed > self._settings.max_request_size:
+                raise MessageTooLargeError(
+                    f"a record of {needed} bytes for {queue.topic_partition}: max_request_size is "
+                    f"{self._settings.max_request_size} (and the topic's max.message.bytes must allow it too)"
+                )
+            # The timestamp may cost a few bytes more than the estimate, which leaves it out.
+            batch.builder = BatchBuilder(needed + 16)
+            index = batch.builder.try_append(timestamp_ms, key, value, headers)
+            assert index is not None
+        batch.size_bytes = batch.builder.size_bytes
+        self.buffered_bytes += batch.size_bytes
+        queue.batches.append(batch)
+        queue.open = batch
+        self._active[queue] = None
+        if self._armed and (not queue.in_flight or self._settings.linger_ms):
+            self._armed = False
+            self._wake()
+        return RecordFuture(batch, index, timestamp_ms)
+
+    def _leave(self, queue: PartitionQueue) -> Batch:
+        with self._lock:
+            batch = queue.batches.popleft()
+            if queue.open is batch:
+                queue.open = None
+            queue.in_flight = False
+            if not queue.batches:
+                self._active.pop(queue, None)
+            self.buffered_bytes -= batch.size_bytes
+            batch.builder, batch.payload = None, b""
+            waiting, self._waiting_for_space = self._waiting_for_space, []
+        for callback in waiting:
+            callback()
+        return batch
+
+
+def _expired(batch: Batch, now_ms: int) -> TimeoutError:
+    waited_ms = now_ms - batch.created_ms
+    last = f"; last: {batch.last_error}" if batch.last_error else ""
+    error = TimeoutError(f"{batch.topic_partition}: not acknowledged within {waited_ms} ms (delivery_timeout_ms){last}")
+    error.__cause__ = batch.last_error
+    return error

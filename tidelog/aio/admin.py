@@ -1,0 +1,268 @@
+"""The admin for asyncio programs, and the core of the synchronous one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from tidelog.client import ClusterClient, Opener, is_retriable, open_connection
+from tidelog.clock import Clock, SystemClock
+from tidelog.descriptions import ClusterDescription, TopicDescription, describe_partition
+from tidelog.errors import (
+    ClosedError,
+    NotControllerError,
+    RequestTimedOutError,
+    TidelogError,
+    TimeoutError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from tidelog.leader_calls import Asked, LeaderQuestion
+from tidelog.messages import (
+    CreatedTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribePartition,
+    DescribeReplicasRequest,
+    DescribeReplicasResponse,
+    NewTopic,
+    ReplicasDescription,
+    Request,
+    Response,
+)
+from tidelog.model import NO_LEADER, TopicPartition, validate_topic
+from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
+
+R = TypeVar("R", bound=Response)
+
+#: A description does not wait longer for leaders that are missing or hang: that they do is part of what it tells.
+DESCRIBE_PATIENCE_MS = 2_000
+
+
+class Admin:
+    """Creates, deletes and describes; see `tidelog.Admin`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        _clock: Clock | None = None,
+        _opener: Opener = open_connection,
+        _rng: random.Random | None = None,
+        **options: Unpack[AdminOptions],
+    ) -> None:
+        self.settings = make_settings(AdminSettings, bootstrap_servers, options)
+        self.clock: Clock = _clock or SystemClock()
+        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
+        self.closed = False
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
+    ) -> list[CreatedTopic]:
+        """Returns when every partition has a leader that this client sees. The first topic's refusal is raised."""
+        wanted = tuple(topics)
+        for topic in wanted:
+            validate_topic(topic.name)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        asked_before: list[TidelogError] = []
+
+        def refusals(answer: CreateTopicsResponse) -> dict[str, TidelogError]:
+            found: dict[str, TidelogError] = {}
+            for told in answer.topics:
+                error = error_for(told.error_code, f"{told.name}: {told.error_message}" if told.error_message else "")
+                if isinstance(error, TopicAlreadyExistsError) and asked_before:
+                    continue  # an attempt of ours whose answer was lost may well have made it
+                if error is not None and not isinstance(error, RequestTimedOutError):
+                    found[told.name] = error
+            return found
+
+        answer = await self._ask_controller(
+            lambda left_ms: CreateTopicsRequest(wanted, left_ms, validate_only),
+            CreateTopicsResponse,
+            refusals,
+            deadline_ms,
+            asked_before,
+        )
+        if not validate_only:
+            for topic in wanted:
+                await self._await_leaders(topic.name, deadline_ms)
+        return list(answer.topics)
+
+    async def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
+        """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        asked_before: list[TidelogError] = []
+
+        def refusals(answer: DeleteTopicsResponse) -> dict[str, TidelogError]:
+            found: dict[str, TidelogError] = {}
+            for told in answer.topics:
+                error = error_for(told.error_code, f"{told.name}: {told.error_message}" if told.error_message else "")
+                if isinstance(error, UnknownTopicOrPartitionError):
+                    if asked_before:
+                        continue
+                    raise UnknownTopicOrPartitionError(f"topic {told.name!r} does not exist")
+                if error is not None:
+                    found[told.name] = error
+            return found
+
+        await self._ask_controller(
+            lambda left_ms: DeleteTopicsRequest(names, left_ms),
+            DeleteTopicsResponse,
+            refusals,
+            deadline_ms,
+            asked_before,
+        )
+        for name in names:
+            self.client.forget(name)
+
+    async def list_topics(self, timeout_ms: int | None = None) -> list[str]:
+        """All names in order, the cluster's own topics included."""
+        answer = await self._client().fetch_all(self._deadline_ms(timeout_ms))
+        return sorted(topic.name for topic in answer.topics if not topic.error_code or topic.partitions)
+
+    async def describe_topics(
+        self, topics: Iterable[str] | None = None, timeout_ms: int | None = None
+    ) -> list[TopicDescription]:
+        """The named topics, or all. A partition without an answering leader has None where only a leader knows."""
+        deadline_ms = self._deadline_ms(timeout_ms)
+        client = self._client()
+        names = await self.list_topics(timeout_ms) if topics is None else [validate_topic(name) for name in topics]
+        client.track(*names)
+        await client.bootstrapped(deadline_ms)
+        await client.refresh(deadline_ms)
+        views = [await client.topic(name, deadline_ms) for name in names]
+        partitions = {TopicPartition(view.name, number): None for view in views for number in view.partitions}
+        patience_ms = max(1, min(DESCRIBE_PATIENCE_MS, deadline_ms - self.clock.monotonic_ms()))
+        told = (await _DESCRIBE_REPLICAS.try_ask(client, partitions, patience_ms)).answers
+        views = [client.view.topics.get(view.name, view) for view in views]
+        return [
+            TopicDescription(
+                view.name,
+                view.topic_id,
+                view.is_internal,
+                tuple(
+                    describe_partition(known, told.get(TopicPartition(view.name, number)))
+                    for number, known in sorted(view.partitions.items())
+                ),
+            )
+            for view in views
+        ]
+
+    async def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
+        """As the answering broker sees it now."""
+        client = self._client()
+        deadline_ms = self._deadline_ms(timeout_ms)
+        await client.bootstrapped(deadline_ms)
+        await client.refresh(deadline_ms)
+        view = client.view
+        return ClusterDescription(view.cluster_id, view.controller_id, dict(sorted(view.brokers.items())))
+
+    async def close(self) -> None:
+        """Idempotent."""
+        self.closed = True
+        await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- below ------------------------------------------------------------------------------------
+
+    def _client(self) -> ClusterClient:
+        if self.closed:
+            raise ClosedError("the admin is closed")
+        return self.client
+
+    def _deadline_ms(self, timeout_ms: int | None) -> int:
+        return self.clock.monotonic_ms() + (self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def _ask_controller(
+        self,
+        make: Callable[[int], Request],
+        cls: type[R],
+        refusals: Callable[[R], dict[str, TidelogError]],
+        deadline_ms: int,
+        asked_before: list[TidelogError],
+    ) -> R:
+        """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
+
+        `asked_before` collects the failures after which it is not known whether the request took effect.
+        """
+        client = self._client()
+        await client.bootstrapped(deadline_ms)
+        attempt = 0
+        last: TidelogError = NotControllerError("no controller is elected")
+        while True:
+            left_ms = deadline_ms - self.clock.monotonic_ms()
+            if left_ms <= 0:
+                raise TimeoutError(f"the controller did not do it in time (last: {last})") from last
+            controller = client.view.controller_id
+            sent = False
+            try:
+                if controller == NO_LEADER:
+                    raise NotControllerError("no controller is elected")
+                peer = await client.peer(controller, left_ms)
+                left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
+                sent = True
+                timeout_ms = min(left_ms, self.settings.request_timeout_ms)
+                answer: Any = await client.call_leader(
+                    peer,
+                    make(timeout_ms),
+                    timeout_ms,
+                    lambda view, asked=controller: view.controller_id not in (NO_LEADER, asked),  # type: ignore[misc]
+                )
+                assert isinstance(answer, cls)
+                refused = refusals(answer)
+                for error in refused.values():
+                    raise error
+                return answer
+            except TidelogError as error:
+                if not is_retriable(error):
+                    raise
+                if sent and not hasattr(error, "code"):
+                    asked_before.append(error)
+                last = error
+            await client.refresh_or_not(deadline_ms)
+            if client.view.controller_id in (NO_LEADER, controller):
+                await client.backoff(attempt, deadline_ms)
+                attempt += 1
+
+    async def _await_leaders(self, topic: str, deadline_ms: int) -> None:
+        client = self._client()
+        client.track(topic)
+        attempt = 0
+        while True:
+            await client.refresh_or_not(deadline_ms)
+            count = client.view.partition_count(topic)
+            missing = [number for number in range(count) if client.view.leader_of(topic, number) is None]
+            if count and not missing:
+                return
+            if self.clock.monotonic_ms() >= deadline_ms:
+                raise TimeoutError(f"topic {topic!r} was created, but has no leader yet for partitions {missing}")
+            await client.backoff(attempt, deadline_ms)
+            attempt += 1
+
+
+def _make_description_request(asked: Asked[None]) -> DescribeReplicasRequest:
+    return DescribeReplicasRequest(tuple(DescribePartition(*tp) for tp, _, _ in asked))
+
+
+def _read_descriptions(response: Response) -> Iterable[tuple[TopicPartition, int, ReplicasDescription]]:
+    assert isinstance(response, DescribeReplicasResponse)
+    for each in response.partitions:
+        yield TopicPartition(each.topic, each.partition), each.error_code, each
+
+
+_DESCRIBE_REPLICAS: LeaderQuestion[None, ReplicasDescription] = LeaderQuestion(
+    "describe replicas", _make_description_request, _read_descriptions
+)

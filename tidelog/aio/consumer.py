@@ -1,0 +1,255 @@
+"""The consumer for asyncio programs, and the core of the synchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+import random
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Protocol, Self, Unpack
+
+from tidelog.client import ClusterClient, Opener, open_connection
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import ClosedError, TimeoutError, UnknownTopicOrPartitionError
+from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
+from tidelog.fetcher import Fetcher
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAndTimestamp, TopicPartition, validate_topic
+from tidelog.offsets import end_of_each, offsets_for_times
+from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
+from tidelog.timestamps import Timestamp
+
+#: Records of different partitions come in pieces of this many, so that each gets its turn.
+_FAIR_SHARE = 100
+
+
+class Consumer:
+    """Reads partitions from their leaders; see `tidelog.Consumer` for the settings and the calls."""
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        _clock: Clock | None = None,
+        _opener: Opener = open_connection,
+        _rng: random.Random | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self.settings = make_settings(ConsumerSettings, bootstrap_servers, options)
+        self.clock: Clock = _clock or SystemClock()
+        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
+        self.closed = False
+        self._fetcher: Fetcher | None = None
+
+    async def start(self) -> Self:
+        """Begin; `async with` and every call do it by themselves."""
+        self._started()
+        return self
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these; those that were assigned before keep their position."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        for tp in wanted:
+            validate_topic(tp.topic)
+        self._started().assign(dict.fromkeys(wanted))
+
+    def assignment(self) -> set[TopicPartition]:
+        """The assigned partitions."""
+        return set(self._started().buffers)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read from `offset` next."""
+        if offset < 0:
+            raise ValueError(f"{TopicPartition(*partition)}: offset {offset} is negative")
+        self._buffer(partition).seek(offset)
+        self._started().wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read from the first offset next (all assigned partitions without an argument); looked up when needed."""
+        self._reset(partitions, EARLIEST_TIMESTAMP)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read what comes after the last visible record."""
+        self._reset(partitions, LATEST_TIMESTAMP)
+
+    async def poll(
+        self, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing."""
+        limit = self.settings.max_poll_records if max_records is None else max_records
+        if limit < 1:
+            raise ValueError(f"max_records must be positive, not {limit}")
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+
+        def take(fetcher: Fetcher) -> bool:
+            left = limit
+            while left:
+                before = left
+                for tp, buffer in fetcher.buffers.items():
+                    records = buffer.take_records(min(left, _FAIR_SHARE)) if left else []
+                    if records:
+                        found.setdefault(tp, []).extend(records)
+                        left -= len(records)
+                if left == before:
+                    break
+            return bool(found)
+
+        await self._wait_for_data(timeout_ms, take)
+        return found
+
+    async def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
+        """Like `poll`, but undecoded: for each partition the whole batches of one answer of its leader."""
+        found: dict[TopicPartition, FetchedBatches] = {}
+
+        def take(fetcher: Fetcher) -> bool:
+            for tp, buffer in fetcher.buffers.items():
+                if batches := buffer.take_batches():
+                    found[tp] = batches
+            return bool(found)
+
+        await self._wait_for_data(timeout_ms, take)
+        return found
+
+    async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """The offset of the next record that `poll` returns; waits for its look-up."""
+        buffer = self._buffer(partition)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        while buffer.position is None:
+            self._raise_errors(self._started(), only=buffer)
+            await self._arrival(self._started(), deadline_ms)
+            if buffer.position is None and self.clock.monotonic_ms() >= deadline_ms:
+                self._raise_errors(self._started(), only=buffer)
+                raise TimeoutError(f"{buffer.topic_partition}: the start was not found in time")
+        return buffer.position
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark that came with the last fetch; None before the first."""
+        mark = self._buffer(partition).high_watermark
+        return mark if mark >= 0 else None
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the earliest offset with a timestamp at or after the target; None where there is none."""
+        self._started()
+        timeout_ms = self._timeout_ms(timeout_ms)
+        return await offsets_for_times(self.client, times, timeout_ms, self.settings.isolation_level)
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+        return await self._ends(partitions, EARLIEST_TIMESTAMP, timeout_ms)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next visible record of each will get."""
+        return await self._ends(partitions, LATEST_TIMESTAMP, timeout_ms)
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int] | None:
+        """The topic's partitions; None where no broker knows it."""
+        self._started()
+        try:
+            return set((await self.client.topic(validate_topic(topic), self._deadline_ms(timeout_ms))).partitions)
+        except UnknownTopicOrPartitionError:
+            return None
+
+    async def topics(self, timeout_ms: int | None = None) -> set[str]:
+        """The names of all topics but the cluster's own."""
+        self._started()
+        answer = await self.client.fetch_all(self._deadline_ms(timeout_ms))
+        return {topic.name for topic in answer.topics if not topic.is_internal}
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._fetcher is not None:
+            await self._fetcher.stop()
+            self._fetcher.arrived.set()
+        await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- below ------------------------------------------------------------------------------------
+
+    def _started(self) -> Fetcher:
+        if self.closed:
+            raise ClosedError("the consumer is closed")
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self.client, self.settings)
+            self._fetcher.start()
+            self.client.start()
+        return self._fetcher
+
+    def _buffer(self, partition: TopicPartition) -> PartitionBuffer:
+        buffer = self._started().buffers.get(TopicPartition(*partition))
+        if buffer is None:
+            raise ValueError(f"{TopicPartition(*partition)} is not assigned")
+        return buffer
+
+    def _reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
+        for tp in list(partitions) or list(self._started().buffers):
+            self._buffer(tp).reset(to)
+        self._started().wake()
+
+    async def _ends(
+        self, partitions: Iterable[TopicPartition], which: int, timeout_ms: int | None
+    ) -> dict[TopicPartition, int]:
+        self._started()
+        timeout_ms = self._timeout_ms(timeout_ms)
+        return await end_of_each(self.client, partitions, which, timeout_ms, self.settings.isolation_level)
+
+    async def _wait_for_data(self, timeout_ms: int, take: _Take) -> None:
+        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        while True:
+            fetcher = self._started()
+            fetcher.arrived.clear()
+            if take(fetcher):
+                fetcher.wake()
+                return
+            self._raise_errors(fetcher)
+            if self.clock.monotonic_ms() >= deadline_ms:
+                # A poll without patience must still let answers in that have arrived meanwhile.
+                await asyncio.sleep(0)
+                return
+            await self._arrival(fetcher, deadline_ms)
+
+    async def _arrival(self, fetcher: Fetcher, deadline_ms: int) -> None:
+        fetcher.arrived.clear()
+        left_ms = deadline_ms - self.clock.monotonic_ms()
+        with contextlib.suppress(builtins.TimeoutError):
+            await asyncio.wait_for(fetcher.arrived.wait(), max(0, left_ms) / 1000)
+
+    def _raise_errors(self, fetcher: Fetcher, only: PartitionBuffer | None = None) -> None:
+        """What went wrong for good is told once; the next call tries again."""
+        if fetcher.error is not None:
+            error, fetcher.error = fetcher.error, None
+            fetcher.wake()
+            raise error
+        for buffer in [only] if only else fetcher.buffers.values():
+            if buffer.error is not None:
+                error, buffer.error = buffer.error, None
+                fetcher.wake()
+                raise error
+
+    def _timeout_ms(self, timeout_ms: int | None) -> int:
+        return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+
+    def _deadline_ms(self, timeout_ms: int | None) -> int:
+        return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)
+
+
+class _Take(Protocol):
+    """Takes what the buffers hold; whether that was anything."""
+
+    def __call__(self, fetcher: Fetcher, /) -> bool: ...

@@ -1,0 +1,184 @@
+"""The producer for asyncio programs, and the core of the synchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import random
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from tidelog.accumulator import TopicQueues
+from tidelog.client import ClusterClient, Opener, open_connection
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError, UnknownTopicOrPartitionError
+from tidelog.model import RecordMetadata, validate_topic
+from tidelog.record_future import BatchOutcome, RecordFuture
+from tidelog.records.encode import Header
+from tidelog.sender import Sender
+from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
+from tidelog.timestamps import to_timestamp_ms
+
+#: How long leaving a `with` block by Ctrl-C goes on sending.
+INTERRUPTED_CLOSE_S = 1.0
+
+
+class Producer:
+    """Sends records to the leaders of their partitions; see `tidelog.Producer` for the settings.
+
+    `async with Producer(...) as producer: await (await producer.send("topic", b"value"))`
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        _clock: Clock | None = None,
+        _opener: Opener = open_connection,
+        _rng: random.Random | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self.settings = make_settings(ProducerSettings, bootstrap_servers, options)
+        self.clock: Clock = _clock or SystemClock()
+        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
+        self.closed = False
+        self._sender: Sender | None = None
+
+    async def start(self) -> Self:
+        """Begin; `async with` and every call do it by themselves."""
+        self._started()
+        return self
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: Any = None,
+    ) -> RecordFuture:
+        """Returns once the record is buffered; await the future for its place. Errors as of `tidelog.Producer.send`."""
+        sender = self._started()
+        stamp = self.clock.now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
+        started_ms = self.clock.monotonic_ms()
+        deadline_ms = started_ms + self.settings.max_block_ms
+        queues = sender.accumulator.topics.get(topic) or await self.queues_of(topic, partition, deadline_ms)
+        if partition is not None and not 0 <= partition < len(queues.partitions):
+            queues = await self.queues_of(topic, partition, deadline_ms)
+        while True:
+            future = sender.accumulator.append(
+                queues, partition, stamp, key, value, headers or (), self.clock.monotonic_ms
+            )
+            if future is not None:
+                return future
+            await self._space(sender, deadline_ms)
+            if self.closed:
+                raise ClosedError("the producer is closed")
+
+    async def send_and_wait(self, topic: str, value: bytes | None = None, **rest: Any) -> RecordMetadata:
+        """`send`, and then the record's place."""
+        return await (await self.send(topic, value, **rest))
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
+        if self._sender is None:
+            return
+        unsettled = self._sender.accumulator.begin_flush(self.clock.monotonic_ms())
+        waiting = {asyncio.ensure_future(_settled(batch)) for batch in unsettled}
+        if waiting:
+            _, open_ones = await asyncio.wait(waiting, timeout=timeout)
+            for each in open_ones:
+                each.cancel()
+            if open_ones:
+                raise TimeoutError(f"flush: {len(open_ones)} batches have no outcome after {timeout} s")
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The topic's partitions. UnknownTopicOrPartitionError, TimeoutError after `max_block_ms`."""
+        self._started()
+        deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
+        return set((await self.client.topic(validate_topic(topic), deadline_ms)).partitions)
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Send what is buffered for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            await self.flush(timeout)
+        except TimeoutError:
+            pass
+        finally:
+            if self._sender is not None:
+                await self._sender.stop(ClosedError("the producer was closed before the record was acknowledged"))
+            await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hurried = kind is not None and not issubclass(kind, Exception)
+        await self.close(INTERRUPTED_CLOSE_S if hurried else None)
+
+    # --- for the synchronous face -----------------------------------------------------------------
+
+    @property
+    def sender(self) -> Sender:
+        """Started by now."""
+        assert self._sender is not None
+        return self._sender
+
+    async def queues_of(self, topic: str, partition: int | None, deadline_ms: int) -> TopicQueues:
+        """The topic's queues, once its metadata has arrived (and shows `partition`)."""
+        sender = self._started()
+        view = await self.client.topic(validate_topic(topic), deadline_ms)
+        if partition is not None and partition not in view.partitions:
+            await self.client.refresh_or_not(deadline_ms)
+        sender.add_topic(topic)
+        queues = sender.accumulator.topics[topic]
+        if partition is not None and not 0 <= partition < len(queues.partitions):
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has partitions 0 to {len(queues.partitions) - 1}, not {partition}"
+            )
+        return queues
+
+    def _started(self) -> Sender:
+        if self.closed:
+            raise ClosedError("the producer is closed")
+        if self._sender is None:
+            self._sender = Sender(self.client, self.settings, asyncio.get_running_loop())
+            self._sender.start()
+            self.client.start()
+        return self._sender
+
+    async def _space(self, sender: Sender, deadline_ms: int) -> None:
+        freed = asyncio.Event()
+        if not sender.accumulator.when_space(freed.set):
+            return
+        left_ms = deadline_ms - self.clock.monotonic_ms()
+        try:
+            await asyncio.wait_for(freed.wait(), max(0, left_ms) / 1000)
+        except builtins.TimeoutError:
+            raise buffer_exhausted(self.settings) from None
+
+
+def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
+    """The error of a `send` that found no room in time."""
+    return BufferExhaustedError(
+        f"buffer_memory ({settings.buffer_memory} bytes) stayed full for max_block_ms ({settings.max_block_ms} ms)"
+    )
+
+
+async def _settled(batch: BatchOutcome) -> None:
+    loop = asyncio.get_running_loop()
+    arrived = asyncio.Event()
+    batch.when_settled(_threadsafe(loop, arrived.set))
+    await arrived.wait()
+
+
+def _threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> Callable[[], object]:
+    return lambda: loop.call_soon_threadsafe(function)

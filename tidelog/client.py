@@ -1,0 +1,414 @@
+"""The part that all clients share: one connection per broker, and a picture of who leads what.
+
+Nothing here retries a request; that is for those who know whether it may be repeated. What this part promises:
+a broker that is down or hangs never keeps a refresh of the picture from reaching another one, and when the
+addresses that one started with are gone, the brokers that were learnt since are asked instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.connection import Connection
+from tidelog.errors import (
+    BrokerError,
+    BrokerNotAvailableError,
+    ClosedError,
+    DisconnectedError,
+    NoBrokersError,
+    NotLeaderOrFollowerError,
+    TidelogError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from tidelog.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse, Request, Response
+from tidelog.metadata import ClusterView, TopicView
+from tidelog.model import Endpoint
+from tidelog.settings import ClientSettings
+
+#: A broker that does not answer the handshake for this long is not waited for.
+CONNECT_TIMEOUT_MS = 3_000
+#: The first patience with one broker's metadata answer; doubles while no broker answers at all.
+METADATA_PATIENCE_MS = 500
+#: A broker that failed is asked last for so long.
+AVOID_MS = 2_000
+#: A request without an answer for so long makes the client look whether the leader is still the leader.
+WATCH_MS = 1_000
+#: Brokers learn of a new topic one after the other; one that is denied for longer does not exist.
+UNKNOWN_TOPIC_GRACE_MS = 3_000
+#: The longest wait between two attempts.
+MAX_BACKOFF_MS = 200
+
+
+class Peer(Protocol):
+    """What a connection must do; `tidelog.connection.Connection` does, and so does the tests' network."""
+
+    peer: ApiVersionsResponse
+
+    @property
+    def closed(self) -> bool: ...
+
+    def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]: ...
+
+    def send_no_reply(self, request: Request, *, timeout_ms: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Opener(Protocol):
+    """Makes a connected Peer, or raises DisconnectedError or TimeoutError."""
+
+    async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
+
+
+async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
+    """The real network."""
+    return await Connection.open(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
+
+
+class ClusterClient:
+    """Connections and metadata of one client; belongs to one event loop.
+
+    view        what is known of the cluster; replaced whole
+    listeners   called with each new view
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        clock: Clock | None = None,
+        opener: Opener = open_connection,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.view = ClusterView()
+        self.listeners: list[Callable[[ClusterView], None]] = []
+        self._opener = opener
+        self._rng = rng or random.Random()
+        self._tracked: set[str] = set()
+        self._missing_since_ms: dict[str, int] = {}
+        self._peers: dict[int, Peer] = {}
+        self._addresses: dict[int, Endpoint] = {}
+        self._opening: dict[int, asyncio.Task[Peer]] = {}
+        self._avoid_until_ms: dict[Endpoint, int] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._failed_rounds = 0
+        self._ageing: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # --- one broker -------------------------------------------------------------------------------
+
+    async def peer(self, broker_id: int, timeout_ms: int) -> Peer:
+        """The live connection to a broker, opened if need be. DisconnectedError, TimeoutError: nothing was sent."""
+        if self._closed:
+            raise ClosedError("the client is closed")
+        endpoint = self.view.brokers.get(broker_id)
+        live = self._peers.get(broker_id)
+        if live is not None and not live.closed and endpoint in (None, self._addresses.get(broker_id)):
+            return live
+        if endpoint is None:
+            raise DisconnectedError(f"broker {broker_id} is not in the cluster at the moment")
+        opening = self._opening.get(broker_id)
+        if opening is None:
+            opening = asyncio.create_task(self._open(broker_id, endpoint))
+            self._opening[broker_id] = opening
+            opening.add_done_callback(lambda task: self._opened(broker_id, task))
+        done, _ = await asyncio.wait({opening}, timeout=timeout_ms / 1000)
+        if not done:
+            raise TimeoutError(f"no connection to broker {broker_id} at {endpoint} in {timeout_ms} ms")
+        return opening.result()
+
+    async def call(self, broker_id: int, request: Request, timeout_ms: int) -> Response:
+        """One request to one broker, once."""
+        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        peer = await self.peer(broker_id, timeout_ms)
+        return await peer.send(request, timeout_ms=max(1, deadline_ms - self.clock.monotonic_ms()))
+
+    async def call_leader(
+        self, peer: Peer, request: Request, timeout_ms: int, moved: Callable[[ClusterView], bool]
+    ) -> Response:
+        """The answer, or NotLeaderOrFollowerError once a newer view shows that the leader `moved`.
+
+        A leader that hangs answers nothing, its successor is elected meanwhile, and nobody should wait
+        `request_timeout_ms` to learn of it.
+        """
+        answer = peer.send(request, timeout_ms=timeout_ms)
+        while True:
+            done, _ = await asyncio.wait({answer}, timeout=WATCH_MS / 1000)
+            if not done:
+                waiting: set[asyncio.Future[Any]] = {answer, self.refresh_soon()}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if moved(self.view):
+                answer.cancel()
+                raise NotLeaderOrFollowerError("the leader changed while the request was in flight")
+
+    async def call_any(self, request: Request, deadline_ms: int) -> Response:
+        """The first answer that any broker gives; refusals that may pass are tried elsewhere until the deadline."""
+        await self.bootstrapped(deadline_ms)
+        attempt, last = 0, ""
+        while True:
+            for peer_of in self._candidates():
+                left_ms = deadline_ms - self.clock.monotonic_ms()
+                if left_ms <= 0:
+                    raise TimeoutError(f"no broker answered {request.api.name} in time{last}")
+                try:
+                    peer = await peer_of(min(left_ms, CONNECT_TIMEOUT_MS))
+                    left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
+                    answer = await peer.send(request, timeout_ms=min(left_ms, self.settings.request_timeout_ms))
+                    if refusal := error_for(getattr(answer, "error_code", 0)):
+                        raise refusal
+                    return answer
+                except TidelogError as error:
+                    if not is_retriable(error):
+                        raise
+                    last = f" (last: {error})"
+            await self.backoff(attempt, deadline_ms)
+            attempt += 1
+
+    # --- the picture ------------------------------------------------------------------------------
+
+    def track(self, *topics: str) -> None:
+        """From now on refreshes ask for these topics as well."""
+        self._tracked.update(topics)
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone, and is not asked for any more."""
+        self._tracked.discard(topic)
+        self._missing_since_ms.pop(topic, None)
+        self.view = self.view.without(topic)
+
+    def refusal(self, topic: str) -> BrokerError | None:
+        """Why there is no such topic for this client, once that is certain."""
+        error = error_for(self.view.refused.get(topic, 0), f"topic {topic!r}")
+        if error is None or not error.retriable:
+            return error
+        since_ms = self._missing_since_ms.get(topic)
+        if since_ms is None or self.clock.monotonic_ms() - since_ms < UNKNOWN_TOPIC_GRACE_MS:
+            return None
+        return UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
+
+    async def topic(self, topic: str, deadline_ms: int) -> TopicView:
+        """The topic's view, waited for. Its refusal, or TimeoutError (NoBrokersError before any broker was found)."""
+        self.track(topic)
+        await self.bootstrapped(deadline_ms)
+        attempt = 0
+        while True:
+            if refusal := self.refusal(topic):
+                self.forget(topic)
+                raise refusal
+            view = self.view.topics.get(topic)
+            if view is not None:
+                return view
+            await self.refresh_or_not(deadline_ms)
+            if topic not in self.view.topics:
+                if self.clock.monotonic_ms() >= deadline_ms:
+                    if topic in self.view.refused:
+                        raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
+                    raise TimeoutError(f"no broker told of topic {topic!r} in time")
+                await self.backoff(attempt, deadline_ms)
+                attempt += 1
+
+    async def bootstrapped(self, deadline_ms: int) -> None:
+        """Returns once some broker has told of the cluster; NoBrokersError names the addresses that did not."""
+        limit_ms = min(deadline_ms, self.clock.monotonic_ms() + self.settings.bootstrap_timeout_ms)
+        attempt = 0
+        while not self.view.version:
+            try:
+                await self.refresh(limit_ms)
+            except (NoBrokersError, TimeoutError) as error:
+                if self.clock.monotonic_ms() >= limit_ms:
+                    addresses = ", ".join(map(str, self.settings.bootstrap))
+                    raise NoBrokersError(f"no broker answered at {addresses}: {error}") from None
+                await self.backoff(attempt, limit_ms)
+                attempt += 1
+
+    def refresh_soon(self) -> asyncio.Task[None]:
+        """The refresh that is under way, or a new one: however many ask, one request is in flight."""
+        if self._refreshing is None:
+            task = asyncio.create_task(self._refresh())
+            self._refreshing = task
+            task.add_done_callback(self._refreshed)
+        return self._refreshing
+
+    async def refresh(self, deadline_ms: int) -> None:
+        """One newer answer, merged. NoBrokersError where nobody answers, TimeoutError at the deadline."""
+        if self._closed:
+            raise ClosedError("the client is closed")
+        task = self.refresh_soon()
+        left_ms = deadline_ms - self.clock.monotonic_ms()
+        done, _ = await asyncio.wait({task}, timeout=max(0, left_ms) / 1000)
+        if not done:
+            raise TimeoutError("no broker told of the cluster in time")
+        task.result()
+
+    async def refresh_or_not(self, deadline_ms: int) -> None:
+        """Like `refresh`; an attempt that fails changes nothing and raises nothing."""
+        with contextlib.suppress(NoBrokersError, TimeoutError):
+            await self.refresh(deadline_ms)
+
+    async def fetch_all(self, deadline_ms: int) -> MetadataResponse:
+        """Every topic there is, from one broker; merged into the view as well."""
+        answer = await self.call_any(MetadataRequest(None), deadline_ms)
+        assert isinstance(answer, MetadataResponse)
+        self._merge(answer)
+        return answer
+
+    def backoff_ms(self, attempt: int) -> int:
+        """How long to wait before attempt number `attempt` + 1, with some jitter."""
+        base = min(self.settings.retry_backoff_ms * 1.25**attempt, max(MAX_BACKOFF_MS, self.settings.retry_backoff_ms))
+        return max(1, round(base * self._rng.uniform(0.8, 1.2)))
+
+    async def backoff(self, attempt: int, deadline_ms: int) -> None:
+        """Waits `backoff_ms`, but never beyond the deadline."""
+        left_ms = deadline_ms - self.clock.monotonic_ms()
+        await asyncio.sleep(max(0, min(self.backoff_ms(attempt), left_ms)) / 1000)
+
+    def start(self) -> None:
+        """Keep the picture from growing old. Needs the running loop."""
+        if self._ageing is None:
+            self._ageing = asyncio.create_task(self._keep_fresh())
+
+    async def close(self) -> None:
+        """Drop every connection; what is in flight fails with DisconnectedError. Idempotent."""
+        self._closed = True
+        tasks = [*self._opening.values(), *filter(None, (self._refreshing, self._ageing))]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+    # --- below ------------------------------------------------------------------------------------
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.metadata_max_age_ms / 1000)
+            await asyncio.wait({self.refresh_soon()})
+
+    async def _open(self, broker_id: int, endpoint: Endpoint) -> Peer:
+        try:
+            peer = await self._opener(
+                endpoint,
+                client_id=self.settings.client_id,
+                timeout_ms=CONNECT_TIMEOUT_MS,
+                cluster_id=self.view.cluster_id,
+            )
+        except TidelogError:
+            self._avoid(endpoint)
+            raise
+        if peer.peer.broker_id != broker_id:
+            peer.close()
+            self._avoid(endpoint)
+            raise BrokerNotAvailableError(f"{endpoint} is broker {peer.peer.broker_id} now, not {broker_id}")
+        self._adopt(peer, endpoint)
+        return peer
+
+    def _opened(self, broker_id: int, task: asyncio.Task[Peer]) -> None:
+        self._opening.pop(broker_id, None)
+        if not task.cancelled():
+            task.exception()  # seen here, for those who waited no longer
+
+    def _adopt(self, peer: Peer, endpoint: Endpoint) -> Peer:
+        broker_id = peer.peer.broker_id
+        before = self._peers.get(broker_id)
+        if before is not None and before is not peer:
+            before.close()
+        self._peers[broker_id] = peer
+        self._addresses[broker_id] = endpoint
+        self._avoid_until_ms.pop(endpoint, None)
+        return peer
+
+    async def _open_bootstrap(self, endpoint: Endpoint, timeout_ms: int) -> Peer:
+        try:
+            peer = await self._opener(
+                endpoint, client_id=self.settings.client_id, timeout_ms=timeout_ms, cluster_id=self.view.cluster_id
+            )
+        except TidelogError:
+            self._avoid(endpoint)
+            raise
+        return self._adopt(peer, endpoint)
+
+    def _avoid(self, endpoint: Endpoint) -> None:
+        self._avoid_until_ms[endpoint] = self.clock.monotonic_ms() + AVOID_MS
+
+    def _candidates(self) -> Iterator[_PeerOf]:
+        """Whom to ask, the likeliest first: connected brokers, known ones, the bootstrap addresses, the avoided."""
+        now_ms = self.clock.monotonic_ms()
+        known = list(self.view.brokers.items())
+        self._rng.shuffle(known)
+
+        def rank(entry: tuple[int, Endpoint]) -> int:
+            live = self._peers.get(entry[0])
+            return 2 * (self._avoid_until_ms.get(entry[1], 0) > now_ms) + (live is None or live.closed)
+
+        known.sort(key=rank)
+        strangers = [each for each in self.settings.bootstrap if each not in self.view.brokers.values()]
+        strangers.sort(key=lambda each: self._avoid_until_ms.get(each, 0) > now_ms)
+        good = [entry for entry in known if rank(entry) < 2]
+        for broker_id, _ in good:
+            yield lambda timeout_ms, broker_id=broker_id: self.peer(broker_id, timeout_ms)
+        for endpoint in strangers:
+            yield lambda timeout_ms, endpoint=endpoint: self._open_bootstrap(endpoint, timeout_ms)
+        for broker_id, _ in known[len(good) :]:
+            yield lambda timeout_ms, broker_id=broker_id: self.peer(broker_id, timeout_ms)
+
+    async def _refresh(self) -> None:
+        topics = tuple(sorted(self._tracked))
+        patience_ms = min(METADATA_PATIENCE_MS << min(self._failed_rounds, 6), self.settings.request_timeout_ms)
+        failures: list[str] = []
+        for peer_of in self._candidates():
+            peer: Peer | None = None
+            try:
+                peer = await peer_of(patience_ms)
+                answer = await peer.send(MetadataRequest(topics), timeout_ms=patience_ms)
+            except TidelogError as error:
+                if str(error) not in failures:
+                    failures.append(str(error))
+                if peer is not None and (endpoint := self._addresses.get(peer.peer.broker_id)):
+                    self._avoid(endpoint)
+                continue
+            assert isinstance(answer, MetadataResponse)
+            self._failed_rounds = 0
+            self._merge(answer)
+            return
+        self._failed_rounds += 1
+        raise NoBrokersError("; ".join(failures))
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        if not task.cancelled():
+            task.exception()
+
+    def _merge(self, answer: MetadataResponse) -> None:
+        self.view = self.view.merged(answer)
+        now_ms = self.clock.monotonic_ms()
+        for told in answer.topics:
+            if told.error_code == UnknownTopicOrPartitionError.code:
+                self._missing_since_ms.setdefault(told.name, now_ms)
+            else:
+                self._missing_since_ms.pop(told.name, None)
+        for broker_id, peer in list(self._peers.items()):
+            if peer.closed:
+                del self._peers[broker_id]
+        for listener in self.listeners:
+            listener(self.view)
+
+
+class _PeerOf(Protocol):
+    async def __call__(self, timeout_ms: int, /) -> Peer: ...
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Whether the same request may succeed later: by the error's own word, or because no answer came."""
+    return isinstance(error, TimeoutError) or (isinstance(error, TidelogError) and error.retriable)

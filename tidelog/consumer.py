@@ -1,0 +1,152 @@
+"""The consumer for ordinary programs: each call is answered by the asyncio one on an I/O thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from tidelog.aio.consumer import Consumer as AsyncConsumer
+from tidelog.client import Opener, open_connection
+from tidelog.clock import Clock
+from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
+from tidelog.io_thread import IoThread
+from tidelog.model import OffsetAndTimestamp, TopicPartition
+from tidelog.settings import BootstrapServers, ConsumerOptions
+from tidelog.timestamps import Timestamp
+
+T = TypeVar("T")
+
+#: How long an iteration waits at a time.
+_ITERATION_POLL_MS = 1_000
+
+
+class Consumer:
+    """Reads partitions from their leaders. One thread at a time; not across a fork.
+
+    bootstrap_servers           "host:port,host:port" or a list
+    auto_offset_reset           "latest" (default), "earliest", or "none": OffsetOutOfRangeError with the valid range
+    fetch_min_bytes, fetch_max_wait_ms      what a leader waits for
+    fetch_max_bytes, max_partition_fetch_bytes      what it sends at most at a time
+    max_poll_records            of one `poll` (500)
+    default_api_timeout_ms      of every call that has a `timeout_ms` of its own and is given none (1 min)
+    isolation_level             "read_uncommitted" (default) or "read_committed"
+    check_crcs                  verify each batch (default)
+    request_timeout_ms, retry_backoff_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id
+
+    Calls raise NoBrokersError where no broker was ever reached, TimeoutError at their deadline, and what a broker
+    refuses for good.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        _clock: Clock | None = None,
+        _opener: Opener = open_connection,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._core = AsyncConsumer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
+        self._default_s = self._core.settings.default_api_timeout_ms / 1000
+        self._io = IoThread("tidelog-consumer")
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these; those that were assigned before keep their position."""
+        self._now(lambda: self._core.assign(partitions))
+
+    def assignment(self) -> set[TopicPartition]:
+        """The assigned partitions."""
+        return self._now(self._core.assignment)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read from `offset` next. ValueError for a negative one or a partition that is not assigned."""
+        self._now(lambda: self._core.seek(partition, offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read from the first offset next (all assigned partitions without an argument); looked up when needed."""
+        self._now(lambda: self._core.seek_to_beginning(*partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read what comes after the last visible record."""
+        self._now(lambda: self._core.seek_to_end(*partitions))
+
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing.
+
+        OffsetOutOfRangeError (auto_offset_reset="none") names the valid range; an error is told once, then tried again.
+        """
+        return self._io.run(self._core.poll(timeout_ms, max_records), timeout_ms / 1000)
+
+    def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
+        """Like `poll`, but undecoded: for each partition the whole batches of one answer of its leader."""
+        return self._io.run(self._core.poll_batches(timeout_ms), timeout_ms / 1000)
+
+    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """The offset of the next record that `poll` returns; waits for its look-up."""
+        return self._io.run(self._core.position(partition, timeout_ms), self._seconds(timeout_ms))
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark that came with the last fetch; None before the first."""
+        return self._now(lambda: self._core.highwater(partition))
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the earliest offset whose timestamp is at or after the target; None where there is none.
+
+        Targets are milliseconds or aware datetimes; partitions need not be assigned. ValueError names the partition
+        of a negative time or a naive datetime; TimeoutError says how long it took and which partitions are missing.
+        """
+        return self._io.run(self._core.offsets_for_times(times, timeout_ms), self._seconds(timeout_ms))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+        return self._io.run(self._core.beginning_offsets(partitions, timeout_ms), self._seconds(timeout_ms))
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next visible record of each will get."""
+        return self._io.run(self._core.end_offsets(partitions, timeout_ms), self._seconds(timeout_ms))
+
+    def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int] | None:
+        """The topic's partitions; None where no broker knows it."""
+        return self._io.run(self._core.partitions_for_topic(topic, timeout_ms), self._seconds(timeout_ms))
+
+    def topics(self, timeout_ms: int | None = None) -> set[str]:
+        """The names of all topics but the cluster's own."""
+        return self._io.run(self._core.topics(timeout_ms), self._seconds(timeout_ms))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Record after record of the assigned partitions, without an end."""
+        while True:
+            for records in self.poll(_ITERATION_POLL_MS).values():
+                yield from records
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._core.closed:
+            return
+        try:
+            self._io.run(self._core.close(), 0)
+        finally:
+            self._io.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _now(self, function: Callable[[], T]) -> T:
+        async def call() -> T:
+            return function()
+
+        return self._io.run(call(), self._default_s)
+
+    def _seconds(self, timeout_ms: int | None) -> float:
+        return self._default_s if timeout_ms is None else timeout_ms / 1000

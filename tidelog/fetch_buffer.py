@@ -1,0 +1,195 @@
+"""One assigned partition: where its reader stands, and what was fetched ahead of it. No I/O.
+
+position       the next offset that the reader gets; None until the start is looked up
+fetch_offset   the next offset to ask the leader for; ≥ position, and equal once the buffer is empty
+generation     counts the jumps; an answer to a question of an earlier generation is of no use
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple
+
+from tidelog.errors import CorruptMessageError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.records.decode import decode_columns
+from tidelog.records.encode import Header
+from tidelog.records.header import iter_headers, read_header, validate_batch
+
+#: Answers held for one partition: one that is being read, one that waits behind it.
+MAX_CHUNKS = 2
+
+
+class ConsumerRecord(NamedTuple):
+    """One record; `timestamp` in ms, `timestamp_type` 0 for the producer's (CreateTime) and 1 for the broker's."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class FetchedBatches(NamedTuple):
+    """Whole batches as in the log; the first may begin before `fetch_offset`, the next read is at `next_offset`."""
+
+    records: memoryview
+    fetch_offset: int
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+_record_of: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
+
+
+class PartitionBuffer:
+    """See the module's first lines."""
+
+    __slots__ = (
+        "_chunks",
+        "_cursor",
+        "_decoded",
+        "attempts",
+        "error",
+        "fetch_offset",
+        "generation",
+        "high_watermark",
+        "in_flight",
+        "log_start_offset",
+        "position",
+        "reset_to",
+        "retry_at_ms",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, reset_to: int | None) -> None:
+        self.topic_partition = topic_partition
+        self.position: int | None = None
+        self.fetch_offset = -1
+        self.reset_to = reset_to
+        self.generation = 0
+        self.in_flight = False
+        self.error: TidelogError | None = None
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self._chunks: deque[FetchedBatches] = deque()
+        self._cursor = 0
+        self._decoded: deque[ConsumerRecord] = deque()
+
+    def seek(self, offset: int) -> None:
+        """Read from `offset` next."""
+        self._jump()
+        self.position = self.fetch_offset = offset
+
+    def reset(self, to: int) -> None:
+        """Read next from where a look-up for timestamp `to` (−1 latest, −2 earliest) leads."""
+        self._jump()
+        self.position, self.reset_to = None, to
+
+    def _jump(self) -> None:
+        self.generation += 1
+        self.error = None
+        self.attempts = self.retry_at_ms = self._cursor = 0
+        self._chunks.clear()
+        self._decoded.clear()
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether a fetch of it would find room."""
+        return (
+            self.position is not None and not self.in_flight and self.error is None and len(self._chunks) < MAX_CHUNKS
+        )
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the reader would get something (an error counts)."""
+        return self.error is not None or bool(self._decoded) or bool(self._chunks)
+
+    def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
+        """An answer to the fetch at `fetch_offset`; whether it holds anything. CorruptMessageError changes nothing."""
+        next_offset = self.fetch_offset
+        for at, header in iter_headers(records):
+            if check_crcs:
+                validate_batch(records, at, header)
+            next_offset = max(next_offset, header.next_offset)
+        self.high_watermark, self.log_start_offset = high_watermark, log_start_offset
+        if next_offset == self.fetch_offset:
+            if len(records):
+                raise CorruptMessageError(f"{self.topic_partition}: no whole batch at offset {self.fetch_offset}")
+            return False
+        self._chunks.append(FetchedBatches(records, self.fetch_offset, next_offset, high_watermark, log_start_offset))
+        self.fetch_offset = next_offset
+        return True
+
+    def take_batches(self) -> FetchedBatches | None:
+        """The oldest answer (what `take_records` left of it); the position moves behind it."""
+        if not self._chunks or self.position is None:
+            return None
+        chunk = self._chunks.popleft()
+        cursor, self._cursor = self._cursor, 0
+        if self._decoded:
+            cursor = self._back_to_partly_read(chunk)
+            self._decoded.clear()
+        start, self.position = self.position, chunk.next_offset
+        return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
+
+    def take_records(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` records in offset order; the position moves behind the last."""
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit and (self._decoded or self._decode_next()):
+            room = limit - len(taken)
+            if room >= len(self._decoded):
+                taken.extend(self._decoded)
+                self._decoded.clear()
+            else:
+                taken.extend(self._decoded.popleft() for _ in range(room))
+            if taken:
+                self.position = taken[-1].offset + 1
+        if not self._decoded:
+            self._drop_read_chunks()
+        return taken
+
+    def _decode_next(self) -> bool:
+        """Decode one more batch; True also where it holds nothing for the reader. False: the buffer is empty."""
+        self._drop_read_chunks()
+        if not self._chunks:
+            return False
+        records = self._chunks[0].records
+        header = read_header(records, self._cursor)
+        at, self._cursor = self._cursor, self._cursor + header.size_bytes
+        if header.is_control:
+            return True
+        columns = decode_columns(records, at)
+        topic, number = self.topic_partition
+        rows = zip(
+            repeat(topic), repeat(number), repeat(header.partition_leader_epoch), columns.offsets, columns.timestamps,
+            repeat(int(header.timestamp_type)), columns.keys, columns.values, columns.headers,
+        )  # fmt: skip
+        decoded = list(map(_record_of, rows))
+        assert self.position is not None
+        if decoded and decoded[0].offset < self.position:
+            decoded = [record for record in decoded if record.offset >= self.position]
+        self._decoded.extend(decoded)
+        return True
+
+    def _drop_read_chunks(self) -> None:
+        while self._chunks and self._cursor >= len(self._chunks[0].records):
+            self.position = self._chunks.popleft().next_offset
+            self._cursor = 0
+
+    def _back_to_partly_read(self, chunk: FetchedBatches) -> int:
+        assert self.position is not None
+        for at, header in iter_headers(chunk.records):
+            if header.next_offset > self.position:
+                return at
+        return len(chunk.records)

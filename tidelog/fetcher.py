@@ -1,0 +1,331 @@
+"""Keeps the buffers of the assigned partitions filled, ahead of the reader.
+
+Each partition is in one fetch at most, but a leader may hold several: a partition that has just been read must not
+wait until the long poll of an idle neighbour ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from tidelog.client import ClusterClient, is_retriable
+from tidelog.errors import (
+    CorruptMessageError,
+    NetworkError,
+    NoBrokersError,
+    OffsetOutOfRangeError,
+    TidelogError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from tidelog.fetch_buffer import PartitionBuffer
+from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
+from tidelog.metadata import ClusterView, Leader
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from tidelog.offsets import end_of_each, list_offsets
+from tidelog.settings import ConsumerSettings
+
+_log = logging.getLogger(__name__)
+
+#: Long polls held at one leader; their partitions differ.
+MAX_FETCHES_PER_BROKER = 16
+#: A batch that stays corrupt for so many attempts is the reader's to know.
+MAX_CORRUPT_ATTEMPTS = 5
+
+_Load = list[tuple[PartitionBuffer, int, Leader]]
+
+
+class Fetcher:
+    """One task on the event loop, which owns all of its state."""
+
+    def __init__(self, client: ClusterClient, settings: ConsumerSettings) -> None:
+        self.buffers: dict[TopicPartition, PartitionBuffer] = {}
+        self.error: TidelogError | None = None
+        self.arrived = asyncio.Event()
+        self._client = client
+        self._settings = settings
+        self._woken = asyncio.Event()
+        self._in_flight: Counter[int] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._resetting: set[tuple[TopicPartition, int]] = set()
+        self._locating: asyncio.Task[None] | None = None
+        self._locating_attempt = 0
+        self._running: asyncio.Task[None] | None = None
+        client.listeners.append(lambda _: self._woken.set())
+
+    def start(self) -> None:
+        """Needs the running loop."""
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Give up what is in flight."""
+        tasks = [task for task in (self._running, self._locating, *self._tasks) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """A buffer has room, or a position has changed."""
+        self._woken.set()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Exactly these from now on; those that stay keep their position and buffer."""
+        policy = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}.get(self._settings.auto_offset_reset)
+        kept = self.buffers
+        self.buffers = {tp: kept.get(tp) or PartitionBuffer(tp, policy) for tp in partitions}
+        for tp, buffer in kept.items():
+            if tp not in self.buffers:
+                buffer.generation += 1
+        self._client.track(*{tp.topic for tp in self.buffers})
+        self.wake()
+
+    # --- one turn ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            next_ms: int | None = None
+            try:
+                if self.buffers and not self._client.view.version:
+                    await self._find_cluster()
+                next_ms = self._turn(self._client.clock.monotonic_ms())
+            except Exception:
+                _log.exception("the consumer's fetcher stumbled")
+                next_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
+            timer = None
+            if next_ms is not None:
+                delay_ms = max(1, next_ms - self._client.clock.monotonic_ms())
+                timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._woken.set)
+            await self._woken.wait()
+            if timer is not None:
+                timer.cancel()
+
+    async def _find_cluster(self) -> None:
+        try:
+            await self._client.bootstrapped(self._client.clock.monotonic_ms() + self._settings.bootstrap_timeout_ms)
+        except NoBrokersError as error:
+            self.error = error
+            self.arrived.set()
+
+    def _turn(self, now_ms: int) -> int | None:
+        fetches: dict[int, _Load] = {}
+        resets: dict[int, list[PartitionBuffer]] = {}
+        later_ms: int | None = None
+        leaderless = False
+        for tp, buffer in self.buffers.items():
+            starting = (
+                buffer.position is None and buffer.error is None and (tp, buffer.generation) not in self._resetting
+            )
+            if not starting and not buffer.wants_data:
+                continue
+            leader = self._client.view.leader_of(*tp)
+            if leader is None:
+                leaderless |= not self._refused(buffer)
+            elif starting and buffer.reset_to is None:
+                self._report(
+                    buffer, OffsetOutOfRangeError(f"{tp}: no position was given, and auto_offset_reset is 'none'")
+                )
+            elif buffer.retry_at_ms > now_ms:
+                later_ms = buffer.retry_at_ms if later_ms is None else min(later_ms, buffer.retry_at_ms)
+            elif starting:
+                resets.setdefault(leader.broker_id, []).append(buffer)
+            else:
+                fetches.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))
+        for buffers in resets.values():
+            self._resetting.update((buffer.topic_partition, buffer.generation) for buffer in buffers)
+            self._spawn(self._reset(buffers))
+        for broker_id, load in fetches.items():
+            if self._in_flight[broker_id] < MAX_FETCHES_PER_BROKER:
+                self._in_flight[broker_id] += 1
+                for buffer, _, _ in load:
+                    buffer.in_flight = True
+                self._spawn(self._fetch(broker_id, load))
+        if leaderless:
+            self._locate()
+        else:
+            self._locating_attempt = 0
+        return later_ms
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refused(self, buffer: PartitionBuffer) -> bool:
+        """Whether the partition does not exist, as far as can be known; its reader is told."""
+        tp = buffer.topic_partition
+        refusal: TidelogError | None = self._client.refusal(tp.topic)
+        topic = self._client.view.topics.get(tp.topic)
+        if refusal is None and topic is not None and tp.partition not in topic.partitions:
+            refusal = UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
+        if refusal is not None:
+            self._report(buffer, refusal)
+        return refusal is not None
+
+    def _report(self, buffer: PartitionBuffer, error: TidelogError) -> None:
+        buffer.error = error
+        self.arrived.set()
+
+    # --- fetches ----------------------------------------------------------------------------------
+
+    async def _fetch(self, broker_id: int, load: _Load) -> None:
+        settings, clock = self._settings, self._client.clock
+        epochs = {buffer.topic_partition: leader.epoch for buffer, _, leader in load}
+        request = FetchRequest(
+            CONSUMER_REPLICA_ID,
+            settings.fetch_max_wait_ms,
+            settings.fetch_min_bytes,
+            settings.fetch_max_bytes,
+            tuple(
+                FetchPartition(
+                    *buffer.topic_partition, leader.epoch, buffer.fetch_offset, settings.max_partition_fetch_bytes
+                )
+                for buffer, _, leader in load
+            ),
+            settings.isolation_level,
+        )
+
+        def moved(view: ClusterView) -> bool:
+            now = (view.leader_of(*tp) for tp in epochs)
+            return any(leader and leader.epoch > epoch for leader, epoch in zip(now, epochs.values(), strict=True))
+
+        try:
+            peer = await self._client.peer(broker_id, settings.request_timeout_ms)
+            timeout_ms = settings.fetch_max_wait_ms + settings.request_timeout_ms
+            response = await self._client.call_leader(peer, request, timeout_ms, moved)
+            assert isinstance(response, FetchResponse)
+            told = {(each.topic, each.partition): each for each in response.partitions}
+            failure: TidelogError | None = None
+        except TidelogError as error:
+            told, failure = {}, error
+        finally:
+            self._in_flight[broker_id] -= 1
+            for buffer, _, _ in load:
+                buffer.in_flight = False
+            self._woken.set()
+        stale = isinstance(failure, TimeoutError)
+        for buffer, generation, _ in load:
+            if buffer.generation != generation:
+                continue
+            answer = told.get(buffer.topic_partition)
+            problem = failure or self._accept(buffer, answer)
+            if problem is not None:
+                stale |= problem.stale_metadata
+                await self._failed(buffer, generation, problem, answer)
+        if stale:
+            await self._client.refresh_or_not(clock.monotonic_ms() + settings.request_timeout_ms)
+            for buffer, generation, leader in load:
+                now = self._client.view.leader_of(*buffer.topic_partition)
+                if buffer.generation == generation and now is not None and now != leader:
+                    buffer.retry_at_ms = 0
+            self._woken.set()
+
+    def _accept(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> TidelogError | None:
+        if answer is None:
+            return NetworkError("the broker's answer leaves this partition out")
+        if refusal := error_for(answer.error_code):
+            return refusal
+        try:
+            filled = buffer.put(
+                memoryview(answer.records if answer.records is not None else b""),
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+                check_crcs=self._settings.check_crcs,
+            )
+        except TidelogError as error:
+            return error
+        buffer.attempts = 0
+        if filled:
+            tp = buffer.topic_partition
+            # Whoever got something goes to the end, so that `fetch_max_bytes` starves nobody.
+            if self.buffers.get(tp) is buffer:
+                self.buffers[tp] = self.buffers.pop(tp)
+            self.arrived.set()
+        return None
+
+    async def _failed(
+        self,
+        buffer: PartitionBuffer,
+        generation: int,
+        error: TidelogError,
+        answer: FetchPartitionResponse | None,
+    ) -> None:
+        buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(buffer.attempts)
+        buffer.attempts += 1
+        if isinstance(error, OffsetOutOfRangeError):
+            await self._out_of_range(buffer, generation, answer)
+        elif isinstance(error, CorruptMessageError) and buffer.attempts >= MAX_CORRUPT_ATTEMPTS:
+            buffer.attempts = 0
+            self._report(buffer, CorruptMessageError(f"{buffer.topic_partition} at {buffer.fetch_offset}: {error}"))
+        elif not is_retriable(error):
+            self._report(buffer, type(error)(f"{buffer.topic_partition}: {error}"))
+
+    async def _out_of_range(
+        self, buffer: PartitionBuffer, generation: int, answer: FetchPartitionResponse | None
+    ) -> None:
+        tp, asked = buffer.topic_partition, buffer.fetch_offset
+        if self._settings.auto_offset_reset != "none":
+            to = EARLIEST_TIMESTAMP if self._settings.auto_offset_reset == "earliest" else LATEST_TIMESTAMP
+            _log.warning("%s: offset %d is out of range, going to the %s", tp, asked, self._settings.auto_offset_reset)
+            buffer.reset(to)
+            return
+        if buffer.has_data:
+            return  # what was fetched before is read first; the next fetch will tell again
+        timeout_ms, level = self._settings.request_timeout_ms, self._settings.isolation_level
+        buffer.in_flight = True
+        try:
+            first = (await end_of_each(self._client, [tp], EARLIEST_TIMESTAMP, timeout_ms, level))[tp]
+            end = (await end_of_each(self._client, [tp], LATEST_TIMESTAMP, timeout_ms, level))[tp]
+            between = f"{first} to {end}"
+        except TidelogError:
+            between = f"{answer.log_start_offset} to {answer.high_watermark}" if answer else "unknown"
+        finally:
+            buffer.in_flight = False
+        if buffer.generation == generation:
+            self._report(buffer, OffsetOutOfRangeError(f"{tp}: offset {asked} is out of range, valid is {between}"))
+
+    # --- positions and leaders --------------------------------------------------------------------
+
+    async def _reset(self, buffers: list[PartitionBuffer]) -> None:
+        generations = {buffer.topic_partition: buffer.generation for buffer in buffers}
+        targets = {buffer.topic_partition: buffer.reset_to for buffer in buffers if buffer.reset_to is not None}
+        try:
+            question = list_offsets(self._settings.isolation_level)
+            outcomes = await question.try_ask(self._client, targets, self._settings.default_api_timeout_ms)
+            for buffer in buffers:
+                tp = buffer.topic_partition
+                if buffer.generation != generations[tp]:
+                    continue
+                if tp in outcomes.answers:
+                    buffer.seek(outcomes.answers[tp].offset)
+                elif tp in outcomes.refused:
+                    self._report(buffer, outcomes.refused[tp])
+        except TidelogError as error:
+            for buffer in buffers:
+                if buffer.generation == generations[buffer.topic_partition]:
+                    self._report(buffer, error)
+        finally:
+            self._resetting.difference_update(generations.items())
+            self._woken.set()
+            self.arrived.set()
+
+    def _locate(self) -> None:
+        if self._locating is None:
+            self._locating = asyncio.create_task(self._find_leaders())
+
+    async def _find_leaders(self) -> None:
+        try:
+            limit_ms = self._client.clock.monotonic_ms() + self._settings.request_timeout_ms
+            if self._locating_attempt:
+                await self._client.backoff(self._locating_attempt - 1, limit_ms)
+            self._locating_attempt += 1
+            await self._client.refresh_or_not(limit_ms)
+        finally:
+            self._locating = None
+            self._woken.set()

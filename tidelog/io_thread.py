@@ -1,0 +1,84 @@
+"""One daemon thread that runs an event loop: where the synchronous clients do their I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from tidelog.errors import ClosedError, TimeoutError
+
+T = TypeVar("T")
+
+#: What a wait allows on top of the coroutine's own deadline, which speaks better about what is missing.
+GRACE_S = 5.0
+_STOP_S = 5.0
+
+
+class IoThread:
+    """Belongs to the process that made it; a fork's child has to make its own."""
+
+    def __init__(self, name: str = "tidelog-io") -> None:
+        self._pid = os.getpid()
+        self._stopped = False
+        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """The coroutine's result. The wait can be interrupted (Ctrl-C), which cancels the coroutine."""
+        if self._stopped or os.getpid() != self._pid:
+            coroutine.close()
+            raise ClosedError(
+                "the client is closed"
+                if os.getpid() == self._pid
+                else "the client was made before a fork; make another"
+            )
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a synchronous client was called from its own callback, which would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result(None if timeout_s is None else timeout_s + GRACE_S)
+        except concurrent.futures.CancelledError:
+            raise ClosedError("the client was closed meanwhile") from None
+        except BaseException as error:
+            if not future.done():
+                future.cancel()
+                if isinstance(error, concurrent.futures.TimeoutError):
+                    raise TimeoutError(f"no outcome within {timeout_s} s") from None
+            raise
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have the loop call `function` soon; nothing happens once the thread has stopped."""
+        try:
+            self.loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            if not self._stopped:
+                raise
+
+    def stop(self) -> None:
+        """Cancel what still runs, close the loop, end the thread. Idempotent."""
+        if self._stopped or os.getpid() != self._pid:
+            return
+        self._stopped = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(_STOP_S)
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            remaining = asyncio.all_tasks(self.loop)
+            for task in remaining:
+                task.cancel()
+            if remaining:
+                self.loop.run_until_complete(asyncio.gather(*remaining, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()

@@ -1,0 +1,169 @@
+"""One question about many partitions: asked of each leader, asked again where the answer was "not now"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tidelog.client import ClusterClient, is_retriable
+from tidelog.errors import (
+    LeaderNotAvailableError,
+    TidelogError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from tidelog.messages import Request, Response
+from tidelog.metadata import ClusterView, Leader
+from tidelog.model import TopicPartition
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+#: The partitions that one leader is asked about: (partition, question, its leader).
+Asked = Sequence[tuple[TopicPartition, Q, Leader]]
+
+
+@dataclass(slots=True)
+class Outcomes(Generic[A]):
+    """What is known so far.
+
+    answers   of the partitions that have one
+    refused   the final error of each partition that never will
+    errors    the last error of each partition that may yet
+    """
+
+    answers: dict[TopicPartition, A] = field(default_factory=dict)
+    refused: dict[TopicPartition, TidelogError] = field(default_factory=dict)
+    errors: dict[TopicPartition, TidelogError] = field(default_factory=dict)
+
+
+class LeaderQuestion(Generic[Q, A]):
+    """A kind of question: how a request is made for one leader, and how its answer reads.
+
+    make   the request for the partitions of one leader
+    read   (partition, error code, answer) for each partition of the response
+    """
+
+    def __init__(
+        self,
+        what: str,
+        make: Callable[[Asked[Q]], Request],
+        read: Callable[[Response], Iterable[tuple[TopicPartition, int, A]]],
+    ) -> None:
+        self.what = what
+        self._make = make
+        self._read = read
+
+    async def ask(
+        self, client: ClusterClient, wanted: Mapping[TopicPartition, Q], timeout_ms: int
+    ) -> dict[TopicPartition, A]:
+        """An answer for every partition. A final refusal is raised at once; TimeoutError names who is missing."""
+        started_ms = client.clock.monotonic_ms()
+        outcomes = await self.try_ask(client, wanted, timeout_ms, until_refused=True)
+        for error in outcomes.refused.values():
+            raise error
+        if outcomes.errors:
+            waited_ms = client.clock.monotonic_ms() - started_ms
+            missing = "; ".join(f"{tp}: {error}" for tp, error in sorted(outcomes.errors.items()))
+            raise TimeoutError(f"{self.what}: no answer in {waited_ms} ms for {missing}")
+        return outcomes.answers
+
+    async def try_ask(
+        self,
+        client: ClusterClient,
+        wanted: Mapping[TopicPartition, Q],
+        timeout_ms: int,
+        *,
+        until_refused: bool = False,
+    ) -> Outcomes[A]:
+        """Whatever is known when all is settled or the time is up (with `until_refused`, at the first refusal)."""
+        outcomes: Outcomes[A] = Outcomes()
+        if not wanted:
+            return outcomes
+        deadline_ms = client.clock.monotonic_ms() + timeout_ms
+        client.track(*{tp.topic for tp in wanted})
+        outcomes.errors = {tp: LeaderNotAvailableError("no leader is known") for tp in wanted}
+        await client.bootstrapped(deadline_ms)
+        if any(tp.topic not in client.view.topics for tp in wanted):
+            await client.refresh_or_not(deadline_ms)
+        attempt = 0
+        while True:
+            leaders = {tp: client.view.leader_of(*tp) for tp in outcomes.errors}
+            await self._round(client, wanted, leaders, outcomes, deadline_ms)
+            if until_refused and outcomes.refused:
+                return outcomes
+            if not outcomes.errors or client.clock.monotonic_ms() >= deadline_ms:
+                return outcomes
+            if any(error.stale_metadata for error in outcomes.errors.values()):
+                await client.refresh_or_not(deadline_ms)
+            for tp in list(outcomes.errors):
+                if gone := _gone(client, tp):
+                    outcomes.refused[tp] = gone
+                    del outcomes.errors[tp]
+            moved = all(client.view.leader_of(*tp) not in (None, leaders[tp]) for tp in outcomes.errors)
+            if not moved:
+                await client.backoff(attempt, deadline_ms)
+                attempt += 1
+
+    async def _round(
+        self,
+        client: ClusterClient,
+        wanted: Mapping[TopicPartition, Q],
+        leaders: Mapping[TopicPartition, Leader | None],
+        outcomes: Outcomes[A],
+        deadline_ms: int,
+    ) -> None:
+        by_broker: dict[int, list[tuple[TopicPartition, Q, Leader]]] = {}
+        for tp, leader in leaders.items():
+            if leader is None:
+                outcomes.errors[tp] = LeaderNotAvailableError("no leader is known")
+            else:
+                by_broker.setdefault(leader.broker_id, []).append((tp, wanted[tp], leader))
+        calls = [self._ask_one(client, broker, asked, deadline_ms) for broker, asked in by_broker.items()]
+        for asked, told in zip(by_broker.values(), await asyncio.gather(*calls), strict=True):
+            for tp, _, _ in asked:
+                error = told if isinstance(told, TidelogError) else None
+                if error is None and not isinstance(told, TidelogError):
+                    code, answer = told.get(tp, (UnknownTopicOrPartitionError.code, None))
+                    error = error_for(code)
+                    if error is None and answer is not None:
+                        outcomes.answers[tp] = answer
+                        del outcomes.errors[tp]
+                        continue
+                assert error is not None
+                if is_retriable(error):
+                    outcomes.errors[tp] = error
+                else:
+                    outcomes.refused[tp] = type(error)(f"{self.what} of {tp}: {error}")
+                    del outcomes.errors[tp]
+
+    async def _ask_one(
+        self, client: ClusterClient, broker_id: int, asked: Asked[Q], deadline_ms: int
+    ) -> dict[TopicPartition, tuple[int, A | None]] | TidelogError:
+        epochs = {tp: leader.epoch for tp, _, leader in asked}
+
+        def moved(view: ClusterView) -> bool:
+            now = {tp: view.leader_of(*tp) for tp in epochs}
+            return any(leader is not None and leader.epoch > epochs[tp] for tp, leader in now.items())
+
+        try:
+            left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
+            peer = await client.peer(broker_id, min(left_ms, client.settings.request_timeout_ms))
+            left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
+            timeout_ms = min(left_ms, client.settings.request_timeout_ms)
+            response = await client.call_leader(peer, self._make(asked), timeout_ms, moved)
+        except TidelogError as error:
+            return error
+        return {tp: (code, answer) for tp, code, answer in self._read(response)}
+
+
+def _gone(client: ClusterClient, tp: TopicPartition) -> TidelogError | None:
+    if refusal := client.refusal(tp.topic):
+        return refusal
+    topic = client.view.topics.get(tp.topic)
+    if topic is not None and tp.partition not in topic.partitions:
+        return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
+    return None

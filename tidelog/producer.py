@@ -1,0 +1,144 @@
+"""The producer for ordinary programs: `send` runs in the caller's thread, everything else on one I/O thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from tidelog.accumulator import TopicQueues
+from tidelog.aio.producer import INTERRUPTED_CLOSE_S, buffer_exhausted
+from tidelog.aio.producer import Producer as AsyncProducer
+from tidelog.client import Opener, open_connection
+from tidelog.clock import Clock
+from tidelog.errors import ClosedError, UnknownTopicOrPartitionError
+from tidelog.io_thread import IoThread
+from tidelog.record_future import RecordFuture
+from tidelog.records.encode import Header
+from tidelog.settings import BootstrapServers, ProducerOptions
+from tidelog.timestamps import Timestamp, to_timestamp_ms
+
+
+class Producer:
+    """Sends records to the leaders of their partitions. Threads may share it; a forked process needs its own.
+
+    bootstrap_servers     "host:port,host:port" or a list
+    acks                  "all" (default), 1 or 0
+    enable_idempotence    default with acks="all": a repeated batch is stored once, order is kept per partition
+    batch_size            bytes of one batch of one partition (256 KiB)
+    linger_ms             how long a batch waits for more records (0: only while an earlier one is in flight)
+    buffer_memory         bytes that wait for an acknowledgement (64 MiB); beyond, `send` blocks
+    max_block_ms          how long `send` may block, for room or for metadata
+    max_request_size      the largest single record, in bytes (1 MiB)
+    delivery_timeout_ms   from `send` to the outcome, retries included (2 min)
+    request_timeout_ms, retry_backoff_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id, partitioner
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers,
+        *,
+        _clock: Clock | None = None,
+        _opener: Opener = open_connection,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self._core = AsyncProducer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
+        self._now_ms = self._core.clock.now_ms
+        self._monotonic_ms = self._core.clock.monotonic_ms
+        self._closed = False
+        self._io = IoThread("tidelog-producer")
+        try:
+            self._io.run(self._core.start())
+        except BaseException:
+            self._io.stop()
+            raise
+        self._accumulator = self._core.sender.accumulator
+        self._topics = self._accumulator.topics
+        self._append = self._accumulator.append
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: Timestamp | None = None,
+    ) -> RecordFuture:
+        """Buffer one record and return its future; `.get()` waits for the acknowledgement.
+
+        `timestamp_ms` is by default now. Raises at once: ValueError (naive datetime, negative time), TypeError (not
+        bytes), MessageTooLargeError, InvalidTopicError; after up to `max_block_ms`: BufferExhaustedError,
+        UnknownTopicOrPartitionError, NoBrokersError, TimeoutError. What happens later is the future's.
+        """
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        stamp = self._now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
+        queues = self._topics.get(topic)
+        if queues is None or (partition is not None and not 0 <= partition < len(queues.partitions)):
+            queues = self._queues(topic, partition)
+        future = self._append(queues, partition, stamp, key, value, headers or (), self._monotonic_ms)
+        if future is not None:
+            return future
+        return self._append_later(queues, partition, stamp, key, value, headers or ())
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
+        if self._closed:
+            return
+        self._io.run(self._core.flush(timeout), timeout)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The topic's partitions. UnknownTopicOrPartitionError, NoBrokersError, TimeoutError after `max_block_ms`."""
+        return self._io.run(self._core.partitions_for(topic), self._core.settings.max_block_ms / 1000)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is buffered for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._io.run(self._core.close(timeout), timeout)
+        finally:
+            self._accumulator.fail_all(ClosedError("the producer was closed before the record was acknowledged"))
+            self._io.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hurried = kind is not None and not issubclass(kind, Exception)
+        self.close(INTERRUPTED_CLOSE_S if hurried else None)
+
+    def _queues(self, topic: str, partition: int | None) -> TopicQueues:
+        if partition is not None and partition < 0:
+            raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r}")
+        max_block_ms = self._core.settings.max_block_ms
+        deadline_ms = self._monotonic_ms() + max_block_ms
+        return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000)
+
+    def _append_later(
+        self,
+        queues: TopicQueues,
+        partition: int | None,
+        stamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+    ) -> RecordFuture:
+        deadline_ms = self._monotonic_ms() + self._core.settings.max_block_ms
+        while True:
+            freed = threading.Event()
+            if self._accumulator.when_space(freed.set):
+                left_ms = max(0, deadline_ms - self._monotonic_ms())
+                if not freed.wait(left_ms / 1000):
+                    raise buffer_exhausted(self._core.settings)
+            if self._closed:
+                raise ClosedError("the producer is closed")
+            future = self._append(queues, partition, stamp, key, value, headers, self._monotonic_ms)
+            if future is not None:
+                return future

@@ -1,0 +1,311 @@
+"""Carries batches from the accumulator to the leaders and settles them by what comes back.
+
+Every outcome of a produce falls into one of these:
+
+    acknowledged   NONE, or DUPLICATE_SEQUENCE (an earlier attempt was appended; its offset is forgotten)
+    not appended   the broker refused, or nothing was sent: the same batch again, or its error to the user
+    unknown        no answer, or one that says so: the same batch again under the same sequence, never a later one first
+    forgotten      the broker lost this producer's state: nothing of the batch is in its log, so a new producer id
+                   makes it sendable again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+
+from tidelog.accumulator import ANONYMOUS, Accumulator, Batch, PartitionQueue, ProducerIdentity
+from tidelog.client import ClusterClient, Peer, is_retriable
+from tidelog.errors import (
+    DuplicateSequenceError,
+    InvalidProducerEpochError,
+    NetworkError,
+    NotEnoughReplicasAfterAppendError,
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceError,
+    RequestTimedOutError,
+    StorageError,
+    TidelogError,
+    TimeoutError,
+    UnknownProducerIdError,
+    UnknownServerError,
+    error_for,
+)
+from tidelog.messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from tidelog.metadata import ClusterView, Leader
+from tidelog.settings import ProducerSettings
+
+_log = logging.getLogger(__name__)
+
+#: The records of one request, unless a single batch is larger.
+MAX_REQUEST_BYTES = 8 << 20
+#: Requests on their way to one broker, each with other partitions.
+MAX_IN_FLIGHT_PER_BROKER = 5
+#: The broker gives up on the ISR this much earlier than we give up on the broker, so that its answer arrives.
+_ANSWER_MARGIN = 0.9
+
+_UNKNOWN_OUTCOME = (
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    NotEnoughReplicasAfterAppendError,
+    StorageError,
+    NetworkError,
+    UnknownServerError,
+)
+_FORGOTTEN = (OutOfOrderSequenceError, UnknownProducerIdError, InvalidProducerEpochError)
+
+_Load = list[tuple[PartitionQueue, Batch]]
+
+
+class Sender:
+    """One task on the event loop; `wake` is safe from any thread."""
+
+    def __init__(self, client: ClusterClient, settings: ProducerSettings, loop: asyncio.AbstractEventLoop) -> None:
+        self.accumulator = Accumulator(settings, self.wake)
+        self._client = client
+        self._settings = settings
+        self._loop = loop
+        self._woken = asyncio.Event()
+        self._in_flight: Counter[int] = Counter()
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self._identity: ProducerIdentity | None = None if settings.idempotent else ANONYMOUS
+        self._identifying: asyncio.Task[None] | None = None
+        self._locating: asyncio.Task[None] | None = None
+        self._locating_attempt = 0
+        self._running: asyncio.Task[None] | None = None
+        client.listeners.append(self._on_view)
+
+    def start(self) -> None:
+        """Needs the running loop."""
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+
+    async def stop(self, error: TidelogError) -> None:
+        """Stop sending; what is not settled fails with `error`."""
+        tasks = [task for task in (self._running, self._identifying, self._locating, *self._deliveries) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.accumulator.fail_all(error)
+
+    def wake(self) -> None:
+        """There is something to send."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the producer
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            self.accumulator.arm()
+            try:
+                next_ms = self._turn(self._client.clock.monotonic_ms())
+            except Exception:
+                _log.exception("the producer's sender stumbled")
+                next_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
+            timer = None
+            if next_ms is not None:
+                delay_ms = max(1, next_ms - self._client.clock.monotonic_ms())
+                timer = self._loop.call_later(delay_ms / 1000, self._woken.set)
+            await self._woken.wait()
+            if timer is not None:
+                timer.cancel()
+
+    def _turn(self, now_ms: int) -> int | None:
+        """Send what may go; returns when to look again at the latest."""
+        accumulator = self.accumulator
+        accumulator.expire(now_ms)
+        loads: dict[int, list[tuple[PartitionQueue, Leader]]] = {}
+        later_ms = accumulator.next_deadline_ms()
+        leaderless = False
+        for queue in accumulator.waiting_queues():
+            leader = self._client.view.leader_of(*queue.topic_partition)
+            head = queue.batches[0]
+            at_ms = accumulator.ready_at_ms(queue)
+            if at_ms > now_ms and not (head.attempts and leader and leader.epoch > head.sent_epoch):
+                later_ms = at_ms if later_ms is None else min(later_ms, at_ms)
+            elif leader is None:
+                leaderless = True
+            elif queue.identity is None and not self._have_identity_for(queue):
+                pass  # its arrival wakes us
+            else:
+                loads.setdefault(leader.broker_id, []).append((queue, leader))
+        for broker_id, queues in loads.items():
+            self._dispatch(broker_id, queues)
+        if leaderless:
+            self._locate()
+        else:
+            self._locating_attempt = 0
+        return later_ms
+
+    def _dispatch(self, broker_id: int, queues: list[tuple[PartitionQueue, Leader]]) -> None:
+        load: _Load = []
+        size_bytes = 0
+        for position, (queue, leader) in enumerate(queues):
+            if self._in_flight[broker_id] >= MAX_IN_FLIGHT_PER_BROKER:
+                return  # the next answer wakes us
+            assert self._identity is not None or queue.identity is not None
+            batch = self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
+            load.append((queue, batch))
+            size_bytes += batch.size_bytes
+            following = queues[position + 1][0].batches[0].size_bytes if position + 1 < len(queues) else None
+            if following is None or size_bytes + following > MAX_REQUEST_BYTES:
+                self._in_flight[broker_id] += 1
+                task = asyncio.create_task(self._deliver(broker_id, load))
+                self._deliveries.add(task)
+                task.add_done_callback(self._deliveries.discard)
+                load, size_bytes = [], 0
+
+    async def _deliver(self, broker_id: int, load: _Load) -> None:
+        try:
+            await self._exchange(broker_id, load)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            _log.exception("a produce to broker %d failed in a way that was not foreseen", broker_id)
+            self._all_failed(load, UnknownServerError(repr(error)), sent=True)
+        finally:
+            self._in_flight[broker_id] -= 1
+            self._woken.set()
+
+    async def _exchange(self, broker_id: int, load: _Load) -> None:
+        now_ms = self._client.clock.monotonic_ms()
+        deadline_ms = min(batch.deadline_ms for _, batch in load)
+        timeout_ms = max(1, min(self._settings.request_timeout_ms, deadline_ms - now_ms))
+        try:
+            peer = await self._client.peer(broker_id, timeout_ms)
+        except TidelogError as error:
+            self._all_failed(load, error, sent=False)
+            return
+        timeout_ms = max(1, timeout_ms - (self._client.clock.monotonic_ms() - now_ms))
+        request = ProduceRequest(
+            self._settings.acks,
+            max(1, int(timeout_ms * _ANSWER_MARGIN)),
+            tuple(ProducePartition(*batch.topic_partition, batch.payload) for _, batch in load),
+        )
+        try:
+            if self._settings.acks == 0:
+                peer.send_no_reply(request, timeout_ms=timeout_ms)
+                for queue, _ in load:
+                    self.accumulator.succeed(queue)
+                return
+            told = await self._ask(peer, request, timeout_ms, load)
+        except TidelogError as error:
+            self._all_failed(load, error, sent=True)
+            return
+        stale = False
+        for queue, batch in load:
+            answer = told.get(queue.topic_partition)
+            refusal = _refusal(answer)
+            if refusal is not None:
+                stale |= refusal.stale_metadata
+                self._failed(queue, batch, refusal, sent=True)
+            elif answer is not None:
+                self.accumulator.succeed(queue, answer.base_offset, answer.log_append_time_ms)
+        if stale:
+            self._client.refresh_soon()
+
+    async def _ask(
+        self, peer: Peer, request: ProduceRequest, timeout_ms: int, load: _Load
+    ) -> dict[tuple[str, int], ProducePartitionResponse]:
+        def moved(view: ClusterView) -> bool:
+            newer = [
+                leader is not None and leader.epoch > batch.sent_epoch
+                for batch, leader in ((batch, view.leader_of(*batch.topic_partition)) for _, batch in load)
+            ]
+            # Without idempotence a repetition may double records, so only what is certainly lost is repeated.
+            return any(newer) if self._settings.idempotent else all(newer)
+
+        response = await self._client.call_leader(peer, request, timeout_ms, moved)
+        assert isinstance(response, ProduceResponse)
+        return {(each.topic, each.partition): each for each in response.partitions}
+
+    def _all_failed(self, load: _Load, error: TidelogError, *, sent: bool) -> None:
+        for queue, batch in load:
+            if not batch.settled and queue.in_flight and queue.batches and queue.batches[0] is batch:
+                self._failed(queue, batch, error, sent=sent)
+        if error.stale_metadata or isinstance(error, TimeoutError):
+            self._client.refresh_soon()
+
+    def _failed(self, queue: PartitionQueue, batch: Batch, error: TidelogError, *, sent: bool) -> None:
+        now_ms = self._client.clock.monotonic_ms()
+        at_ms = now_ms + self._client.backoff_ms(batch.attempts - 1)
+        if isinstance(error, DuplicateSequenceError):
+            self.accumulator.succeed(queue)
+        elif isinstance(error, _FORGOTTEN) and self._settings.idempotent:
+            _log.warning("%s: %s; going on with a new producer id", queue.topic_partition, error)
+            batch.outcome_unknown = False
+            self.accumulator.retry(queue, error, at_ms, outcome_unknown=False)
+            self.accumulator.renounce_identity(queue)
+        elif is_retriable(error):
+            unknown = sent and (isinstance(error, _UNKNOWN_OUTCOME) or not hasattr(error, "code"))
+            self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
+        else:
+            batch.outcome_unknown |= sent and isinstance(error, _UNKNOWN_OUTCOME)
+            self.accumulator.fail(queue, error)
+
+    # --- what sending waits for -------------------------------------------------------------------
+
+    def _have_identity_for(self, queue: PartitionQueue) -> bool:
+        if self._identity is not None and self._identity != queue.refused:
+            return True
+        if self._identifying is None:
+            self._identifying = asyncio.create_task(self._identify())
+        return False
+
+    async def _identify(self) -> None:
+        try:
+            deadline_ms = self._client.clock.monotonic_ms() + self._settings.request_timeout_ms
+            answer = await self._client.call_any(InitProducerIdRequest(), deadline_ms)
+            assert isinstance(answer, InitProducerIdResponse)
+            self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        except TidelogError as error:
+            for queue in self.accumulator.waiting_queues():
+                if queue.identity is None and queue.batches[0].last_error is None:
+                    queue.batches[0].last_error = error
+            await asyncio.sleep(self._client.backoff_ms(0) / 1000)
+        finally:
+            self._identifying = None
+            self._woken.set()
+
+    def _locate(self) -> None:
+        if self._locating is None:
+            self._locating = asyncio.create_task(self._find_leaders())
+
+    async def _find_leaders(self) -> None:
+        """One look at once, the following ones with growing pauses between them."""
+        try:
+            now_ms = self._client.clock.monotonic_ms()
+            if self._locating_attempt:
+                await self._client.backoff(self._locating_attempt - 1, now_ms + self._settings.request_timeout_ms)
+            self._locating_attempt += 1
+            await self._client.refresh_or_not(now_ms + self._settings.request_timeout_ms)
+        finally:
+            self._locating = None
+            self._woken.set()
+
+    def _on_view(self, view: ClusterView) -> None:
+        for topic in list(self.accumulator.topics):
+            self.add_topic(topic)
+        self._woken.set()
+
+    def add_topic(self, topic: str) -> None:
+        """Make queues for a topic of the view, or for the partitions that it got since."""
+        view = self._client.view
+        count = view.partition_count(topic)
+        available = [number for number in range(count) if view.leader_of(topic, number)]
+        self.accumulator.add_partitions(topic, count, available)
+
+
+def _refusal(answer: ProducePartitionResponse | None) -> TidelogError | None:
+    if answer is None:
+        return NetworkError("the broker's answer leaves this partition out")
+    return error_for(answer.error_code, answer.error_message or "")

@@ -1,0 +1,191 @@
+"""The clients' settings: names are Kafka's, values are checked once, and every message names the setting."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict, TypeVar
+
+from tidelog.errors import ConfigError
+from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
+from tidelog.partitioner import Partitioner, partition_for_key
+
+BootstrapServers = str | Sequence[str]
+
+S = TypeVar("S")
+
+
+class ClientOptions(TypedDict, total=False):
+    """What every client accepts. Times are milliseconds."""
+
+    client_id: str
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    metadata_max_age_ms: int
+    bootstrap_timeout_ms: int
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """What a producer accepts besides."""
+
+    acks: Literal["all", -1, 0, 1, "0", "1", "-1"]
+    enable_idempotence: bool
+    batch_size: int
+    linger_ms: int
+    buffer_memory: int
+    max_block_ms: int
+    max_request_size: int
+    delivery_timeout_ms: int
+    partitioner: Partitioner
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """What a consumer accepts besides."""
+
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_poll_records: int
+    default_api_timeout_ms: int
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    check_crcs: bool
+
+
+class AdminOptions(ClientOptions, total=False):
+    """What an admin accepts besides."""
+
+    default_api_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """`bootstrap_timeout_ms` bounds the search for a first broker; later outages only use up each call's own time."""
+
+    bootstrap: tuple[Endpoint, ...]
+    client_id: str = "tidelog"
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 50
+    metadata_max_age_ms: int = 300_000
+    bootstrap_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.client_id, str):
+            raise ConfigError(f"client_id must be a string, not {self.client_id!r}")
+        _whole(self, "request_timeout_ms", 1)
+        _whole(self, "retry_backoff_ms", 1)
+        _whole(self, "metadata_max_age_ms", 1)
+        _whole(self, "bootstrap_timeout_ms", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """`acks` is 0, 1 or −1 here, and `idempotent` says what came of `enable_idempotence`."""
+
+    acks: Any = "all"
+    enable_idempotence: bool | None = None
+    batch_size: int = 262_144
+    linger_ms: int = 0
+    buffer_memory: int = 64 << 20
+    max_block_ms: int = 60_000
+    max_request_size: int = 1 << 20
+    delivery_timeout_ms: int = 120_000
+    partitioner: Partitioner = partition_for_key
+    idempotent: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        if isinstance(self.acks, bool) or str(self.acks) not in ("all", "-1", "0", "1"):
+            raise ConfigError(f"acks must be 'all', 1 or 0, not {self.acks!r}")
+        acks = -1 if self.acks == "all" else int(self.acks)
+        object.__setattr__(self, "acks", acks)
+        if self.enable_idempotence and acks != -1:
+            raise ConfigError("enable_idempotence needs acks='all'")
+        idempotent = acks == -1 if self.enable_idempotence is None else bool(self.enable_idempotence)
+        object.__setattr__(self, "idempotent", idempotent)
+        _whole(self, "batch_size", 128, 1 << 30)
+        _whole(self, "linger_ms", 0)
+        _whole(self, "buffer_memory", 1)
+        _whole(self, "max_block_ms", 0)
+        _whole(self, "max_request_size", 128, 1 << 30)
+        _whole(self, "delivery_timeout_ms", 1)
+        if not callable(self.partitioner):
+            raise ConfigError(f"partitioner must be callable, not {self.partitioner!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ClientSettings):
+    """`isolation_level` is the wire's number here."""
+
+    auto_offset_reset: str = "latest"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 50 << 20
+    max_partition_fetch_bytes: int = 1 << 20
+    max_poll_records: int = 500
+    default_api_timeout_ms: int = 60_000
+    isolation_level: Any = "read_uncommitted"
+    check_crcs: bool = True
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        if self.auto_offset_reset not in ("earliest", "latest", "none"):
+            raise ConfigError(
+                f"auto_offset_reset must be 'earliest', 'latest' or 'none', not {self.auto_offset_reset!r}"
+            )
+        levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+        if self.isolation_level not in levels:
+            raise ConfigError(f"isolation_level must be one of {', '.join(levels)}, not {self.isolation_level!r}")
+        object.__setattr__(self, "isolation_level", levels[self.isolation_level])
+        _whole(self, "fetch_min_bytes", 0)
+        _whole(self, "fetch_max_wait_ms", 0)
+        _whole(self, "fetch_max_bytes", 1)
+        _whole(self, "max_partition_fetch_bytes", 1)
+        _whole(self, "max_poll_records", 1)
+        _whole(self, "default_api_timeout_ms", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings(ClientSettings):
+    """An admin's settings."""
+
+    default_api_timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        _whole(self, "default_api_timeout_ms", 1)
+
+
+def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers, options: Mapping[str, Any]) -> S:
+    """The checked settings; ConfigError names what is unknown or not allowed."""
+    known = [each.name for each in fields(cls) if each.init and each.name != "bootstrap"]  # type: ignore[arg-type]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
+            raise ConfigError(f"unknown setting {name!r}{hint}")
+    return cls(bootstrap=parse_bootstrap(bootstrap_servers), **options)
+
+
+def parse_bootstrap(servers: BootstrapServers) -> tuple[Endpoint, ...]:
+    """`"h:p,h:p"` or a list of `"h:p"`; duplicates are dropped."""
+    parts = servers.split(",") if isinstance(servers, str) else list(servers)
+    try:
+        found = [Endpoint.parse(part) for part in parts if part.strip()]
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"bootstrap_servers: {error}") from None
+    if not found:
+        raise ConfigError("bootstrap_servers is empty: give host:port of one broker or more")
+    return tuple(dict.fromkeys(found))
+
+
+def _whole(settings: object, name: str, least: int, most: int = (1 << 63) - 1) -> None:
+    value = getattr(settings, name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name} must be a whole number, not {value!r}")
+    if not least <= value <= most:
+        raise ConfigError(
+            f"{name} must be {least} or more" + (f" and at most {most}" if most < 1 << 62 else "") + f", not {value}"
+        )
