@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -41,10 +42,15 @@ from tidelog.clock import Clock
 from tidelog.errors import TidelogError
 from tidelog.model import NO_LEADER, TopicPartition
 
+log = logging.getLogger(__name__)
+
 PRODUCER_ID_BLOCK_SIZE = 1000
 
 #: How often an unknown outcome, or a registration of somebody else, is looked at again.
 _RETRY_MS = 50
+
+#: Operations of one multi, which has to stay well below ZooKeeper's 1 MB.
+_REMOVAL_BATCH = 500
 
 T = TypeVar("T")
 
@@ -160,7 +166,11 @@ class Coordination:
     async def read_broker(self, broker_id: int) -> BrokerRegistration | None:
         """One registration, None where there is none."""
         node = await self._get_or_none(znodes.broker_path(broker_id))
-        return None if node is None else znodes.decode_broker(broker_id, node.data, node.stat.czxid)
+        try:
+            return None if node is None else znodes.decode_broker(broker_id, node.data, node.stat.czxid)
+        except znodes.MalformedZnodeError as error:
+            log.warning("taken for absent: %s", error)
+            return None
 
     async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
         """All live brokers. The watch fires when one comes or goes."""
@@ -356,7 +366,12 @@ class Coordination:
         )
         if node is None:
             return None
-        return znodes.decode_topic(topic, node.data, {} if config is None else znodes.decode_topic_config(config.data))
+        try:
+            configs = {} if config is None else znodes.decode_topic_config(config.data)
+            return znodes.decode_topic(topic, node.data, configs)
+        except znodes.MalformedZnodeError as error:
+            log.warning("taken for absent: %s", error)
+            return None
 
     async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
         """The topics that exist, read side by side."""
@@ -394,14 +409,15 @@ class Coordination:
         await self._ensure(znodes.delete_topic_path(topic))
 
     async def remove_topic(self, topic: str, epoch_version: int) -> None:
-        """Removes everything of a topic and the wish itself, in one multi."""
+        """Removes everything of a topic, the wish itself last: what is left over when this ends early is found again."""
         async with self._patience():
             while True:
                 operations = await self._removal(topic)
                 if not operations:
                     return
                 try:
-                    await self._fenced(epoch_version, operations)
+                    for start in range(0, len(operations), _REMOVAL_BATCH):
+                        await self._fenced(epoch_version, operations[start : start + _REMOVAL_BATCH])
                 except (TransactionFailedError, OutcomeUnknownError):
                     await self._pause()
 

@@ -1,0 +1,327 @@
+"""One reign: the time between winning the controller's seat and losing it.
+
+The pure `Controller` decides; this shell reads what watches announce, performs the effects, and ends at the first
+sign that somebody else reigns. Watches only mark what has to be read again, so any number of them costs one read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from cluster import znodes
+from cluster.controller import (
+    CloseChannel,
+    Controller,
+    Effect,
+    OpenChannel,
+    RemoveTopic,
+    SendLeaderAndIsr,
+    SendMetadata,
+    SendStopReplica,
+    WriteOutcome,
+    WriteRefused,
+    WriteState,
+    Written,
+)
+from cluster.coordination import ControllerFenced, Coordination, StateConflict
+from cluster.state import BrokerRegistration, ControllerSeat, TopicAssignment
+from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+from node.controller_channel import ControllerChannel, OpenConnection
+from node.detector import Detector, FenceLimiter
+from node.outbox import Batch, MetadataBatch, StateBatch, StopBatch
+from node.progress import Progress
+from tidelog.clock import Clock
+from tidelog.messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    Request,
+    Response,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+)
+from tidelog.model import NO_LEADER, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES = (
+    znodes.BROKER_IDS,
+    znodes.BROKER_TOPICS,
+    znodes.DELETE_TOPICS,
+    znodes.ISR_CHANGE_NOTIFICATION,
+)
+
+
+class Reign:
+    """Ends when `run` returns; then the seat is to be looked at again.
+
+    controller   the pure state, to be read by others and changed only in here
+    progress     made whenever a state was written, a broker has answered, or a topic is gone
+    topics_lock  held while the set of topics is read or changed, so that no late reading undoes a change
+    """
+
+    def __init__(
+        self,
+        seat: ControllerSeat,
+        coordination: Coordination,
+        clock: Clock,
+        limiter: FenceLimiter,
+        open_connection: OpenConnection,
+    ) -> None:
+        self.seat = seat
+        self.controller = Controller(seat.controller_id, seat.epoch)
+        self.progress = Progress()
+        self.topics_lock = asyncio.Lock()
+        self._coordination = coordination
+        self._detector = Detector(clock, limiter, self._fence)
+        self._open_connection = open_connection
+        self._channels: dict[int, ControllerChannel] = {}
+        self._led: dict[TopicPartition, tuple[int, int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dirty: set[str] = set()
+        self._wake = asyncio.Event()
+        self._ended = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether this reign is over; nothing it says counts any more."""
+        return bool(self._ended)
+
+    async def run(self) -> str:
+        """Reigns; returns why it ended."""
+        unsubscribe = self._coordination.store.subscribe(self._on_event)
+        log.info("broker %d is the controller, epoch %d", self.seat.controller_id, self.seat.epoch)
+        try:
+            await self._begin()
+            while not self._ended:
+                await self._wake.wait()
+                self._wake.clear()
+                dirty, self._dirty = self._dirty, set()
+                for path in (znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES):
+                    if path in dirty and not self._ended:
+                        await self._refresh(path)
+        except ControllerFenced as error:
+            self.end(str(error))
+        except StoreError as error:
+            self.end(f"ZooKeeper: {error!r}")
+        finally:
+            unsubscribe()
+            self.end("stopped")
+            self._detector.close()
+            for channel in self._channels.values():
+                channel.close()
+            for task in self._tasks:
+                task.cancel()
+        log.info("broker %d no longer is the controller: %s", self.seat.controller_id, self._ended)
+        return self._ended
+
+    def end(self, reason: str) -> None:
+        """Somebody else reigns, or may. Whoever waits for something of this reign is woken."""
+        self._ended = self._ended or reason
+        self._wake.set()
+        self.progress.made()
+
+    # --- commands, for the shell ---------------------------------------------------------------------
+
+    def perform(self, effects: Sequence[Effect]) -> None:
+        """Starts everything at once; the writes of one call are pipelined, and their outcome is one event."""
+        writes: list[WriteState] = []
+        for effect in effects:
+            match effect:
+                case WriteState():
+                    writes.append(effect)
+                case OpenChannel(broker):
+                    self._channels[broker.broker_id] = ControllerChannel(broker, self._open_connection, self)
+                case CloseChannel(broker_id):
+                    if channel := self._channels.pop(broker_id, None):
+                        channel.close()
+                case SendLeaderAndIsr(broker_id, partitions):
+                    if channel := self._channels.get(broker_id):
+                        channel.outbox.put_states(partitions)
+                        channel.wake()
+                case SendStopReplica(broker_id, stops):
+                    if channel := self._channels.get(broker_id):
+                        channel.outbox.put_stops(stops)
+                        channel.wake()
+                case SendMetadata(broker_ids, partitions, deleted_topics):
+                    for broker_id in broker_ids:
+                        if channel := self._channels.get(broker_id):
+                            channel.outbox.put_metadata(partitions, deleted_topics)
+                            channel.wake()
+                case RemoveTopic(topic):
+                    self._spawn(self._remove_topic(topic))
+        if writes:
+            self._spawn(self._write(writes))
+
+    async def create_topic(self, assignment: TopicAssignment) -> bool:
+        """Writes the topic and begins to elect its leaders. False: it exists. The caller holds `topics_lock`."""
+        if not await self._coordination.create_topic(assignment, self.seat.epoch_version):
+            return False
+        self.perform(self.controller.topics_created([assignment]))
+        return True
+
+    async def delete_topic(self, topic: str) -> None:
+        """Writes the wish down and begins to fulfil it. The caller holds `topics_lock`."""
+        await self._coordination.request_deletion(topic)
+        self.perform(self.controller.deletions_wanted([topic]))
+
+    def is_led(self, tp: TopicPartition) -> bool:
+        """Whether the partition has a leader that has said that it knows."""
+        known = self.controller.states.get(tp)
+        if known is None or known.state.leader == NO_LEADER:
+            return False
+        broker_id, leader_epoch = self._led.get(tp, (NO_LEADER, -1))
+        return broker_id == known.state.leader and leader_epoch == known.state.leader_epoch
+
+    def all_told(self) -> bool:
+        """Whether every live broker has answered everything."""
+        return all(channel.outbox.empty for channel in self._channels.values())
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        coordination = self._coordination
+        if (await coordination.read_seat(watch=True)).owner != self.seat.owner:
+            raise ControllerFenced("the seat was lost before the reign began")
+        async with self.topics_lock:
+            brokers = await coordination.read_brokers(watch=True)
+            topics = await coordination.read_topics(await coordination.topic_names(watch=True))
+            states = await coordination.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
+            deletions = await coordination.topics_to_delete(watch=True)
+            self.perform(self.controller.begin(brokers, topics, states, deletions))
+        await self._refresh(_ISR_CHANGES)
+
+    async def _refresh(self, path: str) -> None:
+        coordination = self._coordination
+        if path == znodes.CONTROLLER:
+            seat = await coordination.read_seat(watch=True)
+            if seat.owner != self.seat.owner or seat.epoch_version != self.seat.epoch_version:
+                self.end(f"broker {seat.controller_id} holds the seat (epoch {seat.epoch})")
+        elif path == _BROKERS:
+            self.perform(self.controller.brokers_changed(await coordination.read_brokers(watch=True)))
+            self.progress.made()
+        elif path == _TOPICS:
+            async with self.topics_lock:
+                names = await coordination.topic_names(watch=True)
+                fresh = await coordination.read_topics(name for name in names if name not in self.controller.topics)
+                tps = [tp for topic in fresh.values() for tp in topic.topic_partitions()]
+                states = await coordination.read_states(tps)
+                known = {name: self.controller.topics[name] for name in names if name in self.controller.topics}
+                self.perform(self.controller.topics_changed(known | fresh, states))
+        elif path == _DELETIONS:
+            async with self.topics_lock:
+                self.perform(self.controller.deletions_wanted(await coordination.topics_to_delete(watch=True)))
+        elif path == _ISR_CHANGES:
+            changes = await coordination.read_isr_changes(watch=True)
+            named = {tp for tps in changes.values() for tp in tps}
+            self.perform(self.controller.states_read(await coordination.read_states(named)))
+            await coordination.drop_isr_changes(sorted(changes), self.seat.epoch_version)
+
+    def _on_event(self, event: StoreEvent) -> None:
+        match event:
+            case NodeChanged(path):
+                self._dirty.add(path)
+            case SessionChanged(SessionState.EXPIRED):
+                self.end("the session with ZooKeeper has ended")
+            case SessionChanged(SessionState.CONNECTED):
+                # The watches of the old connection are gone, and with them whatever happened meanwhile.
+                self._dirty |= {znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES}
+            case _:
+                return
+        self._wake.set()
+
+    # --- writing -------------------------------------------------------------------------------------
+
+    async def _write(self, writes: Sequence[WriteState]) -> None:
+        outcomes = await asyncio.gather(*map(self._write_one, writes))
+        if not self._ended:
+            self.perform(self.controller.states_written(outcomes))
+            self.progress.made()
+
+    async def _write_one(self, write: WriteState) -> WriteOutcome:
+        try:
+            version = await self._coordination.write_state(
+                write.tp, write.state, write.expected, self.seat.epoch_version
+            )
+        except StateConflict as conflict:
+            log.info("%s: expected version %d, found %s", write.tp, write.expected, conflict.actual)
+            return WriteRefused(write.tp, conflict.actual)
+        return Written(write.tp, version)
+
+    async def _remove_topic(self, topic: str) -> None:
+        async with self.topics_lock:
+            await self._coordination.remove_topic(topic, self.seat.epoch_version)
+            self.perform(self.controller.topic_removed(topic))
+            self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
+        self.progress.made()
+
+    async def _fence(self, broker: BrokerRegistration) -> bool:
+        fenced = await self._coordination.fence_broker(broker.broker_id, broker.epoch, self.seat.epoch_version)
+        if fenced:
+            # The watch says the same a little later; nobody should wait for it.
+            self._dirty.add(_BROKERS)
+            self._wake.set()
+        return fenced
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # What became of a write is not known, or it was refused for ever: whoever comes next reads everything.
+            if not isinstance(error, (StoreError, ControllerFenced)):
+                log.error("the controller failed", exc_info=error)
+            self.end(repr(error))
+
+    # --- what channels tell --------------------------------------------------------------------------
+
+    def build(self, batch: Batch) -> Request:
+        controller = self.controller
+        controller_id, epoch = self.seat.controller_id, self.seat.epoch
+        topics = controller.topic_infos(tp.topic for tp in batch.entries)
+        live_brokers = controller.live_brokers()
+        match batch:
+            case StateBatch(states):
+                partitions = tuple(states.values())
+                return LeaderAndIsrRequest(controller_id, epoch, partitions, topics, live_brokers)
+            case StopBatch(stops):
+                return StopReplicaRequest(controller_id, epoch, tuple(stops.values()))
+            case MetadataBatch(states, deleted):
+                partitions = tuple(states.values())
+                deleted_topics = tuple(sorted(deleted))
+                return UpdateMetadataRequest(controller_id, epoch, live_brokers, partitions, topics, deleted_topics)
+
+    def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response) -> None:
+        match batch, response:
+            case StateBatch(entries), LeaderAndIsrResponse():
+                failed = {TopicPartition(p.topic, p.partition) for p in response.partitions if p.error_code}
+                for tp in failed:
+                    log.warning("broker %d could not take its part in %s", broker.broker_id, tp)
+                for tp, message in entries.items():
+                    if message.leader == broker.broker_id and tp not in failed:
+                        self._led[tp] = (broker.broker_id, message.leader_epoch)
+            case StopBatch(stops), StopReplicaResponse():
+                self.perform(self.controller.replicas_stopped(broker.broker_id, stops))
+            case _:
+                pass
+        self.progress.made()
+
+    def on_gone(self, broker: BrokerRegistration) -> None:
+        # Our own door may be closed while we stop; our session says the rest.
+        if broker.broker_id != self.seat.controller_id and not self._ended:
+            self._detector.suspect(broker)
+
+    def on_replaced(self, broker: BrokerRegistration) -> None:
+        if not self._ended:
+            self._spawn(self._detector.convict(broker))
+
+    def on_fenced(self) -> None:
+        """A broker knows a later controller. The seat says whether that is so."""
+        self._dirty.add(znodes.CONTROLLER)
+        self._wake.set()
