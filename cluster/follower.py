@@ -144,7 +144,7 @@ class Following:
         """The leader's answer while aligning. The caller truncates, then calls `truncated`."""
         decision = decide_truncation(log, answered_epoch, answered_end)
         if decision is None:
-            self._delay(now_ms)
+            self.delay(now_ms)
         return decision
 
     def truncated(self, decision: TruncateTo, log: EpochView) -> None:
@@ -169,8 +169,9 @@ class Following:
             if leader_log_start_offset > log.log_end_offset:
                 return RestartAt(leader_log_start_offset)
             self.realign(log)
-        self._delay(now_ms)
+        self.delay(now_ms)
         return None
 
-    def _delay(self, now_ms: int) -> None:
+    def delay(self, now_ms: int) -> None:
+        """Something failed: ask nothing for a while."""
         self.delayed_until_ms = now_ms + self._backoff.next_ms()

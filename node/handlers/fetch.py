@@ -41,7 +41,7 @@ class Wanted:
 
 
 class DelayedFetch(DelayedResponse):
-    """Waits for `min_bytes`, and no longer for a partition whose epoch ends, whose disk fails, or that cannot be read."""
+    """Waits for `min_bytes`, but no longer once an epoch ends, a disk fails or a partition cannot be read."""
 
     __slots__ = ("_replicas", "_request", "_wanted")
 
