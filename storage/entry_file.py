@@ -1,0 +1,59 @@
+"""A file of entries of one size: what both indexes of a segment are made of."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from storage.files import File
+from tidelog.errors import StorageError
+
+
+class EntryFile:
+    """Entries of fixed layout, appended at the end and read in any order.
+
+    It is a sequence in the sense of `bisect`: a search reads O(log n) entries, each with one call, and never the
+    whole file. Bytes after the last whole entry are no entry; `ragged` says that there are some.
+    """
+
+    __slots__ = ("_file", "_layout", "_size", "count", "ragged")
+
+    def __init__(self, file: File, layout: Struct) -> None:
+        self._file = file
+        self._layout = layout
+        self._size = layout.size
+        size = file.size()
+        self.count = size // self._size
+        self.ragged = size % self._size != 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, slot: int) -> tuple[int, int]:
+        if not 0 <= slot < self.count:
+            raise IndexError(slot)
+        data = self._file.read(slot * self._size, self._size)
+        if len(data) < self._size:
+            raise StorageError(f"{self._file.path}: entry {slot} of {self.count} is gone")
+        first, second = self._layout.unpack(data)
+        return first, second
+
+    @property
+    def size_bytes(self) -> int:
+        return self.count * self._size
+
+    def append(self, first: int, second: int) -> None:
+        """The entry counts only if all of it was written, so a failed write leaves the file's meaning as it was."""
+        self._file.write(self.count * self._size, (self._layout.pack(first, second),))
+        self.count += 1
+
+    def truncate(self, count: int) -> None:
+        """Keeps the first `count` entries."""
+        self._file.truncate(count * self._size)
+        self.count = count
+        self.ragged = False
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,258 @@
+"""Every file-system call of the room.
+
+The rest of `storage` sees files through `Files` and `File`, so that a test can put a file system underneath that
+fails on command or forgets what was never synced. Positions and sizes are bytes. Every failure of the operating
+system is a StorageError that names the path; nothing here retries, because after a failed fsync the kernel may
+already have dropped the pages (an fsync that succeeds later proves nothing).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tidelog.errors import StorageError
+from tidelog.model import Buffer
+
+
+class File(Protocol):
+    """A file that is read and written at positions; it is opened on first use and created where it is missing."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end of the file."""
+        ...
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        """All parts, one after the other, in one call. After an error any prefix of them may have been written."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Returns when the content is on the disk. May run on another thread beside the other calls."""
+        ...
+
+    def close(self) -> None:
+        """Gives the descriptor back; a later call opens the file again."""
+        ...
+
+
+class Lock(Protocol):
+    """Held until released, or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open(self, path: Path) -> File: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def names(self, directory: Path) -> list[str]:
+        """The names in a directory, sorted; none where there is no such directory."""
+        ...
+
+    def read(self, path: Path) -> bytes | None:
+        """The whole file, or None where there is none."""
+        ...
+
+    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        """Old content or new content, never a mixture, whenever the process ends.
+
+        With `sync` that holds for a power failure too, and the new content stays.
+        """
+        ...
+
+    def rename(self, old: Path, new: Path) -> None: ...
+
+    def remove(self, path: Path) -> None:
+        """No error where there is no such file."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """With all that is in it; no error where there is none."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """With its parents; no error where it exists."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Makes the names in it durable: a new file is on the disk only when its name is."""
+        ...
+
+    def try_lock(self, path: Path) -> Lock | None:
+        """The lock on a file, or None where another process holds it."""
+        ...
+
+
+class RealFile:
+    """`File` over a descriptor of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def _open(self) -> int:
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return self._fd
+
+    def size(self) -> int:
+        try:
+            return os.fstat(self._fd if self._fd >= 0 else self._open()).st_size
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
+    def read(self, position: int, count: int) -> bytes:
+        try:
+            return os.pread(self._fd if self._fd >= 0 else self._open(), count, position)
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        try:
+            written = os.pwritev(self._fd if self._fd >= 0 else self._open(), parts, position)
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+        wanted = sum(map(len, parts))
+        if written != wanted:
+            raise StorageError(f"{self.path}: only {written} of {wanted} bytes could be written")
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd if self._fd >= 0 else self._open(), size)
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
+    def sync(self) -> None:
+        try:
+            # An own descriptor: a close on the other thread must not hand our number to another file meanwhile.
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            return  # removed meanwhile: nothing is left to keep
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class _FileLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealFiles:
+    """`Files` on the machine's own file system."""
+
+    def open(self, path: Path) -> File:
+        return RealFile(path)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def names(self, directory: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _storage_error(directory, error) from error
+
+    def read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _storage_error(path, error) from error
+
+    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        draft = path.with_name(path.name + ".tmp")
+        with _errors_of(path):
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                if sync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(draft, path)
+        if sync:
+            self.sync_directory(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        with _errors_of(old):
+            os.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        with _errors_of(path):
+            path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        with _errors_of(path), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def make_directory(self, path: Path) -> None:
+        with _errors_of(path):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        with _errors_of(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def try_lock(self, path: Path) -> Lock | None:
+        with _errors_of(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            except OSError:
+                os.close(fd)
+                raise
+        return _FileLock(fd)
+
+
+def _storage_error(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"{path}: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _storage_error(path, error) from error

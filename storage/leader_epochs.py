@@ -1,0 +1,114 @@
+"""`leader-epoch-checkpoint`: at which offset each leader epoch of the log begins (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checkpoints import read_lines, write_lines
+from storage.files import Files
+
+FILE_NAME = "leader-epoch-checkpoint"
+
+
+class EpochStart(NamedTuple):
+    """The first offset that was, or would have been, appended in the epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """Epochs with their start offsets; both strictly increase from entry to entry.
+
+    Changes are written at once but not synced: what a power failure takes can be read from the batches again, and
+    `sync` runs before the recovery point moves past them.
+    """
+
+    def __init__(self, directory: Path, files: Files, entries: list[EpochStart]) -> None:
+        self._path = directory / FILE_NAME
+        self._files = files
+        self._entries = entries
+
+    @classmethod
+    def load(cls, directory: Path, files: Files) -> LeaderEpochs | None:
+        """None where the file is missing or does not hold increasing entries: then the batches must tell."""
+        lines = read_lines(files, directory / FILE_NAME)
+        if lines is None:
+            return None
+        try:
+            entries = [EpochStart(*map(int, line)) for line in lines]
+        except (TypeError, ValueError):
+            return None
+        for before, after in pairwise(entries):
+            if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
+                return None
+        return cls(directory, files, entries)
+
+    def entries(self) -> tuple[EpochStart, ...]:
+        return tuple(self._entries)
+
+    @property
+    def latest(self) -> int | None:
+        return self._entries[-1].epoch if self._entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Begins an epoch; does nothing for one that has begun already.
+
+        Entries that the new one contradicts (a later or equal start, a later epoch) are removed: an epoch in which
+        nothing was appended leaves no trace.
+        """
+        if epoch < 0 or (
+            self._entries and self._entries[-1].epoch == epoch and self._entries[-1].start_offset <= start_offset
+        ):
+            return False
+        kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
+        self._store([*kept, EpochStart(epoch, start_offset)])
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
+        """(the greatest epoch ≤ `epoch`, where that epoch ends); None where the log cannot say.
+
+        An epoch that is still open ends at the log end. For an epoch below all that are known the answer is
+        (`epoch`, start of the first one): nothing of it is in this log.
+        """
+        if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
+            return None
+        slot = bisect_right(self._entries, epoch, key=attrgetter("epoch"))
+        if slot == len(self._entries):
+            return EpochStart(self._entries[-1].epoch, log_end_offset)
+        following = self._entries[slot].start_offset
+        return EpochStart(self._entries[slot - 1].epoch if slot else epoch, following)
+
+    def epoch_of(self, offset: int) -> int | None:
+        """The epoch in which the offset was appended."""
+        slot = bisect_right(self._entries, offset, key=attrgetter("start_offset"))
+        return self._entries[slot - 1].epoch if slot else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forgets the epochs that begin at or after the new end."""
+        kept = [e for e in self._entries if e.start_offset < end_offset]
+        if len(kept) != len(self._entries):
+            self._store(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forgets the epochs that ended before the new start; the one it lies in begins there now."""
+        slot = bisect_right(self._entries, start_offset, key=attrgetter("start_offset"))
+        if slot and self._entries[slot - 1].start_offset < start_offset:
+            first = EpochStart(self._entries[slot - 1].epoch, start_offset)
+            self._store([first, *self._entries[slot:]])
+        elif slot > 1:
+            self._store(self._entries[slot - 1 :])
+
+    def clear(self) -> None:
+        self._store([])
+
+    def sync(self) -> None:
+        self._files.open(self._path).sync()
+
+    def _store(self, entries: list[EpochStart]) -> None:
+        write_lines(self._files, self._path, entries, sync=False)
+        self._entries = entries

@@ -1,0 +1,92 @@
+"""`.index`: where in a segment an offset is found.
+
+    byte  field            type
+    0     relative offset  int32   last offset of the batch that starts at the position, minus the base offset
+    4     position         int32   of that batch's first byte in the `.log`
+
+Entries are sparse and increase in both fields. A batch gets one when more than `index.interval.bytes` lie between
+the batch of the last entry (or the start of the segment) and itself, so the first batch never has one. A look-up
+returns the greatest entry that is not above the offset and the caller reads batches on from there. An entry is a
+hint that the batch at its position can prove: a reader compares that batch's last offset with the entry. A crash may
+leave the file short, long or zeroed; what is not confirmed by the log is thrown away and built again from it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
+from struct import Struct
+from typing import NamedTuple
+
+from storage.entry_file import EntryFile
+from storage.files import File
+
+LAYOUT = Struct(">ii")
+_FIRST = itemgetter(0)
+
+
+class OffsetPosition(NamedTuple):
+    """The batch at byte `position` ends with `offset`."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex:
+    """The sparse map of one segment from offsets to positions."""
+
+    __slots__ = ("_base_offset", "_entries", "last_position")
+
+    def __init__(self, file: File, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._entries = EntryFile(file, LAYOUT)
+        #: Position of the last entry, 0 without one: what the distance to the next entry is counted from.
+        self.last_position = 0
+        self._refresh()
+
+    def __len__(self) -> int:
+        return self._entries.count
+
+    @property
+    def ragged(self) -> bool:
+        return self._entries.ragged
+
+    @property
+    def size_bytes(self) -> int:
+        return self._entries.size_bytes
+
+    def entry(self, slot: int) -> OffsetPosition:
+        relative, position = self._entries[slot]
+        return OffsetPosition(self._base_offset + relative, position)
+
+    @property
+    def last(self) -> OffsetPosition | None:
+        return self.entry(len(self) - 1) if len(self) else None
+
+    def floor(self, offset: int) -> OffsetPosition | None:
+        """The last entry with an offset ≤ `offset`; None means: from the start of the segment."""
+        slot = bisect_right(self._entries, offset - self._base_offset, key=_FIRST)
+        return self.entry(slot - 1) if slot else None
+
+    def append(self, offset: int, position: int) -> None:
+        self._entries.append(offset - self._base_offset, position)
+        self.last_position = position
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries of batches that end at or after `offset`."""
+        self.keep(bisect_left(self._entries, offset - self._base_offset, key=_FIRST))
+
+    def keep(self, count: int) -> None:
+        """Drops all but the first `count` entries."""
+        self._entries.truncate(count)
+        self._refresh()
+
+    def sync(self) -> None:
+        self._entries.sync()
+
+    def close(self) -> None:
+        self._entries.close()
+
+    def _refresh(self) -> None:
+        last = self.last
+        self.last_position = last.position if last else 0

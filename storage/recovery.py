@@ -1,0 +1,168 @@
+"""Opening a log: which segments it has, where it ends, and what a crash did to it.
+
+In this order, each step relying on those before:
+1. Leftovers go: drafts, files marked as deleted, indexes without a log.
+2. Segments below the recovery point (all, after a clean shutdown) are believed: they were synced. Their indexes are
+   compared with the log where a look-up will need them to be right, and written anew if they are not.
+3. From the recovery point on nothing is believed: every batch is checked with its CRC. The log is cut before the first
+   bad one, later segments are removed, and the indexes are written anew as the batches pass.
+4. The epoch cache loses what begins past the end and gains the epochs of the batches that were checked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.files import Files
+from storage.leader_epochs import LeaderEpochs
+from storage.producer_state import ProducerState, Snapshots
+from storage.scan import scan_headers
+from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from tidelog.errors import CorruptMessageError
+from tidelog.records import BatchHeader
+
+_LOG = logging.getLogger(__name__)
+_LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """What was found. `cut_bytes` and `removed_segments` tell what the crash cost; 0 where it cost nothing."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    last_batch: BatchHeader | None = None
+    checked_bytes: int = 0
+    cut_bytes: int = 0
+    removed_segments: int = 0
+    seen_epochs: list[tuple[int, int]] = field(default_factory=list)
+
+
+def base_offsets(files: Files, directory: Path) -> list[int]:
+    """Of the segments in a directory, increasing."""
+    return _offsets_named(files.names(directory), LOG_SUFFIX)
+
+
+def recover(
+    directory: Path, files: Files, *, log_start_offset: int, recovery_point: int, clean: bool, index_interval_bytes: int
+) -> RecoveredLog:
+    """The log in `directory`, sound and ready for appends; an empty one where there is none."""
+    _remove_leftovers(directory, files)
+    epochs = LeaderEpochs.load(directory, files)
+    log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
+    bases = base_offsets(files, directory)
+    for slot, base_offset in enumerate(bases):
+        segment = Segment(directory, base_offset, files, index_interval_bytes)
+        if log.segments and base_offset != log.segments[-1].next_offset:
+            _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)
+            _remove_from(log, directory, files, index_interval_bytes, bases[slot:])
+            break
+        whole_synced = slot + 1 < len(bases) and bases[slot + 1] <= recovery_point
+        sound = _open_segment(log, segment, recovery_point, believed=clean or whole_synced)
+        log.segments.append(segment)
+        if not sound:
+            _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :])
+            break
+    if not log.segments or log.segments[-1].next_offset < log_start_offset:
+        # Nothing of what remains may be read: begin anew where the log was said to start.
+        for segment in reversed(log.segments):
+            segment.delete()
+        log.segments = [Segment(directory, log_start_offset, files, index_interval_bytes)]
+        log.last_batch = None
+    _settle_epochs(log, known=epochs is not None, log_start_offset=log_start_offset)
+    for segment in log.segments[:-1]:
+        segment.seal()
+        segment.close()
+    if log.cut_bytes or log.removed_segments:
+        _LOG.warning(
+            "%s: recovered to offset %d; cut %d bytes, removed %d segments",
+            directory,
+            log.segments[-1].next_offset,
+            log.cut_bytes,
+            log.removed_segments,
+        )
+    return log
+
+
+def rebuild_producers(segments: list[Segment], snapshots: Snapshots) -> ProducerState:
+    """The newest sound snapshot and the batches after it."""
+    end_offset = segments[-1].next_offset
+    snapshot = snapshots.latest(end_offset)
+    offset, state = snapshot if snapshot is not None else (segments[0].base_offset, ProducerState())
+    for header in headers_from(segments, offset):
+        state.update(header)
+    return state
+
+
+def headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
+    """The headers of all batches that end at or after `offset`."""
+    for segment in segments:
+        if segment.next_offset <= offset:
+            continue
+        found = segment.find(offset)
+        if found is not None:
+            for _, header in scan_headers(segment.log, found[0], segment.size):
+                yield header
+
+
+def _open_segment(log: RecoveredLog, segment: Segment, recovery_point: int, *, believed: bool) -> bool:
+    """False where something had to be cut off."""
+    size = segment.size
+    if believed:
+        try:
+            log.last_batch = segment.load() or log.last_batch
+            return True
+        except CorruptMessageError as error:
+            _LOG.warning("%s", error)
+            position, offset = 0, segment.base_offset
+    else:
+        position, offset = segment.recovery_start(recovery_point)
+    for header in segment.recover(position, offset):
+        log.last_batch = header
+        if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
+            log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
+    log.checked_bytes += size - position
+    log.cut_bytes += size - segment.size
+    return segment.size == size
+
+
+def _settle_epochs(log: RecoveredLog, *, known: bool, log_start_offset: int) -> None:
+    if not known:
+        log.seen_epochs = [
+            (header.partition_leader_epoch, header.base_offset)
+            for header in headers_from(log.segments, log.segments[0].base_offset)
+        ]
+    for epoch, offset in log.seen_epochs:
+        latest = log.epochs.latest
+        if latest is None or epoch > latest:
+            log.epochs.assign(epoch, offset)
+    log.epochs.truncate_from_end(log.segments[-1].next_offset)
+    log.epochs.truncate_from_start(max(log_start_offset, log.segments[0].base_offset))
+
+
+def _remove_from(log: RecoveredLog, directory: Path, files: Files, index_interval_bytes: int, bases: list[int]) -> None:
+    for base_offset in reversed(bases):
+        segment = Segment(directory, base_offset, files, index_interval_bytes)
+        log.cut_bytes += segment.size
+        log.removed_segments += 1
+        segment.delete()
+
+
+def _remove_leftovers(directory: Path, files: Files) -> None:
+    names = files.names(directory)
+    logs = {name for name in names if name.endswith(LOG_SUFFIX)}
+    for name in names:
+        orphan = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.rpartition(".")[0] + LOG_SUFFIX not in logs
+        if orphan or name.endswith(_LEFTOVERS):
+            files.remove(directory / name)
+
+
+def _offsets_named(names: list[str], suffix: str) -> list[int]:
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
+
+
+__all__ = ["RecoveredLog", "base_offsets", "headers_from", "rebuild_producers", "recover"]

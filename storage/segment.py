@@ -1,0 +1,347 @@
+"""One segment of a log: a `.log` of batches and its two indexes, named by the first offset they may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.files import File, Files
+from storage.offset_index import OffsetIndex
+from storage.scan import scan_headers, scan_valid
+from storage.time_index import IndexedTime, TimeIndex
+from tidelog.errors import CorruptMessageError, StorageError
+from tidelog.model import NO_TIMESTAMP, Buffer
+from tidelog.records import BatchHeader
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class DamagedIndexError(Exception):
+    """An index contradicts the log; the log is right. Never leaves this module's callers."""
+
+
+class BatchSpan(NamedTuple):
+    """What the indexes keep of one batch."""
+
+    last_offset: int
+    max_timestamp: int
+    size_bytes: int
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    """Twenty digits, so that the names sort as the offsets do."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """Consecutive batches in one file.
+
+    base_offset   no batch begins before it; the name of the files
+    size          bytes of the `.log` that hold whole batches: where the next append goes
+    next_offset   one past the last offset in the segment; base_offset while it is empty
+    largest       the largest timestamp (ms, −1 for none) and the last offset of the first batch that reached it
+    """
+
+    def __init__(self, directory: Path, base_offset: int, files: Files, index_interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.index_interval_bytes = index_interval_bytes
+        self._directory = directory
+        self._files = files
+        self.log: File = files.open(directory / file_name(base_offset, LOG_SUFFIX))
+        self.offset_index = OffsetIndex(files.open(directory / file_name(base_offset, INDEX_SUFFIX)), base_offset)
+        self.time_index = TimeIndex(files.open(directory / file_name(base_offset, TIME_INDEX_SUFFIX)), base_offset)
+        self.size = self.log.size()
+        self.next_offset = base_offset
+        self.largest = IndexedTime(NO_TIMESTAMP, base_offset)
+
+    # --- opening -------------------------------------------------------------------------------------
+
+    def load(self) -> BatchHeader | None:
+        """Finds the end and the largest timestamp, by indexes that the log confirms, or else by new ones.
+
+        Returns the header of the last batch that it came past.
+
+        CorruptMessageError where the log itself does not consist of whole batches.
+        """
+        try:
+            return self._load_from_indexes()
+        except (DamagedIndexError, CorruptMessageError):
+            return self.rebuild_indexes()
+
+    def _load_from_indexes(self) -> BatchHeader | None:
+        if self.offset_index.ragged or self.time_index.ragged:
+            raise DamagedIndexError
+        entry, reached = self.offset_index.last, self.time_index.last
+        if entry is not None:
+            self._confirm(entry.offset, entry.position)
+        indexed_end = self.offset_index.last_position
+        header: BatchHeader | None = None
+        self.next_offset = self.base_offset
+        self.largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
+        start = self._start_of(reached.offset) if reached is not None else 0
+        for position, header in scan_headers(self.log, start, self.size):
+            self._expect_offset(header, position)
+            if header.max_timestamp > self.largest.timestamp:
+                self.largest = IndexedTime(header.max_timestamp, header.last_offset)
+            # What the entries say together with what they leave out: the time index has seen every batch up to the last
+            # that the offset index names, and no more bytes follow that one than may go without an entry.
+            if (
+                position <= indexed_end
+                and entry is not None
+                and self.largest.timestamp > self.time_index.last_timestamp
+            ):
+                raise DamagedIndexError
+            if position - indexed_end > self.index_interval_bytes:
+                raise DamagedIndexError
+            if reached is not None and header.last_offset >= reached.offset:
+                if self.largest != reached:
+                    raise DamagedIndexError
+                reached = None
+            self.next_offset = header.last_offset + 1
+        if reached is not None:
+            raise DamagedIndexError
+        return header
+
+    def rebuild_indexes(self) -> BatchHeader | None:
+        """Writes both indexes anew from the batches' headers.
+
+        CorruptMessageError where the log does not consist of whole batches.
+        """
+        self._clear_indexes()
+        header: BatchHeader | None = None
+        for position, header in scan_headers(self.log, 0, self.size):
+            self._expect_offset(header, position)
+            self._note(position, header.last_offset, header.max_timestamp)
+        return header
+
+    def recover(self, position: int, expected_offset: int) -> Iterator[BatchHeader]:
+        """Checks every batch from `position` on, yields each, and cuts the file before the first that is bad.
+
+        `expected_offset` is the least offset that the batch at `position` may begin with. The indexes below
+        `position` must have been confirmed before (`recovery_start`); the rest of them is written anew.
+        """
+        if position == 0:
+            self._clear_indexes()
+        else:
+            self.offset_index.truncate_to(expected_offset)
+            self.time_index.truncate_to(expected_offset)
+            self.next_offset = expected_offset
+            self.largest = self._largest_below(position)
+        end = position
+        for at, header in scan_valid(self.log, position, self.size):
+            if header.base_offset < self.next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                break
+            self._note(at, header.last_offset, header.max_timestamp)
+            end = at + header.size_bytes
+            yield header
+        if end < self.size:
+            self.log.truncate(end)
+            self.size = end
+
+    def recovery_start(self, recovery_point: int) -> tuple[int, int]:
+        """(position, offset) of a batch at or below the recovery point from which the checks must run.
+
+        All before it was synced, indexes included. The start of the segment where the indexes cannot be trusted.
+        """
+        try:
+            if self.offset_index.ragged or self.time_index.ragged:
+                raise DamagedIndexError
+            entry = self.offset_index.floor(recovery_point - 1)
+            if entry is None:
+                return 0, self.base_offset
+            header = self._confirm(entry.offset, entry.position)
+            self._largest_below(entry.position)
+            return entry.position, header.base_offset
+        except (DamagedIndexError, CorruptMessageError):
+            return 0, self.base_offset
+
+    def _largest_below(self, position: int) -> IndexedTime:
+        """The running maximum before the batch at `position`; DamagedIndexError where the time index has it wrong."""
+        header = next(scan_headers(self.log, position, self.size))[1]
+        reached = self.time_index.last_before(header.base_offset)
+        largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
+        for _, header in scan_headers(self.log, self._start_of(reached.offset) if reached else 0, position):
+            if header.max_timestamp > largest.timestamp:
+                largest = IndexedTime(header.max_timestamp, header.last_offset)
+            if reached is not None and header.last_offset >= reached.offset:
+                if largest != reached:
+                    raise DamagedIndexError
+                reached = None
+        return largest
+
+    # --- appending -----------------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[Buffer], batches: Sequence[BatchSpan]) -> None:
+        """Writes whole batches at the end. After a StorageError the segment is as it was before.
+
+        A StorageError from the way back chains the first one; the segment must not be used any more.
+        """
+        before = self.size, self.next_offset, self.largest, len(self.offset_index), len(self.time_index)
+        try:
+            self.log.write(self.size, parts)
+            position = self.size
+            for last_offset, max_timestamp, size in batches:
+                self._note(position, last_offset, max_timestamp)
+                position += size
+            self.size = position
+        except StorageError:
+            self.size, self.next_offset, self.largest, offset_entries, time_entries = before
+            self.log.truncate(self.size)
+            self.offset_index.keep(offset_entries)
+            self.time_index.keep(time_entries)
+            raise
+
+    def accepts(self, size_bytes: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
+        """Whether batches of this size, up to this offset, still belong here; an empty segment takes any size."""
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return False
+        if not self.size:
+            return True
+        return (
+            self.size + size_bytes <= segment_bytes
+            and self.offset_index.size_bytes + 8 <= index_bytes
+            and self.time_index.size_bytes + 12 * 2 <= index_bytes  # one is kept for the entry at closing
+        )
+
+    def _note(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        if max_timestamp > self.largest.timestamp:
+            self.largest = IndexedTime(max_timestamp, last_offset)
+        if position - self.offset_index.last_position > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(*self.largest)
+        self.next_offset = last_offset + 1
+
+    def seal(self) -> None:
+        """The time index gets its last entry: from now on it alone tells the segment's largest timestamp."""
+        self.time_index.maybe_append(*self.largest)
+
+    def _expect_offset(self, header: BatchHeader, position: int) -> None:
+        if header.base_offset < self.next_offset:
+            raise CorruptMessageError(f"{self.log.path}: offset {header.base_offset} at {position} goes back")
+
+    # --- finding -------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """(position, header) of the first batch that ends at or after `offset`; None past the end."""
+        try:
+            return self._find(offset)
+        except DamagedIndexError:
+            self.rebuild_indexes()
+            return self._find(offset)
+
+    def _find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        for position, header in scan_headers(self.log, self._start_of(offset), self.size):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def start_before(self, offset: int) -> int:
+        """The position of a batch that ends before `offset`, at most one index interval away from it."""
+        try:
+            return self._start_of(offset - 1)
+        except DamagedIndexError:
+            self.rebuild_indexes()
+            return self._start_of(offset - 1)
+
+    def start_for_timestamp(self, timestamp: int) -> int:
+        """A position at or before the first batch that reaches `timestamp`, at most one index interval away from it."""
+        try:
+            return self._start_for_timestamp(timestamp)
+        except DamagedIndexError:
+            self.rebuild_indexes()
+            return self._start_for_timestamp(timestamp)
+
+    def confirmed_maximum_before(self, offset: int) -> IndexedTime | None:
+        """The last time index entry whose batch ends before `offset`."""
+        reached = self.time_index.last_before(offset)
+        try:
+            if reached is not None:
+                self._confirm_time(reached)
+            return reached
+        except DamagedIndexError:
+            self.rebuild_indexes()
+            return self.time_index.last_before(offset)
+
+    def _start_for_timestamp(self, timestamp: int) -> int:
+        # Both neighbours of the target are held against the log: where they are right, no damage elsewhere in the
+        # file can have misled the search between them.
+        slot = self.time_index.ceiling_slot(timestamp)
+        if slot:
+            below = self.time_index.entry(slot - 1)
+            if below.timestamp >= timestamp:
+                raise DamagedIndexError
+            self._confirm_time(below)
+        if slot == len(self.time_index):
+            entry = self.offset_index.last
+        else:
+            reached = self.time_index.entry(slot)
+            self._confirm_time(reached)
+            entry = self.offset_index.floor(reached.offset - 1)
+        if entry is None:
+            return 0
+        self._confirm(entry.offset, entry.position)
+        return entry.position
+
+    def _confirm_time(self, entry: IndexedTime) -> None:
+        found = self._find(entry.offset)
+        if found is None or found[1].last_offset != entry.offset or found[1].max_timestamp != entry.timestamp:
+            raise DamagedIndexError
+
+    def _start_of(self, offset: int) -> int:
+        """The position of a confirmed batch at or before the one that ends at or after `offset`."""
+        entry = self.offset_index.floor(offset)
+        if entry is None or entry.offset > offset:
+            return 0
+        self._confirm(entry.offset, entry.position)
+        return entry.position
+
+    def _confirm(self, offset: int, position: int) -> BatchHeader:
+        """The header of the batch that an index entry names; DamagedIndexError if it is another batch, or none."""
+        if not 0 <= position < self.size:
+            raise DamagedIndexError
+        try:
+            header = next(scan_headers(self.log, position, self.size))[1]
+        except (CorruptMessageError, StopIteration):
+            raise DamagedIndexError from None
+        if header.last_offset != offset or header.base_offset < self.base_offset:
+            raise DamagedIndexError
+        return header
+
+    # --- ending --------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Removes the batch that holds `offset` and all after it."""
+        found = self.find(offset)
+        if found is None:
+            return
+        position, header = found
+        self.offset_index.truncate_to(header.base_offset)
+        self.time_index.truncate_to(header.base_offset)
+        self.log.truncate(position)
+        self.size = position
+        self.load()
+
+    def sync(self) -> None:
+        """The `.log` first: an index must not be newer than what it points at."""
+        self.log.sync()
+        self.offset_index.sync()
+        self.time_index.sync()
+
+    def close(self) -> None:
+        self.log.close()
+        self.offset_index.close()
+        self.time_index.close()
+
+    def delete(self) -> None:
+        """The `.log` goes last: what a crash leaves behind is a segment whose indexes are built again."""
+        self.close()
+        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
+            self._files.remove(self._directory / file_name(self.base_offset, suffix))
+
+    def _clear_indexes(self) -> None:
+        self.offset_index.keep(0)
+        self.time_index.keep(0)
+        self.next_offset = self.base_offset
+        self.largest = IndexedTime(NO_TIMESTAMP, self.base_offset)

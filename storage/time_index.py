@@ -1,0 +1,103 @@
+"""`.timeindex`: from when on a segment holds timestamps that are at least as large as one looked for.
+
+    byte  field            type
+    0     timestamp        int64   ms; the largest timestamp in the segment up to the moment of the entry
+    8     relative offset  int32   last offset of the first batch that reached it, minus the base offset
+
+An entry is tried together with every entry of the offset index and once more when the segment is closed; it is
+written only if it raises the maximum, so timestamps strictly increase although those of the records need not.
+Two things follow, and the look-up by time stands on them. Before the batch of an entry no record reaches the entry's
+timestamp. And up to the batch of an offset index entry no record exceeds the time index entry that is in force there:
+so the first record at or after a target lies between the last offset index entry *before* the batch of the first
+time index entry ≥ target, and that batch. A crash may leave the file short, long or zeroed; it is then built again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import itemgetter
+from struct import Struct
+from typing import NamedTuple
+
+from storage.entry_file import EntryFile
+from storage.files import File
+from tidelog.model import NO_TIMESTAMP
+
+LAYOUT = Struct(">qi")
+_FIRST = itemgetter(0)
+_SECOND = itemgetter(1)
+
+
+class IndexedTime(NamedTuple):
+    """`offset` ends the first batch of the segment whose largest timestamp (ms) is `timestamp`."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex:
+    """The running maximum of one segment's timestamps."""
+
+    __slots__ = ("_base_offset", "_entries", "last_timestamp")
+
+    def __init__(self, file: File, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._entries = EntryFile(file, LAYOUT)
+        #: Timestamp of the last entry, −1 without one: an entry is written only above it.
+        self.last_timestamp = NO_TIMESTAMP
+        self._refresh()
+
+    def __len__(self) -> int:
+        return self._entries.count
+
+    @property
+    def ragged(self) -> bool:
+        return self._entries.ragged
+
+    @property
+    def size_bytes(self) -> int:
+        return self._entries.size_bytes
+
+    def entry(self, slot: int) -> IndexedTime:
+        timestamp, relative = self._entries[slot]
+        return IndexedTime(timestamp, self._base_offset + relative)
+
+    @property
+    def last(self) -> IndexedTime | None:
+        return self.entry(len(self) - 1) if len(self) else None
+
+    def ceiling_slot(self, timestamp: int) -> int:
+        """The slot of the first entry with a timestamp ≥ `timestamp`; `len(self)` if all are smaller."""
+        return bisect_left(self._entries, timestamp, key=_FIRST)
+
+    def last_before(self, offset: int) -> IndexedTime | None:
+        """The last entry whose batch ends before `offset`."""
+        slot = bisect_left(self._entries, offset - self._base_offset, key=_SECOND)
+        return self.entry(slot - 1) if slot else None
+
+    def maybe_append(self, timestamp: int, offset: int) -> bool:
+        """Writes the entry if it raises the maximum."""
+        if timestamp <= self.last_timestamp:
+            return False
+        self._entries.append(timestamp, offset - self._base_offset)
+        self.last_timestamp = timestamp
+        return True
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries of batches that end at or after `offset`."""
+        self.keep(bisect_left(self._entries, offset - self._base_offset, key=_SECOND))
+
+    def keep(self, count: int) -> None:
+        """Drops all but the first `count` entries."""
+        self._entries.truncate(count)
+        self._refresh()
+
+    def sync(self) -> None:
+        self._entries.sync()
+
+    def close(self) -> None:
+        self._entries.close()
+
+    def _refresh(self) -> None:
+        last = self.last
+        self.last_timestamp = last.timestamp if last else NO_TIMESTAMP
