@@ -29,6 +29,7 @@ __all__ = [
     "ClusterAuthorizationFailedError",
     "ConfigError",
     "CorruptMessageError",
+    "DataDirectoryError",
     "DataLossError",
     "DisconnectedError",
     "DuplicateSequenceError",
@@ -447,6 +448,10 @@ class ConfigError(ClientError, ValueError):
 
 class LocalError(ClientError):
     """This machine lacks what a local cluster needs, or a process of it did not come up; the message says what to do."""
+
+
+class DataDirectoryError(TidelogError):
+    """A broker may not use its data directory: another process holds it, or it is another broker's or cluster's."""
 
 
 class DataLossError(ClientError):
