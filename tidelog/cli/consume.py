@@ -1,0 +1,200 @@
+"""`tidelog consume`: a topic's records out, as lines or JSON lines."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.progress import Progress
+from tidelog.cli.record_lines import format_json, format_plain
+from tidelog.cli.span import Span, resolve_span
+from tidelog.cli.times import TIME_HELP, Beginning, Position, parse_position
+from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition, validate_topic
+
+if TYPE_CHECKING:
+    from tidelog.consumer import Consumer
+    from tidelog.fetch_buffer import ConsumerRecord
+
+_POLL_MS = 500
+_POLL_RECORDS = 10_000
+#: While nothing comes, how often to make sure that the cluster is still there.
+_ASSURE_EVERY_MS = 5_000
+
+
+@click.command()
+@click.argument("topic")
+@bootstrap_option
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    default="beginning",
+    show_default=True,
+    help=f"beginning, end, an offset, or a time: {TIME_HELP}.",
+)
+@click.option("--until", "end", metavar="WHERE", help="Stop before this, said as in --from [default: the present end]")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option("--follow", is_flag=True, help="Go on with what is still to come, until Ctrl-C.")
+@click.option(
+    "--partition",
+    "only",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Only this one; may be repeated.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "json"]),
+    default="lines",
+    show_default=True,
+    help="Values, a newline behind each; or lossless JSON lines, which tidelog produce takes back.",
+)
+@timeout_option
+def consume(
+    topic: str,
+    bootstrap_servers: str | None,
+    start: str,
+    end: str | None,
+    count: int | None,
+    follow: bool,
+    only: tuple[int, ...],
+    form: str,
+    timeout: float,
+) -> None:
+    """Write TOPIC's records to standard output: those that are there now, and then stop.
+
+    Records of one partition come in order; partitions take turns. Of a time, the first record counts that has it or
+    a later one.
+    """
+    validate_topic(topic)
+    now_ms = SystemClock().now_ms()
+    first = _position(start, now_ms, "--from") or Beginning()
+    last = _position(end, now_ms, "--until")
+    if follow and last is not None:
+        raise click.UsageError("--follow has no end: leave out --until", click.get_current_context())
+    servers = find_cluster(bootstrap_servers)
+
+    from tidelog.consumer import Consumer
+
+    timeout_ms = round(timeout * 1000)
+    with Consumer(
+        servers,
+        client_id="tidelog-consume",
+        auto_offset_reset="none",
+        default_api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=min(timeout_ms, 5_000),
+    ) as consumer:
+        partitions = _partitions(consumer, topic, only)
+        span = resolve_span(consumer, partitions, first, last, follow=follow, exact=bool(only))
+        with Progress("read", shown=_progress_wanted()) as progress:
+            sink = _Sink(sys.stdout.buffer, form, progress)
+            _copy(consumer, span, sink, count, timeout_ms)
+
+
+def _copy(consumer: Consumer, span: Span, sink: _Sink, count: int | None, timeout_ms: int) -> None:
+    clock = SystemClock()
+    unread = span.unread
+    consumer.assign(unread)
+    for tp, offset in unread.items():
+        consumer.seek(tp, offset)
+    left = sys.maxsize if count is None else count
+    last_progress_ms = clock.monotonic_ms()
+    while unread and left:
+        arrived = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS))
+        now_ms = clock.monotonic_ms()
+        if not arrived:
+            _stop_if_nobody_reads()
+            if span.ends is None and now_ms - last_progress_ms > _ASSURE_EVERY_MS:
+                consumer.end_offsets(unread)
+                last_progress_ms = now_ms
+            elif now_ms - last_progress_ms > timeout_ms:
+                missing = ", ".join(map(str, unread))
+                raise click.ClickException(
+                    f"nothing came from {missing} for {timeout_ms / 1000:g} s: see tidelog status"
+                )
+            continue
+        last_progress_ms = now_ms
+        for tp, records in arrived.items():
+            if span.ends is not None and records[-1].offset >= span.ends[tp]:
+                records = [record for record in records if record.offset < span.ends[tp]]
+            sink.write(records)
+            left -= len(records)
+        sink.flush()
+        if span.ends is not None:
+            done = [tp for tp in arrived if consumer.position(tp) >= span.ends[tp]]
+            if done:
+                unread = {tp: offset for tp, offset in unread.items() if tp not in done}
+                consumer.assign(unread)
+
+
+class _Sink:
+    def __init__(self, stream: BinaryIO, form: str, progress: Progress) -> None:
+        self._stream = stream
+        self._json = form == "json"
+        self._progress = progress
+
+    def write(self, records: list[ConsumerRecord]) -> None:
+        lines = b"".join(
+            [_json(each) for each in records] if self._json else [format_plain(each.value) for each in records]
+        )
+        self._stream.write(lines)
+        self._progress.advance(len(records), len(lines))
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def _json(record: ConsumerRecord) -> bytes:
+    return format_json(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp,
+        timestamp_type=record.timestamp_type,
+        leader_epoch=record.leader_epoch,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+    )
+
+
+def _position(text: str | None, now_ms: int, option: str) -> Position | None:
+    if text is None:
+        return None
+    try:
+        return parse_position(text, now_ms)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
+
+
+def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:
+    known = consumer.partitions_for_topic(topic)
+    if known is None:
+        raise click.ClickException(f"no topic {topic!r}: tidelog topic list shows what there is")
+    for number in only:
+        if number not in known:
+            raise click.ClickException(
+                f"topic {topic!r} has no partition {number}: its partitions are 0 to {max(known)}"
+            )
+    return [TopicPartition(topic, number) for number in sorted(set(only) or known)]
+
+
+def _stop_if_nobody_reads() -> None:
+    """`| head -1` has gone long before the next record would tell us so."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+        raise BrokenPipeError
+
+
+def _progress_wanted() -> bool | None:
+    """Not where the records themselves go to the terminal."""
+    return False if os.isatty(sys.stdout.fileno()) else None

@@ -1,0 +1,176 @@
+"""`tidelog topic`: create, list, describe, delete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.table import format_table
+from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from tidelog.model import NO_LEADER, validate_topic
+
+if TYPE_CHECKING:
+    from tidelog.admin import Admin
+    from tidelog.descriptions import PartitionDescription
+
+_MOST_PARTITIONS = 100_000
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@click.option(
+    "--partitions", type=click.IntRange(1, _MOST_PARTITIONS), metavar="N", help="[default: the brokers' setting]"
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 1_000), metavar="N", help="[default: the brokers' setting]"
+)
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
+)
+@bootstrap_option
+@timeout_option
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    bootstrap_servers: str | None,
+    timeout: float,
+) -> None:
+    """Create a topic; returns when every partition has a leader."""
+    validate_topic(name)
+    settings = dict(map(_setting, configs))
+    with _admin(bootstrap_servers, timeout) as admin:
+        from tidelog.messages import NewTopic
+
+        wanted = NewTopic(name, partitions or -1, replication_factor or -1, configs=settings or None)
+        try:
+            created = admin.create_topics([wanted])[0]
+        except TopicAlreadyExistsError:
+            raise click.ClickException(f"topic {name!r} exists already: see tidelog topic describe {name}") from None
+    count, replicas = created.num_partitions, created.replication_factor
+    click.echo(f"created {name}: {_count(count, 'partition')}, {_count(replicas, 'replica')} of each")
+
+
+@topic.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@bootstrap_option
+@timeout_option
+def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+    """List the topics' names."""
+    with _admin(bootstrap_servers, timeout) as admin:
+        names = admin.list_topics()
+    if as_json:
+        click.echo(json.dumps({"topics": names}))
+        return
+    for name in names:
+        click.echo(name)
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@bootstrap_option
+@timeout_option
+def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+    """Show each partition's leader, epoch, in-sync replicas and offsets.
+
+    The lag is what each follower is behind its leader, in records.
+    """
+    validate_topic(name)
+    with _admin(bootstrap_servers, timeout) as admin:
+        try:
+            partitions = admin.describe_topics([name])[0].partitions
+        except UnknownTopicOrPartitionError:
+            raise _unknown(name) from None
+    if as_json:
+        click.echo(json.dumps({"topic": name, "partitions": list(map(_as_json, partitions))}))
+        return
+    headings = ("partition", "leader", "epoch", "isr", "replicas", "high watermark", "log end", "lag")
+    for line in format_table(headings, list(map(_row, partitions))):
+        click.echo(line)
+
+
+@topic.command()
+@click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
+@bootstrap_option
+@timeout_option
+def delete(names: tuple[str, ...], bootstrap_servers: str | None, timeout: float) -> None:
+    """Delete topics and all their records."""
+    for name in names:
+        validate_topic(name)
+    with _admin(bootstrap_servers, timeout) as admin:
+        for name in names:
+            try:
+                admin.delete_topics([name])
+            except UnknownTopicOrPartitionError:
+                raise _unknown(name) from None
+            click.echo(f"deleted {name}")
+
+
+@contextmanager
+def _admin(bootstrap_servers: str | None, timeout: float) -> Iterator[Admin]:
+    servers = find_cluster(bootstrap_servers)
+
+    from tidelog.admin import Admin
+
+    timeout_ms = round(timeout * 1000)
+    with Admin(
+        servers,
+        client_id="tidelog-topic",
+        default_api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=min(timeout_ms, 5_000),
+    ) as admin:
+        yield admin
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=-1", param_hint="'--config'")
+    return key.strip(), value.strip()
+
+
+def _unknown(name: str) -> click.ClickException:
+    return click.ClickException(f"no topic {name!r}: tidelog topic list shows what there is")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _as_json(each: PartitionDescription) -> dict[str, object]:
+    return {
+        "partition": each.partition,
+        "leader": each.leader,
+        "leader_epoch": each.leader_epoch,
+        "isr": list(each.isr),
+        "replicas": list(each.replicas),
+        "high_watermark": each.high_watermark,
+        "log_end_offset": each.log_end_offset,
+        "lag": {} if each.lag is None else {str(replica): lag for replica, lag in each.lag.items()},
+    }
+
+
+def _row(each: PartitionDescription) -> tuple[object, ...]:
+    lags = (each.lag or {}).items()
+    return (
+        each.partition,
+        "none" if each.leader == NO_LEADER else each.leader,
+        each.leader_epoch,
+        ",".join(map(str, each.isr)),
+        ",".join(map(str, each.replicas)),
+        each.high_watermark,
+        each.log_end_offset,
+        " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in lags) or None,
+    )
