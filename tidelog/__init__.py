@@ -8,17 +8,25 @@
         found = consumer.offsets_for_times({partition: datetime(2024, 5, 1, tzinfo=UTC)})[partition]
 
 `tidelog.aio` has the same clients for asyncio, `tidelog.errors` everything that they raise.
+
+Names are imported when they are first used: a command that only looks at processes needs no client, and no ZeroMQ.
 """
 
-from tidelog.admin import Admin
-from tidelog.consumer import Consumer
-from tidelog.descriptions import ClusterDescription, PartitionDescription, TopicDescription
-from tidelog.errors import TidelogError
-from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
-from tidelog.messages import NewTopic
-from tidelog.model import Endpoint, OffsetAndTimestamp, RecordMetadata, TopicPartition
-from tidelog.producer import Producer
-from tidelog.record_future import RecordFuture
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.admin import Admin
+    from tidelog.consumer import Consumer
+    from tidelog.descriptions import ClusterDescription, PartitionDescription, TopicDescription
+    from tidelog.errors import TidelogError
+    from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
+    from tidelog.messages import NewTopic
+    from tidelog.model import Endpoint, OffsetAndTimestamp, RecordMetadata, TopicPartition
+    from tidelog.producer import Producer
+    from tidelog.record_future import RecordFuture
 
 __version__ = "0.1.0"
 
@@ -40,3 +48,36 @@ __all__ = [
     "TopicPartition",
     "__version__",
 ]
+
+_HOMES = {
+    "Admin": "tidelog.admin",
+    "ClusterDescription": "tidelog.descriptions",
+    "Consumer": "tidelog.consumer",
+    "ConsumerRecord": "tidelog.fetch_buffer",
+    "Endpoint": "tidelog.model",
+    "FetchedBatches": "tidelog.fetch_buffer",
+    "NewTopic": "tidelog.messages",
+    "OffsetAndTimestamp": "tidelog.model",
+    "PartitionDescription": "tidelog.descriptions",
+    "Producer": "tidelog.producer",
+    "RecordFuture": "tidelog.record_future",
+    "RecordMetadata": "tidelog.model",
+    "TidelogError": "tidelog.errors",
+    "TopicDescription": "tidelog.descriptions",
+    "TopicPartition": "tidelog.model",
+}
+_ROOMS = ("aio", "errors")
+
+
+def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return importlib.import_module(f"tidelog.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_ROOMS]

@@ -15,7 +15,7 @@ import sys
 
 import click
 
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import ConfigError, NoBrokersError, TidelogError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -97,13 +97,18 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         _abandon_output()
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return MISUSED
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "tidelog"
-        return _fail(f"{error.format_message()} (see {where} --help)", MISUSED)
+        return _fail(f"{error.format_message().rstrip('.')} (see {where} --help)", MISUSED)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
     except ConfigError as error:
         return _fail(str(error), MISUSED)
+    except NoBrokersError as error:
+        return _fail(f"{error}; tidelog status shows whether the local cluster runs, tidelog up starts it", FAILED)
     except TidelogError as error:
         return _fail(str(error) or type(error).__name__, FAILED)
     except OSError as error:
