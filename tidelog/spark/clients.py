@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from tidelog import Consumer, Producer
+from tidelog import Consumer, Producer
+
+_T = TypeVar("_T")
 
 _pool: dict[Hashable, Any] = {}
 _pool_process = 0
@@ -28,8 +29,6 @@ class Clients:
 
     def consumer(self, **defaults: Any) -> Consumer:
         """This process's consumer; the user's settings win over `defaults`."""
-        from tidelog import Consumer  # here, so that planning a query does not load sockets and event loops
-
         settings = {"client_id": "tidelog-spark", **defaults, **self.settings}
         return _pooled(
             ("consumer", self.bootstrap_servers, *sorted(settings.items())),
@@ -38,8 +37,6 @@ class Clients:
 
     def producer(self) -> Producer:
         """This process's producer; others may still be sending through it, so flush it, do not close it."""
-        from tidelog import Producer
-
         settings = {"client_id": "tidelog-spark", **self.settings}
         return _pooled(
             ("producer", self.bootstrap_servers, *sorted(settings.items())),
@@ -47,7 +44,7 @@ class Clients:
         )
 
 
-def _pooled(key: Hashable, make: Any) -> Any:
+def _pooled(key: Hashable, make: Callable[[], _T]) -> _T:
     global _pool_process
     if _pool_process != os.getpid():
         # A forked worker must not use its parent's sockets. And what is alive by now (pyspark, pyarrow) stays: a
@@ -57,4 +54,5 @@ def _pooled(key: Hashable, make: Any) -> Any:
         gc.freeze()
     if key not in _pool:
         _pool[key] = make()
-    return _pool[key]
+    client: _T = _pool[key]
+    return client

@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from tidelog import Consumer
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import ConfigError, TidelogError, TimeoutError, UnknownTopicOrPartitionError
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from tidelog.spark.clients import Clients
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Position, Subscribe, SubscribePattern
-
-if TYPE_CHECKING:
-    from tidelog import Consumer
 
 _T = TypeVar("_T")
 
@@ -28,6 +26,8 @@ PATIENCE_MS = 120_000
 #: A topic that its brokers have just been told of, or are just starting to serve, may be unknown for so long.
 UNKNOWN_TOPIC_PATIENCE_MS = 5_000
 _MAX_PAUSE_MS = 2_000
+#: Added partitions and topics are noticed within this time.
+_METADATA_AGE_MS = 5_000
 
 
 class Lookups:
@@ -125,7 +125,7 @@ class Lookups:
         attempts = 0
         while True:
             try:
-                return ask(self._clients.consumer())
+                return ask(self._clients.consumer(metadata_max_age_ms=_METADATA_AGE_MS))
             except TidelogError as error:
                 attempts += 1
                 waited_ms = self._clock.monotonic_ms() - began_ms

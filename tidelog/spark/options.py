@@ -68,7 +68,9 @@ _SPARKS = frozenset({"checkpointlocation", "queryname", "path"})
 
 _CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
     "tidelog.client.id": (frozenset(Use), str),
-    "tidelog.request.timeout.ms": (_WRITES, values.at_least(1)),
+    "tidelog.bootstrap.timeout.ms": (frozenset(Use), values.at_least(1)),
+    "tidelog.request.timeout.ms": (frozenset(Use), values.at_least(1)),
+    "tidelog.retry.backoff.ms": (frozenset(Use), values.at_least(1)),
     "tidelog.default.api.timeout.ms": (_READS, values.at_least(1)),
     "tidelog.fetch.max.bytes": (_READS, values.at_least(1)),
     "tidelog.max.partition.fetch.bytes": (_READS, values.at_least(1)),
@@ -77,6 +79,7 @@ _CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
     "tidelog.batch.size": (_WRITES, values.at_least(0)),
     "tidelog.linger.ms": (_WRITES, values.at_least(0)),
     "tidelog.buffer.memory": (_WRITES, values.at_least(1)),
+    "tidelog.max.request.size": (_WRITES, values.at_least(1)),
     "tidelog.max.block.ms": (_WRITES, values.at_least(0)),
     "tidelog.delivery.timeout.ms": (_WRITES, values.at_least(1)),
 }

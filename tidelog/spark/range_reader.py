@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from tidelog import Consumer
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import DataLossError, OffsetOutOfRangeError, TidelogError, TimeoutError
 from tidelog.model import TopicPartition
@@ -18,9 +18,6 @@ from tidelog.spark.clients import Clients
 from tidelog.spark.columns import ArrowRows
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import ReadOptions
-
-if TYPE_CHECKING:
-    from tidelog import Consumer
 
 _log = logging.getLogger(__name__)
 

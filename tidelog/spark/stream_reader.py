@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 IDLE_WAIT_MS = 500
 _FIRST_PAUSE_MS = 5
 _MAX_PAUSE_MS = 40
-#: Added partitions are noticed within this time.
+#: How often the list of partitions is asked for while waiting.
 _PARTITIONS_AGE_MS = 1_000
 #: So long may a new leader serve less than the old one did, before that counts as loss.
 _SHORTER_LOG_PATIENCE_MS = 10_000

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from tidelog.errors import ConfigError
+from tidelog.records import encode_batch, stamp_log_append_time
+from tidelog.spark.columns import ROWS_PER_BATCH, ArrowRows, check_schema, kafka_schema
+
+WHOLE = kafka_schema(include_headers=True)
+
+
+def batch_of(values: list[bytes | None], base_offset: int = 0, timestamp_ms: int = 1_700_000_000_123) -> bytes:
+    return encode_batch([(timestamp_ms, None, value, ()) for value in values], base_offset=base_offset)
+
+
+def read(schema: StructType, *batches: bytes, start: int = 0, until: int = 1 << 62) -> list[pa.RecordBatch]:
+    rows = ArrowRows(schema, "t", 3, start, until)
+    return [*(arrow for batch in batches for arrow in rows.add(batch)), *rows.rest()]
+
+
+def test_a_record_becomes_a_row_with_every_column_of_kafkas_schema() -> None:
+    headers = (("h", b"\xff"), ("none", None))
+    batch = encode_batch([(1_700_000_000_123, b"k", b"v", headers), (-1, None, None, ())], base_offset=40)
+    [arrow] = read(WHOLE, batch)
+    first, second = arrow.to_pylist()
+    assert first == {
+        "key": b"k",
+        "value": b"v",
+        "topic": "t",
+        "partition": 3,
+        "offset": 40,
+        "timestamp": datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC),
+        "timestampType": 0,
+        "headers": [{"key": "h", "value": b"\xff"}, {"key": "none", "value": None}],
+    }
+    assert (second["key"], second["value"], second["offset"], second["headers"]) == (None, None, 41, None)
+
+
+def test_a_log_append_time_batch_says_so_and_gives_every_row_the_brokers_time() -> None:
+    stamped = bytearray(batch_of([b"a", b"b"], base_offset=1))
+    stamp_log_append_time(stamped, 0, 5_000)
+    create_time, append_time = read(WHOLE, batch_of([b"x"]), bytes(stamped))
+    assert create_time.column("timestampType").to_pylist() == [0]
+    assert append_time.column("timestampType").to_pylist() == [1, 1]
+    assert append_time.column("timestamp").cast(pa.int64()).to_pylist() == [5_000_000, 5_000_000]
+
+
+def test_arrow_batches_have_about_ten_thousand_rows() -> None:
+    batches = [batch_of([b"v"] * 700, base_offset=700 * number) for number in range(40)]
+    sizes = [arrow.num_rows for arrow in read(WHOLE, *batches)]
+    assert sum(sizes) == 28_000
+    assert all(ROWS_PER_BATCH <= size < ROWS_PER_BATCH + 700 for size in sizes[:-1])
+
+
+def test_large_values_end_an_arrow_batch_earlier() -> None:
+    batches = [batch_of([b"v" * (1 << 20)], base_offset=number) for number in range(12)]
+    assert [arrow.num_rows for arrow in read(WHOLE, *batches)] == [4, 4, 4]
+
+
+def test_a_range_begins_and_ends_inside_batches() -> None:
+    batches = b"".join(batch_of([b"%d" % n for n in range(base, base + 10)], base) for base in (0, 10, 20))
+    [arrow] = read(WHOLE, batches, start=7, until=22)
+    assert arrow.column("offset").to_pylist() == list(range(7, 22))
+    assert arrow.column("value").to_pylist() == [b"%d" % n for n in range(7, 22)]
+
+
+@pytest.mark.parametrize(
+    ("bases", "start", "until", "gaps"),
+    [
+        ((0, 10), 0, 20, []),
+        ((0, 20), 0, 30, [(10, 20)]),
+        ((10,), 5, 20, [(5, 10)]),
+        ((0, 30), 0, 25, [(10, 25)]),
+        ((0, 20), 12, 25, [(12, 20)]),
+    ],
+)
+def test_offsets_that_no_record_has_are_told(
+    bases: tuple[int, ...], start: int, until: int, gaps: list[tuple[int, int]]
+) -> None:
+    rows = ArrowRows(WHOLE, "t", 0, start, until)
+    for base in bases:
+        list(rows.add(batch_of([b"v"] * 10, base)))
+    assert rows.gaps == gaps
+    assert rows.position == until
+
+
+def test_a_users_schema_chooses_columns_and_their_order() -> None:
+    schema = StructType([StructField("offset", LongType()), StructField("value", WHOLE["value"].dataType)])
+    [arrow] = read(schema, batch_of([b"v"]))
+    assert arrow.schema == to_arrow_schema(schema, timezone="UTC")
+    assert arrow.to_pylist() == [{"offset": 0, "value": b"v"}]
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        (StructField("ofset", LongType()), "no column 'ofset'"),
+        (StructField("offset", IntegerType()), "bigint, not int"),
+    ],
+)
+def test_a_users_schema_that_we_cannot_fill_is_refused(field: StructField, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        check_schema(StructType([field]))

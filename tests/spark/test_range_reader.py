@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from file_cluster import FileCluster, FileConsumer, HandClock, OneConsumer
+
+from tidelog import Consumer
+from tidelog.errors import DataLossError, DisconnectedError, NotLeaderOrFollowerError, TimeoutError, UnknownServerError
+from tidelog.model import TopicPartition
+from tidelog.spark.columns import kafka_schema
+from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.range_reader import RangeReader
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def consumer(cluster: FileCluster) -> FileConsumer:
+    cluster.create_topic("t", 1)
+    for base in range(0, 100, 10):
+        cluster.append_values(T0, map(str, range(base, base + 10)))
+    return FileConsumer(cluster)
+
+
+def offsets(
+    consumer: FileConsumer, start: int, until: int, *, fail_on_data_loss: bool = True, clock: HandClock | None = None
+) -> list[int]:
+    reader = RangeReader(OneConsumer(only=consumer), kafka_schema(include_headers=False), fail_on_data_loss, 5_000)
+    clock = clock or HandClock()
+    consumer._wait = clock.pause
+    span = OffsetRange(T0, start, until)
+    return [
+        offset
+        for batch in reader.read_with(cast(Consumer, consumer), span, clock)
+        for offset in batch["offset"].to_pylist()
+    ]
+
+
+def test_a_task_reads_exactly_its_range(consumer: FileConsumer) -> None:
+    assert offsets(consumer, 13, 58) == list(range(13, 58))
+
+
+def test_a_leader_that_moves_costs_nothing_but_time(consumer: FileConsumer) -> None:
+    consumer.faults = [NotLeaderOrFollowerError("moved"), DisconnectedError("gone"), TimeoutError("slow")]
+    assert offsets(consumer, 0, 100) == list(range(100))
+
+
+def test_another_error_fails_the_task(consumer: FileConsumer) -> None:
+    consumer.faults = [UnknownServerError("broken")]
+    with pytest.raises(UnknownServerError):
+        offsets(consumer, 0, 100)
+
+
+def test_records_that_were_deleted_are_loss_and_are_named(consumer: FileConsumer) -> None:
+    consumer.cluster.set_start(T0, 30)
+    with pytest.raises(DataLossError, match=r"t-0 \[10, 30\).*failOnDataLoss"):
+        offsets(consumer, 10, 50)
+
+
+def test_loss_can_be_allowed(consumer: FileConsumer, caplog: pytest.LogCaptureFixture) -> None:
+    consumer.cluster.set_start(T0, 30)
+    assert offsets(consumer, 10, 50, fail_on_data_loss=False) == list(range(30, 50))
+    assert "t-0 [10, 30)" in caplog.text
+
+
+def test_a_range_that_is_gone_as_a_whole_ends_at_once(consumer: FileConsumer) -> None:
+    consumer.cluster.set_start(T0, 90)
+    assert offsets(consumer, 10, 50, fail_on_data_loss=False) == []
+
+
+def test_a_log_that_ends_before_the_range_is_loss(consumer: FileConsumer) -> None:
+    with pytest.raises(DataLossError, match=r"t-0 \[100, 120\)"):
+        offsets(consumer, 90, 120)
+    assert offsets(consumer, 90, 120, fail_on_data_loss=False) == list(range(90, 100))
+
+
+def test_a_task_gives_up_after_its_poll_timeout_and_says_why(consumer: FileConsumer) -> None:
+    clock = HandClock()
+
+    class Down(FileConsumer):
+        def poll_batches(self, timeout_ms: int) -> dict[TopicPartition, object]:  # type: ignore[override]
+            clock.pause(timeout_ms / 1000)
+            raise DisconnectedError("nobody there")
+
+    with pytest.raises(TimeoutError, match=r"t-0 \[0, 9\): nothing at offset 0 within 5000 ms .*nobody there"):
+        offsets(Down(consumer.cluster), 0, 9, clock=clock)
+
+
+def test_a_task_that_ends_early_leaves_no_assignment_behind(consumer: FileConsumer) -> None:
+    reader = RangeReader(OneConsumer(only=consumer), kafka_schema(include_headers=False), True, 5_000)
+    batches = reader.read(OffsetRange(T0, 0, 100))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert consumer._positions == {}
