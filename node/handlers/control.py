@@ -22,10 +22,10 @@ from tidelog.messages import (
 
 
 class ControllerFace(Protocol):
-    """The controller inside this process; `active` while it holds the seat."""
+    """The controller inside this process; `is_controller` while it holds the seat."""
 
     @property
-    def active(self) -> bool: ...
+    def is_controller(self) -> bool: ...
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
@@ -35,7 +35,7 @@ class ControllerFace(Protocol):
 class NoController:
     """Stands in until the broker has one of its own."""
 
-    active = False
+    is_controller = False
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         raise NotControllerError
@@ -60,7 +60,7 @@ def update_metadata(
 
 async def create_topics(controller: ControllerFace, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Forwarded to the controller; NOT_CONTROLLER for each topic where that is another broker."""
-    if controller.active:
+    if controller.is_controller:
         return await controller.create_topics(request)
     code = NotControllerError.code
     return CreateTopicsResponse(tuple(CreatedTopic(topic.name, code) for topic in request.topics))
@@ -68,7 +68,7 @@ async def create_topics(controller: ControllerFace, request: CreateTopicsRequest
 
 async def delete_topics(controller: ControllerFace, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Forwarded to the controller; NOT_CONTROLLER for each topic where that is another broker."""
-    if controller.active:
+    if controller.is_controller:
         return await controller.delete_topics(request)
     return DeleteTopicsResponse(tuple(DeletedTopic(name, NotControllerError.code) for name in request.topics))
 
@@ -77,6 +77,6 @@ async def controlled_shutdown(
     controller: ControllerFace, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
     """Forwarded to the controller; NOT_CONTROLLER where that is another broker."""
-    if controller.active:
+    if controller.is_controller:
         return await controller.controlled_shutdown(request)
     return ControlledShutdownResponse(NotControllerError.code)

@@ -1,0 +1,79 @@
+"""`python -P -m node --config FILE`: one broker in the foreground, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+import uvloop
+
+from node.broker import Broker
+from node.settings import BrokerSettings
+from tidelog.clock import SystemClock
+from tidelog.errors import TidelogError
+
+log = logging.getLogger("node")
+
+_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+def main() -> int:
+    """0 after a polite stop, 1 with one line on standard error where the broker could not start or go on."""
+    parser = argparse.ArgumentParser(prog="node", description="one Tidelog broker")
+    parser.add_argument("--config", type=Path, required=True, help="the broker's settings, a TOML file")
+    arguments = parser.parse_args()
+    try:
+        settings = BrokerSettings.load(arguments.config)
+        _log_to(settings)
+        failure = uvloop.run(_serve(settings))
+    except (TidelogError, OSError) as error:
+        failure = error
+    if failure is None:
+        return 0
+    log.error("the broker ends: %s", failure)
+    print(f"broker: {failure}", file=sys.stderr)
+    return 1
+
+
+async def _serve(settings: BrokerSettings) -> Exception | None:
+    broker = Broker(settings, SystemClock())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, broker.end)
+    starting = asyncio.ensure_future(broker.start())
+    ended = asyncio.ensure_future(broker.wait_ended())
+    try:
+        # A stop may be asked for while the start still waits for ZooKeeper or scans a log.
+        await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await ended
+    finally:
+        ended.cancel()
+        starting.cancel()
+        await asyncio.gather(starting, ended, return_exceptions=True)
+        await broker.stop()
+    return broker.failure
+
+
+def _log_to(settings: BrokerSettings) -> None:
+    handler: logging.Handler
+    if settings.log_file:
+        handler = RotatingFileHandler(
+            settings.log_file, maxBytes=settings.log_file_max_bytes, backupCount=settings.log_file_backups, delay=True
+        )
+    else:
+        handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(_FORMAT, _TIME_FORMAT))
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""One broker process, from its first look at ZooKeeper to its clean-shutdown marker.
+
+Everything here is order: what must be there before what, and what must be gone before what. Each step of the start
+leaves behind how it is undone, and the stop undoes them from the last to the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from cluster.coordination import BrokerIdTaken, Coordination
+from cluster.state import BrokerRegistration
+from cluster.zookeeper import ZooKeeperStore
+from node.controller_shell import ControllerShell
+from node.delayed import Waiting
+from node.fetchers import Fetchers, FetchSettings
+from node.handlers import Handlers
+from node.metadata_cache import MetadataCache
+from node.replicas import Replicas
+from node.server import Identity, Server
+from node.session import Registration, Session
+from node.settings import BrokerSettings
+from storage.config import LogConfig
+from storage.files import RealFiles
+from storage.log_directory import LogDirectory
+from tidelog.clock import Clock
+from tidelog.connection import Connection
+from tidelog.errors import StorageError, TidelogError
+from tidelog.messages import ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.model import Endpoint
+
+log = logging.getLogger(__name__)
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: The longest that anything due waits for its tick.
+_TICK_MS = 20
+_CONNECT_TIMEOUT_MS = 1000
+_HANDOVER_RETRY_S = 0.1
+
+
+class Broker:
+    """`start`, then `wait_ended`, then `stop`, whatever happened. `failure` is why it had to end by itself."""
+
+    def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._ended = asyncio.Event()
+        self._undo = AsyncExitStack()
+        self.failure: Exception | None = None
+
+    async def start(self) -> None:
+        """Returns when clients and brokers are served and the broker is registered.
+
+        UnreachableError (no ZooKeeper), ConfigError, DataDirectoryError, StorageError, BrokerIdTaken, OSError (a port
+        is taken).
+        """
+        settings = self._settings
+        # ZooKeeper first: it alone knows which cluster this is, and so whether the data directory belongs to it.
+        store = await ZooKeeperStore.open(
+            settings.zookeeper,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            clock=self._clock,
+            connect_timeout_ms=settings.zookeeper_connect_timeout_ms,
+        )
+        self._undo.push_async_callback(store.close)
+        coordination = Coordination(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
+        await coordination.ensure_paths()
+        self._cluster_id = await coordination.cluster_id()
+        self._session = Session(store, self._clock)
+        await self._session.start()
+        self._undo.push_async_callback(self._session.stop)
+
+        # Then the disk, on a thread: after a crash it is scanned, and the session must live meanwhile.
+        self._directory = await asyncio.to_thread(self._open_directory)
+        self._undo.push_async_callback(self._close_directory)
+        await asyncio.to_thread(self._directory.open_logs)
+
+        self._identity = Identity(self._cluster_id, settings.broker_id)
+        self._metadata = MetadataCache(self._cluster_id)
+        fetch_settings = FetchSettings(
+            settings.broker_id,
+            settings.replica_fetch_wait_max_ms,
+            settings.replica_fetch_max_bytes,
+            settings.replica_fetch_response_max_bytes,
+        )
+        self._fetchers = Fetchers(fetch_settings, self._connect, self._clock)
+        self._replicas = Replicas(
+            settings.broker_id,
+            directory=self._directory,
+            isr_store=coordination,
+            metadata=self._metadata,
+            waiting=Waiting(asyncio.get_running_loop().call_soon),
+            fetchers=self._fetchers,
+            clock=self._clock,
+            max_lag_ms=settings.replica_lag_time_max_ms,
+            topic_defaults=LogConfig(min_insync_replicas=settings.min_insync_replicas),
+            on_storage_error=self.end,
+        )
+        self._fetchers.on_storage_error = self._replicas.take_offline
+        self._shell = ControllerShell(
+            settings,
+            coordination,
+            self._clock,
+            broker_epoch=lambda: self._identity.broker_epoch,
+            cluster_id=self._cluster_id,
+        )
+        handlers = Handlers(self._replicas, self._metadata, coordination, self._shell)
+
+        # The doors open before the registration tells where they are, so that nobody finds them closed.
+        for_clients = self._open_door(handlers, Endpoint(settings.host, settings.port), between_brokers=False)
+        for_brokers = self._open_door(
+            handlers, Endpoint(settings.replication_host, settings.replication_port), between_brokers=True
+        )
+        # Undone before the doors close: whoever waits here still gets an answer.
+        self._undo.push_async_callback(self._replicas.close)
+        self._undo.push_async_callback(self._fetchers.close)
+
+        registration = self._registration_at(coordination, for_clients, for_brokers)
+        # The controller then counts this broker as gone, and nobody dials it any more.
+        self._undo.push_async_callback(registration.stop)
+        self._identity.broker_epoch = await registration.start()
+        self._undo.push_async_callback(self._shell.stop)
+        await self._shell.start()
+        for task in (self._keep_ticking(), self._keep_checkpoints()):
+            self._undo.callback(asyncio.create_task(task).cancel)
+        # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.
+        self._undo.push_async_callback(self._hand_over)
+        log.info(
+            "broker %d serves clients at %s and brokers at %s, epoch %d",
+            settings.broker_id, for_clients, for_brokers, self._identity.broker_epoch,
+        )  # fmt: skip
+
+    async def wait_ended(self) -> None:
+        """Returns when the broker must stop: `end` was called, its disk failed, or its id was taken."""
+        await self._ended.wait()
+
+    def end(self, failure: Exception | None = None) -> None:
+        """Ask for the end; the first reason counts."""
+        if not self._ended.is_set():
+            self.failure = failure
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """Leave politely, as far as `start` came."""
+        await self._undo.aclose()
+
+    # --- the parts ---------------------------------------------------------------------------------------------
+
+    def _open_directory(self) -> LogDirectory:
+        try:
+            boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+        except OSError:
+            boot_id = None
+        path = Path(self._settings.data_dir)
+        return LogDirectory.open(path, RealFiles(), self._settings.broker_id, self._cluster_id, boot_id)
+
+    async def _close_directory(self) -> None:
+        # The marker is the last word on the disk, and a disk that failed does not get one.
+        await asyncio.to_thread(self._directory.close, clean=not isinstance(self.failure, StorageError))
+
+    def _open_door(self, handlers: Handlers, endpoint: Endpoint, *, between_brokers: bool) -> Endpoint:
+        server = Server(endpoint, self._identity, handlers.handle, self._clock, between_brokers=between_brokers)
+        server.start()
+        self._undo.callback(server.stop)
+        return server.endpoint
+
+    def _registration_at(self, coordination: Coordination, clients: Endpoint, brokers: Endpoint) -> Registration:
+        previous = self._directory.read_session()
+        return Registration(
+            coordination,
+            BrokerRegistration(self._settings.broker_id, clients.host, clients.port, brokers.host, brokers.port),
+            previous_session=int(previous) if previous and previous.isdecimal() else 0,
+            save_session=lambda session_id: self._directory.write_session(str(session_id)),
+            on_lost=self._on_registration_lost,
+            on_registered=self._on_registered,
+            on_taken=self._on_id_taken,
+        )
+
+    async def _connect(self, endpoint: Endpoint) -> Connection:
+        return await Connection.open(
+            endpoint,
+            client_id=f"broker-{self._settings.broker_id}",
+            timeout_ms=_CONNECT_TIMEOUT_MS,
+            sender_epoch=self._identity.broker_epoch,
+            cluster_id=self._cluster_id,
+        )
+
+    # --- standing with ZooKeeper -------------------------------------------------------------------------------
+
+    def _on_registration_lost(self) -> None:
+        self._identity.broker_epoch = -1
+        self._replicas.resign_all()
+
+    def _on_registered(self, broker_epoch: int) -> None:
+        self._identity.broker_epoch = broker_epoch
+        self._fetchers.reconnect()
+
+    def _on_id_taken(self, error: BrokerIdTaken) -> None:
+        self.end(error)
+
+    # --- what goes on all the time -----------------------------------------------------------------------------
+
+    async def _keep_ticking(self) -> None:
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            self._replicas.isolated = self._session.cut_off
+            self._replicas.tick(now_ms)
+            due_ms = self._replicas.waiting.next_deadline_ms()
+            pause_ms = _TICK_MS if due_ms is None else min(_TICK_MS, max(1, due_ms - now_ms))
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _keep_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.high_watermark_checkpoint_interval_ms / 1000)
+            await self._replicas.checkpoint_high_watermarks()
+            try:
+                await asyncio.to_thread(self._directory.checkpoint_recovery_points)
+            except StorageError as error:
+                self._replicas.take_offline(error)
+
+    # --- leaving -----------------------------------------------------------------------------------------------
+
+    async def _hand_over(self) -> None:
+        """Ask the controller to move what this broker leads, within the time that the settings give it."""
+        if self.failure is not None:
+            return
+        try:
+            async with asyncio.timeout(self._settings.controlled_shutdown_timeout_ms / 1000):
+                while not await self._handed_over():  # noqa: ASYNC110 — each turn asks the controller anew
+                    await asyncio.sleep(_HANDOVER_RETRY_S)
+        except TimeoutError:
+            log.warning("stopping with %d partitions still led", len(self._replicas.led()))
+
+    async def _handed_over(self) -> bool:
+        request = ControlledShutdownRequest(self._settings.broker_id, self._identity.broker_epoch)
+        try:
+            if self._shell.is_controller:
+                answer = await self._shell.controlled_shutdown(request)
+            else:
+                answer = await self._ask_controller(request)
+        except TidelogError as error:
+            log.info("the controller did not take over yet: %s", error)
+            return False
+        log.info("handed over, %d partitions remain", len(answer.remaining))
+        return answer.error_code == 0
+
+    async def _ask_controller(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        controller = self._metadata.brokers.get(self._shell.controller_id)
+        if controller is None:
+            raise TidelogError("no controller is known")
+        connection = await self._connect(Endpoint(controller.replication_host, controller.replication_port))
+        try:
+            timeout_ms = self._settings.controlled_shutdown_timeout_ms
+            answer = await connection.call(request, timeout_ms=timeout_ms)
+        finally:
+            connection.close()
+        assert isinstance(answer, ControlledShutdownResponse)
+        return answer

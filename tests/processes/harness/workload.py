@@ -1,0 +1,123 @@
+"""A producer that never rests, and the check that nothing it was promised is missing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from tests.processes.harness.waiting import wait_for
+from tidelog import Consumer, Producer, TopicPartition
+from tidelog.record_future import RecordFuture
+
+_PACE_S = 0.002
+_BURST = 4
+
+
+class Workload:
+    """Sends numbered records to `tps` in turn, with acks=all, from `with` to its end.
+
+    Each record's value is its number; numbers rise within a partition in the order of sending.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str | Sequence[str], tps: Sequence[TopicPartition], **options: object
+    ) -> None:
+        self._tps = list(tps)
+        self._sent: list[tuple[TopicPartition, int, RecordFuture]] = []
+        self._acknowledged: dict[TopicPartition, list[float]] = {tp: [] for tp in tps}
+        self._stop = threading.Event()
+        self._producer = Producer(bootstrap_servers, client_id="workload", **options)  # type: ignore[arg-type]
+        self._thread = threading.Thread(target=self._run, name="workload", daemon=True)
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.wait_acknowledged(100)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        try:
+            if error is None:
+                self._producer.flush(60)
+        finally:
+            self._producer.close(0 if error else 10)
+        if error is None and self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        number = 0
+        try:
+            while not self._stop.is_set():
+                for _ in range(_BURST):
+                    tp = self._tps[number % len(self._tps)]
+                    future = self._producer.send(tp.topic, b"%d" % number, partition=tp.partition)
+                    times = self._acknowledged[tp]
+                    future.add_callback(lambda _, times=times: times.append(time.monotonic()))
+                    self._sent.append((tp, number, future))
+                    number += 1
+                time.sleep(_PACE_S)
+        except BaseException as error:
+            self._failure = error
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(map(len, self._acknowledged.values()))
+
+    def wait_acknowledged(self, more: int, timeout_s: float = 60) -> None:
+        """Returns when `more` records were acknowledged from now on, on each partition."""
+        goals = {tp: len(times) + max(1, more // len(self._tps)) for tp, times in self._acknowledged.items()}
+        wait_for(
+            f"{more} more acknowledgements",
+            lambda: all(len(self._acknowledged[tp]) >= goal for tp, goal in goals.items()),
+            timeout_s,
+        )
+
+    def longest_gap_s(self, tps: Sequence[TopicPartition], since: float) -> float:
+        """The longest silence of acknowledgements on any of `tps` that began or lasted after `since` (monotonic)."""
+        gaps = [0.0]
+        for tp in tps:
+            times = [t for t in self._acknowledged[tp] if t >= since]
+            gaps += [after - before for before, after in zip([since, *times], times, strict=False)]
+        return max(gaps)
+
+    def check(self, bootstrap_servers: str | Sequence[str]) -> int:
+        """Read everything back: each record once, in order, where its acknowledgement said. Returns how many."""
+        expected: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in self._tps}
+        for tp, number, future in self._sent:
+            expected[tp].append((future.get(60).offset, number))
+        found = read_all(bootstrap_servers, self._tps)
+        for tp in self._tps:
+            assert found[tp] == expected[tp], difference(tp, expected[tp], found[tp])
+        return len(self._sent)
+
+
+def read_all(
+    bootstrap_servers: str | Sequence[str], tps: Sequence[TopicPartition], timeout_s: float = 60
+) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """(offset, number) of every record in the log, by partition."""
+    found: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in tps}
+    with Consumer(bootstrap_servers, client_id="check", auto_offset_reset="earliest") as consumer:
+        consumer.assign(list(tps))
+        consumer.seek_to_beginning(*tps)
+        ends = consumer.end_offsets(list(tps))
+        deadline = time.monotonic() + timeout_s
+        while any(consumer.position(tp) < ends[tp] for tp in tps):
+            assert time.monotonic() < deadline, f"could not read to {ends}"
+            for tp, records in consumer.poll(timeout_ms=500, max_records=10_000).items():
+                found[tp] += [(record.offset, int(record.value or b"-1")) for record in records]
+    return found
+
+
+def difference(tp: TopicPartition, expected: list[tuple[int, int]], found: list[tuple[int, int]]) -> str:
+    """What went wrong, in a line."""
+    lost = sorted(set(expected) - set(found))
+    extra = sorted(set(found) - set(expected))
+    order = " order differs" if not lost and not extra else ""
+    return f"{tp}: lost {len(lost)} {lost[:5]}, unexpected {len(extra)} {extra[:5]}{order}"

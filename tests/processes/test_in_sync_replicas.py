@@ -1,0 +1,75 @@
+"""Who counts as in sync, seen in ZooKeeper, and what acks=all and consumers make of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.replica_files import assert_replicas_identical
+from tests.processes.harness.waiting import wait_for
+from tests.processes.harness.workload import Workload
+from tidelog import Consumer, Producer
+from tidelog.errors import NotEnoughReplicasError
+
+QUICK = {"replica_lag_time_max_ms": 2000}
+#: Longer than any pause here, so that ZooKeeper has no opinion about a stopped follower.
+UNHURRIED = {**QUICK, "zookeeper_session_timeout_ms": 10_000}
+
+
+@pytest.mark.parametrize("cluster", [UNHURRIED], indirect=True)
+def test_a_stopped_follower_is_removed_by_the_leader_and_returns_only_when_it_has_caught_up(
+    cluster: RunningCluster,
+) -> None:
+    (tp,) = cluster.create_topic("t")
+    leader, controller = cluster.leader(tp), cluster.controller()
+    slow = next(b for b in cluster.broker_ids if b not in (leader, controller))
+    before = cluster.znode(tp)
+    with Workload(cluster.bootstrap_servers, [tp]) as workload:
+        with cluster.paused(slow):
+            wait_for("the follower to leave the ISR", lambda: slow not in cluster.znode(tp).state.isr)
+            after = cluster.znode(tp)
+            assert after.state.leader_epoch == before.state.leader_epoch
+            assert after.partition_epoch > before.partition_epoch
+            workload.wait_acknowledged(300)
+            assert slow not in cluster.znode(tp).state.isr
+        cluster.wait_in_sync(tp)
+        assert cluster.znode(tp).state.leader_epoch == before.state.leader_epoch
+        workload.wait_acknowledged(100)
+    assert workload.check(cluster.bootstrap_servers) > 300
+    assert_replicas_identical(cluster, [tp])
+
+
+@pytest.mark.parametrize("cluster", [UNHURRIED], indirect=True)
+def test_with_both_followers_stopped_nothing_is_acknowledged_and_nobody_reads_above_the_high_watermark(
+    cluster: RunningCluster,
+) -> None:
+    # The leader must be able to reach ZooKeeper and the controller must not be paused: any broker may be it.
+    (tp,) = cluster.create_topic("t")
+    leader = cluster.leader(tp)
+    followers = [b for b in cluster.broker_ids if b != leader]
+    address = cluster.address(leader)
+    with (
+        Producer(address, request_timeout_ms=1000, delivery_timeout_ms=4000) as producer,
+        Consumer(address, auto_offset_reset="earliest") as consumer,
+    ):
+        assert producer.send("t", b"committed", partition=0).get(30).offset == 0
+        consumer.assign([tp])
+        consumer.seek_to_beginning(tp)
+        seen = wait_for("the committed record", lambda: consumer.poll(timeout_ms=500).get(tp))
+        assert [record.value for record in seen] == [b"committed"]
+        with ExitStack() as paused:
+            for follower in followers:
+                paused.enter_context(cluster.paused(follower))
+            held = producer.send("t", b"not committed", partition=0)
+            assert consumer.poll(timeout_ms=1000) == {}
+            assert not held.done()
+            wait_for("the ISR to shrink to the leader", lambda: cluster.znode(tp).state.isr == (leader,))
+            refused = producer.send("t", b"refused", partition=0)
+            with pytest.raises(NotEnoughReplicasError):
+                refused.get(30)
+            assert held.exception() is not None
+            assert consumer.poll(timeout_ms=1000) == {}
+            assert consumer.end_offsets([tp])[tp] == 1
+        cluster.wait_in_sync(tp)

@@ -1,0 +1,92 @@
+"""Clients find the leader, and only the leader answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.workload import Workload, read_all
+from tidelog import Consumer, Producer, TopicPartition
+from tidelog.connection import Connection
+from tidelog.errors import NotLeaderOrFollowerError
+from tidelog.messages import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    Request,
+    Response,
+)
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint
+from tidelog.records.encode import encode_batch
+
+
+def ask(address: str, request: Request) -> Response:
+    """One request to one broker, without any cleverness in between."""
+
+    async def exchange() -> Response:
+        connection = await Connection.open(Endpoint.parse(address), client_id="test", timeout_ms=5000)
+        try:
+            return await connection.call(request, timeout_ms=5000)
+        finally:
+            connection.close()
+
+    return asyncio.run(exchange())
+
+
+def test_a_broker_that_does_not_lead_answers_produce_and_list_offsets_with_not_leader(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    leader = cluster.leader(tp)
+    for broker_id in cluster.broker_ids:
+        expected = 0 if broker_id == leader else NotLeaderOrFollowerError.code
+        batch = encode_batch([(1_700_000_000_000, None, b"x", ())])
+        produced = ask(cluster.address(broker_id), ProduceRequest(-1, 5000, (ProducePartition("t", 0, batch),)))
+        assert isinstance(produced, ProduceResponse)
+        assert produced.partitions[0].error_code == expected
+        for timestamp in (0, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+            listed = ask(cluster.address(broker_id), ListOffsetsRequest((ListOffsetsPartition("t", 0, timestamp),)))
+            assert isinstance(listed, ListOffsetsResponse)
+            assert listed.partitions[0].error_code == expected
+
+
+def test_clients_carry_on_when_their_only_bootstrap_broker_is_killed(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    victim = next(b for b in cluster.broker_ids if b != cluster.controller())
+    with (
+        Consumer(cluster.address(victim), auto_offset_reset="earliest") as consumer,
+        Workload(cluster.address(victim), tps) as workload,
+    ):
+        consumer.assign(tps)
+        consumer.seek_to_beginning(*tps)
+        assert consumer.poll(timeout_ms=5000)
+        cluster.kill(victim)
+        workload.wait_acknowledged(300)
+        ends = consumer.end_offsets(tps)
+        seen: dict[TopicPartition, int] = {}
+        while any(seen.get(tp, 0) < ends[tp] for tp in tps):
+            for tp, records in consumer.poll(timeout_ms=5000).items():
+                seen[tp] = records[-1].offset + 1
+    survivors = [cluster.address(b) for b in cluster.broker_ids if b != victim]
+    assert workload.check(survivors) > 300
+
+
+def test_a_repeated_batch_is_answered_with_its_first_offset_by_the_next_leader_too(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    with Producer(cluster.bootstrap_servers) as producer:
+        producer.send("t", b"0", partition=0).get(30)
+    leader = cluster.leader(tp)
+    batch = encode_batch(
+        [(1, None, b"1", ()), (2, None, b"2", ())], producer_id=4711, producer_epoch=0, base_sequence=0
+    )
+    request = ProduceRequest(-1, 5000, (ProducePartition("t", 0, batch),))
+    first = ask(cluster.address(leader), request)
+    again = ask(cluster.address(leader), request)
+    cluster.terminate(leader)
+    elsewhere = ask(cluster.address(cluster.leader(tp)), request)
+    for answer in (first, again, elsewhere):
+        assert isinstance(answer, ProduceResponse)
+        assert (answer.partitions[0].error_code, answer.partitions[0].base_offset) == (0, 1)
+    values = read_all([cluster.address(cluster.leader(tp))], [tp])[tp]
+    assert values == [(0, 0), (1, 1), (2, 2)]
