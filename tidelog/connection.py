@@ -186,6 +186,7 @@ class Connection:
             timer.cancel()
             if not future.done():
                 future.set_exception(DisconnectedError(f"connection to {self.endpoint}: {reason}"))
+                future.exception()  # a request that nobody waits for any more is nobody's mistake
 
     def _version_of(self, request: Request) -> int:
         low, high = request.versions
