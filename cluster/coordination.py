@@ -409,7 +409,7 @@ class Coordination:
         await self._ensure(znodes.delete_topic_path(topic))
 
     async def remove_topic(self, topic: str, epoch_version: int) -> None:
-        """Removes everything of a topic, the wish itself last: what is left over when this ends early is found again."""
+        """Removes everything of a topic, the wish itself last: whoever comes after an early end finds the rest."""
         async with self._patience():
             while True:
                 operations = await self._removal(topic)

@@ -205,7 +205,12 @@ class MemoryStore:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+        def unsubscribe() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unsubscribe
 
     def deliver(self, event: StoreEvent) -> None:
         """Events arrive in a later turn of the loop, as they do from another thread."""

@@ -165,7 +165,7 @@ class Store(Protocol):
         """When (monotonic) the last answered request was *sent*; plus the timeout, the session lives surely."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Calls `listener` on the loop for every event; it must not block. Returns what ends the subscription."""
+        """Calls `listener` on the loop for every event; it must not block. Returns what ends it (idempotent)."""
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
         """NoNodeError (and then no watch is armed)."""

@@ -128,7 +128,12 @@ class ZooKeeperStore:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+        def unsubscribe() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unsubscribe
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
         watcher = self._watcher(path) if watch else None

@@ -1,0 +1,115 @@
+"""Who may lead: readable cases, then the rules against every state that brokers' comings and goings can make."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.election import initial_state, next_state, preferred_state
+from cluster.state import PartitionState
+from tidelog.model import NO_LEADER
+
+EPOCH = 7
+
+
+def state(leader: int, *isr: int, leader_epoch: int = 4) -> PartitionState:
+    return PartitionState(leader, leader_epoch, isr, controller_epoch=6)
+
+
+def after(leader: int, *isr: int) -> PartitionState:
+    return PartitionState(leader, 5, isr, EPOCH)
+
+
+def test_a_new_partition_is_led_by_its_preferred_replica_and_all_live_ones_are_in_sync() -> None:
+    assert initial_state((3, 1, 2), {1, 2, 3}, EPOCH) == PartitionState(3, 0, (3, 1, 2), EPOCH)
+    assert initial_state((3, 1, 2), {1, 2}, EPOCH) == PartitionState(1, 0, (1, 2), EPOCH)
+    assert initial_state((3, 1, 2), {4}, EPOCH) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "live", "expected"),
+    [
+        pytest.param(state(1, 1, 2, 3), {1, 2, 3}, None, id="nothing happened"),
+        pytest.param(state(1, 1, 2, 3), {2, 3}, after(2, 2, 3), id="the leader died: next in replica order"),
+        pytest.param(state(1, 3, 1, 2), {2, 3}, after(2, 3, 2), id="replica order, not ISR order"),
+        pytest.param(state(1, 1, 3), {2, 3}, after(3, 3), id="only the ISR may lead"),
+        pytest.param(state(1, 1, 2, 3), {1, 3}, after(1, 1, 3), id="a follower died: out of the ISR, epoch raised"),
+        pytest.param(state(1, 1, 2), {1, 2}, None, id="a follower outside the ISR died"),
+        pytest.param(state(1, 1), {2, 3}, after(NO_LEADER, 1), id="the last ISR member died: it stays"),
+        pytest.param(state(1, 1, 2), {3}, after(NO_LEADER, 1, 2), id="all ISR members died at once: they stay"),
+        pytest.param(state(NO_LEADER, 1, 2), {3}, None, id="still none of them"),
+        pytest.param(state(NO_LEADER, 1, 2), {2, 3}, after(2, 2), id="one of them is back"),
+        pytest.param(state(2, 1, 3), {1, 2, 3}, after(1, 1, 3), id="a leader outside its ISR is none"),
+    ],
+)
+def test_a_state_follows_its_brokers(before: PartitionState, live: set[int], expected: PartitionState | None) -> None:
+    assert next_state(before, (1, 2, 3), live, EPOCH) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "live", "expected"),
+    [
+        pytest.param(state(1, 1, 2, 3), {1, 2, 3}, after(2, 2, 3), id="its leadership moves, and it leaves the ISR"),
+        pytest.param(state(2, 1, 2, 3), {1, 2, 3}, after(2, 2, 3), id="as a follower it only leaves the ISR"),
+        pytest.param(state(1, 1), {1, 2, 3}, None, id="nobody can take over: it leads on"),
+        pytest.param(state(1, 1, 2), {1, 3}, after(1, 1), id="the other one is dead: it leads on, alone"),
+    ],
+)
+def test_a_leaving_broker_gives_up_what_others_can_take(
+    before: PartitionState, live: set[int], expected: PartitionState | None
+) -> None:
+    assert next_state(before, (1, 2, 3), live, EPOCH, leaving={1}, evict_leaving=True) == expected
+
+
+def test_a_leaving_broker_that_rejoined_the_isr_is_let_be() -> None:
+    assert next_state(state(2, 2, 1), (1, 2, 3), {1, 2}, EPOCH, leaving={1}) is None
+
+
+def test_an_unclean_election_takes_any_live_replica_and_forgets_the_isr() -> None:
+    assert next_state(state(1, 1, 2), (1, 2, 3), {3}, EPOCH, unclean=True) == after(3, 3)
+    assert next_state(state(1, 1, 2), (1, 2, 3), {2, 3}, EPOCH, unclean=True) == after(2, 2)
+    assert next_state(state(1, 1, 2), (1, 2, 3), {4}, EPOCH, unclean=True) == after(NO_LEADER, 1, 2)
+
+
+def test_the_preferred_leader_comes_back_only_in_sync_and_alive() -> None:
+    assert preferred_state(state(2, 2, 1), (1, 2), {1, 2}, EPOCH) == after(1, 2, 1)
+    assert preferred_state(state(2, 2), (1, 2), {1, 2}, EPOCH) is None
+    assert preferred_state(state(2, 2, 1), (1, 2), {2}, EPOCH) is None
+    assert preferred_state(state(1, 2, 1), (1, 2), {1, 2}, EPOCH) is None
+
+
+BROKERS = st.integers(1, 5)
+REPLICAS = st.lists(BROKERS, min_size=1, max_size=4, unique=True).map(tuple)
+
+
+@given(st.data())
+def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
+    replicas = data.draw(REPLICAS)
+    isr = tuple(data.draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True)))
+    leader = data.draw(st.sampled_from((NO_LEADER, *isr)))
+    live = data.draw(st.sets(BROKERS))
+    leaving = data.draw(st.sets(st.sampled_from(sorted(live)))) if live else set()
+    unclean = data.draw(st.booleans())
+    evict = data.draw(st.booleans())
+    before = PartitionState(leader, data.draw(st.integers(0, 9)), isr, 1)
+
+    result = next_state(before, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, unclean=unclean)
+    now = result or before
+
+    assert now.isr, "the ISR is never empty"
+    assert len(set(now.isr)) == len(now.isr)
+    assert set(now.isr) <= set(replicas)
+    if now.leader != NO_LEADER:
+        assert now.leader in live and now.leader in now.isr
+        lossless = now.leader in isr
+        assert lossless or (unclean and not any(r in live and r not in leaving for r in isr))
+        if lossless:
+            assert set(now.isr) <= set(isr)
+    else:
+        assert set(now.isr) == set(isr)
+        assert not any(replica in live and replica not in leaving for replica in isr)
+    if result is not None:
+        assert (result.leader_epoch, result.controller_epoch) == (before.leader_epoch + 1, EPOCH)
+        settled = next_state(result, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, unclean=unclean)
+        assert settled is None, "one write is enough"

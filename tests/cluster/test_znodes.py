@@ -1,0 +1,85 @@
+"""The bytes in ZooKeeper are Kafka's: what its own code writes is read, and what we write is what it would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from cluster import znodes
+from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
+from tidelog.model import TopicPartition
+
+
+def test_a_state_is_kafkas_json() -> None:
+    state = PartitionState(1, 3, (1, 2), 5)
+    data = b'{"controller_epoch":5,"leader":1,"version":1,"leader_epoch":3,"isr":[1,2]}'
+    assert znodes.encode_state(state) == data
+    assert znodes.decode_state(data) == state
+
+
+def test_a_registration_lists_both_endpoints_and_takes_its_epoch_from_the_czxid() -> None:
+    broker = BrokerRegistration(3, "h", 9600, "::1", 9601)
+    data = znodes.encode_broker(broker, 1234)
+    assert json.loads(data) == {
+        "features": {},
+        "listener_security_protocol_map": {"REPLICATION": "PLAINTEXT", "TIDELOG": "PLAINTEXT"},
+        "endpoints": ["REPLICATION://[::1]:9601", "TIDELOG://h:9600"],
+        "jmx_port": -1,
+        "port": -1,
+        "host": None,
+        "version": 5,
+        "timestamp": "1234",
+    }
+    assert znodes.decode_broker(3, data, 77) == BrokerRegistration(3, "h", 9600, "::1", 9601, epoch=77)
+
+
+def test_a_topic_keeps_its_assignment_id_and_settings() -> None:
+    topic = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2), 10: (2, 1)}, {"retention.ms": "-1"})
+    data = znodes.encode_topic(topic)
+    assert data == (
+        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":{"0":[1,2],"10":[2,1]},'
+        b'"adding_replicas":{},"removing_replicas":{}}'
+    )
+    configs = znodes.decode_topic_config(znodes.encode_topic_config(topic.configs))
+    assert znodes.decode_topic("t", data, configs) == topic
+
+
+def test_small_znodes_come_back_as_they_were_written() -> None:
+    assert znodes.decode_controller(znodes.encode_controller(4, 1)) == 4
+    assert znodes.decode_controller(b'{"version":1,"brokerid":0,"timestamp":"1690000000000"}') == 0
+    assert znodes.decode_controller_epoch(znodes.encode_controller_epoch(12)) == 12
+    assert znodes.decode_cluster_id(znodes.encode_cluster_id("x")) == "x"
+    assert znodes.encode_producer_id_block(1, range(1000)) == (
+        b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
+    )
+    assert znodes.decode_producer_id_block(znodes.encode_producer_id_block(1, range(0))) == (1, range(0))
+    tps = [TopicPartition("a", 0), TopicPartition("b", 3)]
+    assert znodes.decode_isr_change(znodes.encode_isr_change(tps)) == tps
+
+
+def test_paths_are_kafkas() -> None:
+    tp = TopicPartition("t", 4)
+    assert znodes.state_path(tp) == "/brokers/topics/t/partitions/4/state"
+    assert znodes.broker_path(2) == "/brokers/ids/2"
+    assert znodes.topic_config_path("t") == "/config/topics/t"
+
+
+@pytest.mark.parametrize("data", [b"", b"null", b"[]", b"{}", b'{"partitions":7,"endpoints":[1],"config":0}', b"\xff"])
+@pytest.mark.parametrize(
+    "decode",
+    [
+        znodes.decode_controller,
+        znodes.decode_state,
+        znodes.decode_topic_config,
+        znodes.decode_isr_change,
+        znodes.decode_producer_id_block,
+        znodes.decode_cluster_id,
+        lambda data: znodes.decode_topic("t", data, {}),
+        lambda data: znodes.decode_broker(1, data, 0),
+    ],
+)
+def test_anything_else_is_refused_by_name(decode: Callable[[bytes], object], data: bytes) -> None:
+    with pytest.raises(znodes.MalformedZnodeError):
+        decode(data)
