@@ -1,0 +1,398 @@
+"""The controller as a story: an event goes in, effects come out. No ZooKeeper, no sockets, no time.
+
+Most stories are scripts: lines of events, `----`, and what the controller did. `Cluster` plays ZooKeeper (it keeps
+the states and refuses a write on an old version) and the brokers (they answer at once).
+"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.controller import (
+    CloseChannel,
+    Controller,
+    Effect,
+    OpenChannel,
+    RemoveTopic,
+    SendLeaderAndIsr,
+    SendMetadata,
+    SendStopReplica,
+    WriteOutcome,
+    WriteRefused,
+    WriteState,
+    Written,
+)
+from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
+from tidelog.model import NO_LEADER, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def broker(broker_id: int, epoch: int = 0) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, "h", 1, "h", 2, epoch=epoch or broker_id * 10)
+
+
+class Cluster:
+    """ZooKeeper's states and live registrations around one controller; writes wait until `settle`."""
+
+    def __init__(self, *broker_ids: int, controller_epoch: int = 1) -> None:
+        self.live = {broker_id: broker(broker_id) for broker_id in broker_ids}
+        self.states: dict[TopicPartition, VersionedState] = {}
+        self.topics: dict[str, TopicAssignment] = {}
+        self.waiting: list[WriteState] = []
+        self.history: list[tuple[TopicPartition, PartitionState]] = []
+        self.log: list[str] = []
+        self.reign(controller_epoch)
+
+    def reign(self, epoch: int) -> None:
+        """A new controller reads what there is."""
+        self.waiting.clear()
+        self.controller = Controller(9, epoch)
+        self.play(self.controller.begin(self.live, self.topics, self.states))
+
+    def play(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case WriteState():
+                    self.waiting.append(effect)
+                case SendLeaderAndIsr(broker_id, partitions):
+                    assert broker_id in self.controller.brokers
+                    for p in partitions:
+                        isr = ",".join(map(str, p.isr))
+                        self.log.append(f"tell {broker_id}: {p.topic}-{p.partition} leader={p.leader} isr={isr}")
+                case SendStopReplica(broker_id, stops):
+                    self.log.append(f"stop {broker_id}: " + " ".join(f"{s.topic}-{s.partition}" for s in stops))
+                case RemoveTopic(topic):
+                    self.log.append(f"remove {topic}")
+                case OpenChannel(registration):
+                    self.log.append(f"open {registration.broker_id}@{registration.epoch}")
+                case CloseChannel(broker_id):
+                    self.log.append(f"close {broker_id}")
+                case SendMetadata(broker_ids):
+                    assert set(broker_ids) <= self.controller.brokers.keys()
+
+    def settle(self, limit: int = 100) -> None:
+        """ZooKeeper answers all writes, and what follows from them."""
+        while self.waiting:
+            limit -= 1
+            assert limit, "the controller does not come to rest"
+            writes, self.waiting = self.waiting, []
+            self.play(self.controller.states_written([self.answer(write) for write in writes]))
+
+    def answer(self, write: WriteState) -> WriteOutcome:
+        actual = self.states.get(write.tp)
+        if (NO_VERSION if actual is None else actual.partition_epoch) != write.expected:
+            return WriteRefused(write.tp, actual)
+        self.states[write.tp] = VersionedState(write.state, write.expected + 1)
+        self.history.append((write.tp, write.state))
+        return Written(write.tp, write.expected + 1)
+
+    def create(self, topic: str, *replicas: tuple[int, ...], **configs: str) -> None:
+        assignment = TopicAssignment(topic, f"id-{topic}", dict(enumerate(replicas)), configs)
+        self.topics[topic] = assignment
+        self.play(self.controller.topics_created([assignment]))
+
+    def come(self, *registrations: BrokerRegistration) -> None:
+        self.live |= {registration.broker_id: registration for registration in registrations}
+        self.play(self.controller.brokers_changed(self.live))
+
+    def die(self, *broker_ids: int) -> None:
+        self.live = {b: registration for b, registration in self.live.items() if b not in broker_ids}
+        self.play(self.controller.brokers_changed(self.live))
+
+    def leader_sets_isr(self, tp: TopicPartition, *isr: int) -> None:
+        known = self.states[tp]
+        self.states[tp] = VersionedState(known.state.with_isr(isr), known.partition_epoch + 1)
+
+    def state(self, tp: TopicPartition = TP) -> PartitionState:
+        return self.states[tp].state
+
+    def news(self) -> list[str]:
+        news, self.log = self.log, []
+        return news
+
+
+def test_a_new_topic_is_elected_then_told_to_its_replicas() -> None:
+    cluster = Cluster(1, 2, 3)
+    assert cluster.news() == ["open 1@10", "open 2@20", "open 3@30"]
+    cluster.create("t", (1, 2), (2, 3))
+    assert cluster.news() == []
+    cluster.settle()
+    assert cluster.news() == [
+        "tell 1: t-0 leader=1 isr=1,2",
+        "tell 2: t-0 leader=1 isr=1,2",
+        "tell 2: t-1 leader=2 isr=2,3",
+        "tell 3: t-1 leader=2 isr=2,3",
+    ]
+    assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
+
+
+def test_when_a_broker_dies_what_it_led_is_elected_and_what_it_followed_loses_it() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), (2, 1, 3), (3, 2))
+    cluster.settle()
+    cluster.news()
+    cluster.die(1)
+    assert cluster.news() == ["close 1"]
+    cluster.settle()
+    assert cluster.news() == [
+        "tell 2: t-0 leader=2 isr=2,3",
+        "tell 2: t-1 leader=2 isr=2,3",
+        "tell 3: t-0 leader=2 isr=2,3",
+        "tell 3: t-1 leader=2 isr=2,3",
+    ]
+    assert [cluster.state(TopicPartition("t", p)).leader_epoch for p in range(3)] == [1, 1, 0]
+
+
+def test_a_broker_that_comes_back_gets_everything_it_hosts() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2), (2, 1))
+    cluster.settle()
+    cluster.die(1)
+    cluster.settle()
+    cluster.news()
+    cluster.come(broker(1, 99))
+    assert cluster.news() == ["open 1@99", "tell 1: t-0 leader=2 isr=2", "tell 1: t-1 leader=2 isr=2"]
+    assert cluster.waiting == []
+
+
+def test_a_broker_that_comes_back_under_another_epoch_is_dead_first_and_new_then() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.news()
+    cluster.come(broker(1, 99))
+    assert cluster.news() == ["close 1"], "it is not let in before its past is dealt with"
+    cluster.settle()
+    assert cluster.news() == ["tell 2: t-0 leader=2 isr=2", "open 1@99", "tell 1: t-0 leader=2 isr=2"]
+    assert cluster.state() == PartitionState(2, 1, (2,), 1)
+
+
+def test_a_lonely_replica_that_restarts_leads_again_two_epochs_later() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1,))
+    cluster.settle()
+    cluster.come(broker(1, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (1,), 1)
+    assert [state.leader for _, state in cluster.history] == [1, NO_LEADER, 1]
+
+
+def test_without_a_live_isr_member_there_is_no_leader_until_one_is_back() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.leader_sets_isr(TP, 1, 2)
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
+    cluster.die(1, 2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1)
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+
+
+def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2), **{"unclean.leader.election.enable": "true"})
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.come(broker(2, 99))
+    cluster.die(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+
+
+def test_a_refused_write_is_chosen_again_from_the_isr_that_was_found() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.leader_sets_isr(TP, 1, 3)  # and nobody has told the controller
+    cluster.die(1)
+    (attempt,) = cluster.waiting
+    assert attempt.state.leader == 2
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 1, (3,), 1)
+
+
+def test_a_death_during_a_write_is_dealt_with_after_it() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(1)
+    cluster.die(2)
+    assert len(cluster.waiting) == 1, "one write of a partition at a time"
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 2, (3,), 1)
+
+
+def test_a_vanished_state_is_not_made_up_again() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    del cluster.states[TP]
+    cluster.die(1)
+    cluster.settle()
+    assert TP not in cluster.states
+
+
+def test_a_topic_without_live_replicas_waits_for_the_first() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (2, 3))
+    assert cluster.waiting == []
+    cluster.come(broker(3))
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 0, (3,), 1)
+
+
+def test_a_leaving_broker_leads_no_more_and_rejoining_the_isr_costs_no_write() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), (2, 1), (1,))
+    cluster.settle()
+    cluster.play(cluster.controller.shutdown_wanted(1))
+    assert cluster.controller.busy_with(1)
+    cluster.settle()
+    assert not cluster.controller.busy_with(1)
+    assert cluster.controller.led_by(1) == [TopicPartition("t", 2)]
+    assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
+    assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 1, (2,), 1)
+    assert [b.shutting_down for b in cluster.controller.live_brokers()] == [True, False, False]
+    cluster.leader_sets_isr(TP, 2, 3, 1)
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
+    assert cluster.waiting == []
+
+
+def test_a_topic_is_removed_when_every_live_replica_has_let_go() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.news()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    assert cluster.news() == ["stop 1: t-0", "stop 2: t-0", "stop 3: t-0"]
+    cluster.play(cluster.controller.replicas_stopped(1, [TP]))
+    cluster.die(2)
+    assert cluster.news() == ["close 2"]
+    assert cluster.waiting == [], "nobody is elected for what is going away"
+    cluster.play(cluster.controller.replicas_stopped(3, [TP]))
+    assert cluster.news() == ["remove t"]
+    cluster.play(cluster.controller.topic_removed("t"))
+    assert cluster.controller.topics == {}
+    assert cluster.controller.states == {}
+
+
+def test_a_deletion_waits_for_the_write_that_is_under_way() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (1,))
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.play(cluster.controller.replicas_stopped(1, [TP]))
+    assert "remove t" not in cluster.news()
+    cluster.settle()
+    assert cluster.news() == ["remove t"], "and nobody was told to lead it"
+
+
+def test_a_wish_to_delete_what_does_not_exist_is_only_cleared() -> None:
+    cluster = Cluster(1)
+    cluster.news()
+    cluster.play(cluster.controller.deletions_wanted(["ghost"]))
+    assert cluster.news() == ["remove ghost"]
+
+
+def test_the_next_controller_finds_what_happened_while_there_was_none() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (3, 2))
+    cluster.settle()
+    del cluster.live[1]
+    cluster.news()
+    cluster.reign(2)
+    assert cluster.news() == [
+        "open 2@20",
+        "open 3@30",
+        "tell 2: t-1 leader=3 isr=3,2",
+        "tell 3: t-1 leader=3 isr=3,2",
+    ]
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 1, (2,), 2)
+
+
+def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1)
+    cluster.settle()
+    cluster.come(broker(1, 99))
+    cluster.play(cluster.controller.preferred_wanted([TP]))
+    assert cluster.waiting == []
+    cluster.leader_sets_isr(TP, 2, 1)
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
+    cluster.play(cluster.controller.preferred_wanted([TP]))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("die"), st.integers(1, 4)),
+    st.tuples(st.just("come"), st.integers(1, 4)),
+    st.tuples(st.just("leave"), st.integers(1, 4)),
+    st.tuples(st.just("settle"), st.just(0)),
+    st.tuples(st.just("shrink"), st.integers(0, 2)),
+    st.tuples(st.just("hear"), st.integers(0, 2)),
+    st.tuples(st.just("reign"), st.just(0)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(EVENTS, max_size=30))
+def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: list[tuple[str, int]]) -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3), (2, 3, 4), (4, 1))
+    cluster.settle()
+    epoch = 100
+    reigns = 1
+    in_sync = {tp: {tp_state.leader_epoch: set(tp_state.isr)} for tp, tp_state in cluster.history}
+
+    for kind, number in events:
+        tp = TopicPartition("t", number)
+        seen = len(cluster.history)
+        before = dict(cluster.states)
+        match kind:
+            case "die":
+                cluster.die(number)
+            case "come":
+                epoch += 1
+                cluster.come(broker(number, epoch))
+            case "leave":
+                cluster.play(cluster.controller.shutdown_wanted(number))
+            case "settle":
+                cluster.settle()
+            case "shrink":
+                state = cluster.state(tp)
+                if state.leader != NO_LEADER:
+                    cluster.leader_sets_isr(tp, state.leader)
+            case "hear":
+                cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}))
+            case "reign":
+                reigns += 1
+                cluster.reign(reigns)
+        last = {written_tp: known.state for written_tp, known in before.items()}
+        for written_tp, written in cluster.history[seen:]:
+            earlier = last[written_tp]
+            assert written.leader_epoch == earlier.leader_epoch + 1
+            assert written.controller_epoch >= earlier.controller_epoch
+            assert set(written.isr) <= set(earlier.isr)
+            assert written.leader == NO_LEADER or written.leader in written.isr
+            last[written_tp] = written
+        assert in_sync.keys() == cluster.states.keys()
+
+    cluster.settle()
+    for tp, known in cluster.states.items():
+        state = known.state
+        # The controller may not have heard of a leader's last change; but whom it thinks alive must be right.
+        if state.leader == NO_LEADER:
+            staying = cluster.live.keys() - cluster.controller.leaving
+            assert not staying & set(state.isr) or cluster.controller.states[tp] != known
+        else:
+            assert state.leader in cluster.live
+    assert cluster.controller.brokers.keys() == cluster.live.keys()
