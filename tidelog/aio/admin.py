@@ -226,6 +226,8 @@ class Admin:
                 for error in refused.values():
                     raise error
                 return answer
+            except UnknownTopicOrPartitionError:
+                raise  # retriable elsewhere, but the controller is the one that knows
             except TidelogError as error:
                 if not is_retriable(error):
                     raise

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -18,6 +19,9 @@ import click
 from tidelog.errors import ConfigError, NoBrokersError, TidelogError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+#: What a write meets at a full disk, a quota or a size limit; without a file's name it was to standard output.
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 #: Subcommand → the module that holds it, imported when it is asked for: most need no client, and none needs all.
 _COMMANDS = {
@@ -112,7 +116,8 @@ def run(arguments: list[str] | None = None) -> int:
     except TidelogError as error:
         return _fail(str(error) or type(error).__name__, FAILED)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        full = error.filename is None and error.errno in _OUTPUT_ERRORS
+        where = "cannot write to standard output: " if full else f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", FAILED)
     except Exception as error:
         if os.environ.get("TIDELOG_DEBUG"):
