@@ -1,0 +1,439 @@
+"""Brokers in memory behind a network in memory: what the clients talk to in these tests.
+
+A partition has one log, which every broker shares (replication is not what is tested here); its leader checks
+producer sequences as Kafka's does. Faults are put in by hand or by a function that sees every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from tidelog.errors import (
+    BrokerError,
+    DisconnectedError,
+    DuplicateSequenceError,
+    FencedLeaderEpochError,
+    LeaderNotAvailableError,
+    NotControllerError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    TimeoutError,
+    TopicAlreadyExistsError,
+    UnknownLeaderEpochError,
+    UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import (
+    ApiVersionsResponse,
+    BrokerAddress,
+    CreatedTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletedTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeReplicasRequest,
+    DescribeReplicasResponse,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+    ReplicasDescription,
+    Request,
+    Response,
+    TopicMetadata,
+)
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint
+from tidelog.records.decode import Record, decode_records
+from tidelog.records.header import assign_offsets, read_header
+
+CLUSTER_ID = "fake-cluster"
+LATENCY_S = 0.0005
+
+
+class Fault(Enum):
+    """What may happen to one request."""
+
+    LOSE_REQUEST = auto()  # the connection breaks before the broker sees it
+    LOSE_ANSWER = auto()  # … after it acted on it
+    SWALLOW = auto()  # no answer, connection stays
+    SWALLOW_ANSWER = auto()
+    DELAY = auto()  # acted on and answered 5 s later
+    NOT_ENOUGH_REPLICAS = auto()
+    NOT_ENOUGH_AFTER_APPEND = auto()
+    FORGET_PRODUCERS = auto()  # UNKNOWN_PRODUCER_ID
+    MOVE_LEADERS = auto()  # before it is acted on
+    MOVE_LEADERS_AFTER = auto()
+
+
+@dataclass
+class FakePartition:
+    """One partition: `leader` −1 for none; `first_offset` grows by trimming."""
+
+    topic: str
+    number: int
+    leader: int
+    epoch: int = 0
+    first_offset: int = 0
+    batches: list[bytes] = field(default_factory=list)
+    producers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+    produces: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        return read_header(self.batches[-1]).next_offset if self.batches else self.first_offset
+
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in decode_records(batch)]
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in self.records()]
+
+    def append(self, batch: bytes) -> int:
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            seen = self.producers.setdefault(header.producer_id, deque(maxlen=5))
+            for first, last, base in seen:
+                if (first, last) == (header.base_sequence, header.last_sequence):
+                    return base
+            expected = seen[-1][1] + 1 if seen else 0
+            if header.base_sequence < expected:
+                raise DuplicateSequenceError
+            if header.base_sequence > expected and seen:
+                raise OutOfOrderSequenceError(f"{header.base_sequence} where {expected} is due")
+            if header.base_sequence > expected:
+                raise UnknownProducerIdError
+            seen.append((header.base_sequence, header.last_sequence, self.end_offset))
+        base_offset = self.end_offset
+        stored = bytearray(batch)
+        assign_offsets(stored, 0, base_offset, self.epoch)
+        self.batches.append(bytes(stored))
+        self.grown.set()
+        self.grown = asyncio.Event()
+        return base_offset
+
+    def elect(self, leader: int) -> None:
+        self.leader, self.epoch = leader, self.epoch + 1
+        self.grown.set()
+        self.grown = asyncio.Event()
+
+
+class FakeCluster:
+    """The brokers have ids from 1 and addresses fake:1001, fake:1002, …"""
+
+    def __init__(self, brokers: int = 3) -> None:
+        self.live = dict.fromkeys(range(1, brokers + 1), True)
+        self.hung: set[int] = set()
+        self.controller = 1
+        self.partitions: dict[str, list[FakePartition]] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.fault_of: Callable[[int, Request], Fault | None] = lambda broker, request: None
+        self.refusals: dict[type[Request], deque[int]] = defaultdict(deque)
+        self.requests: list[tuple[int, Request]] = []
+        self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
+        self.known_to: dict[int, set[str]] = {}
+        self._ids = itertools.count(1000)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"fake:{1000 + broker}" for broker in self.live)
+
+    def create(self, topic: str, partitions: int = 1) -> list[FakePartition]:
+        brokers = list(self.live)
+        self.partitions[topic] = [
+            FakePartition(topic, number, brokers[number % len(brokers)]) for number in range(partitions)
+        ]
+        self.topic_ids[topic] = f"id-{topic}-{next(self._ids)}"
+        return self.partitions[topic]
+
+    def kill(self, broker: int, *, elect: bool = True) -> None:
+        """Connections break, new ones are refused; its partitions get another leader at once, or none."""
+        self.live[broker] = False
+        for connection in list(self.connections[broker]):
+            connection.close()
+        others = [each for each, alive in self.live.items() if alive]
+        for partition in itertools.chain(*self.partitions.values()):
+            if partition.leader == broker:
+                partition.elect(others[0] if others and elect else -1)
+        if self.controller == broker:
+            self.controller = others[0] if others else -1
+
+    def revive(self, broker: int) -> None:
+        self.live[broker] = True
+        for partition in itertools.chain(*self.partitions.values()):
+            if partition.leader == -1:
+                partition.elect(broker)
+
+    def move(self, partition: FakePartition) -> int:
+        others = [each for each, alive in self.live.items() if alive and each != partition.leader]
+        if others:
+            partition.elect(others[partition.epoch % len(others)])
+        return partition.leader
+
+    def sent(self, kind: type[Request]) -> list[Request]:
+        return [request for _, request in self.requests if isinstance(request, kind)]
+
+    async def open(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> FakeConnection:
+        broker = endpoint.port - 1000
+        await asyncio.sleep(LATENCY_S)
+        if not self.live.get(broker):
+            raise DisconnectedError(f"{endpoint} refuses")
+        if broker in self.hung:
+            await asyncio.sleep(timeout_ms / 1000)
+            raise TimeoutError(f"{endpoint} does not shake hands")
+        connection = FakeConnection(self, broker)
+        self.connections[broker].add(connection)
+        return connection
+
+    # --- a broker's answers -----------------------------------------------------------------------
+
+    async def handle(self, broker: int, request: Request) -> Response:
+        refusals = self.refusals[type(request)]
+        code = refusals.popleft() if refusals else 0
+        match request:
+            case MetadataRequest():
+                return self._metadata(broker, request)
+            case InitProducerIdRequest():
+                return InitProducerIdResponse(code, -1 if code else next(self._ids), 0)
+            case ProduceRequest():
+                return ProduceResponse(tuple(self._produce(broker, code, each) for each in request.partitions))
+            case FetchRequest():
+                return await self._fetch(broker, code, request)
+            case ListOffsetsRequest():
+                return ListOffsetsResponse(tuple(self._list_offsets(broker, code, each) for each in request.partitions))
+            case DescribeReplicasRequest():
+                return DescribeReplicasResponse(
+                    tuple(self._describe(broker, each.topic, each.partition) for each in request.partitions)
+                )
+            case CreateTopicsRequest():
+                return CreateTopicsResponse(
+                    tuple(self._create(broker, code, each.name, each.num_partitions) for each in request.topics)
+                )
+            case DeleteTopicsRequest():
+                return DeleteTopicsResponse(tuple(self._delete(broker, name) for name in request.topics))
+        raise AssertionError(request)
+
+    def _metadata(self, broker: int, request: MetadataRequest) -> MetadataResponse:
+        topics = []
+        for name in self.partitions if request.topics is None else request.topics:
+            if name not in self.partitions or name not in self.known_to.get(broker, self.partitions):
+                topics.append(TopicMetadata(name, UnknownTopicOrPartitionError.code))
+                continue
+            partitions = tuple(
+                PartitionMetadata(
+                    each.number, 0 if each.leader > 0 else LeaderNotAvailableError.code, each.leader, each.epoch,
+                    tuple(self.live), tuple(id for id, alive in self.live.items() if alive),
+                )
+                for each in self.partitions[name]
+            )  # fmt: skip
+            topics.append(TopicMetadata(name, 0, self.topic_ids[name], False, partitions))
+        brokers = tuple(BrokerAddress(id, "fake", 1000 + id) for id, alive in self.live.items() if alive)
+        return MetadataResponse(CLUSTER_ID, self.controller, brokers, tuple(topics))
+
+    def _led(self, broker: int, topic: str, number: int, epoch: int = -1) -> FakePartition:
+        partitions = self.partitions.get(topic, [])
+        if number >= len(partitions):
+            raise UnknownTopicOrPartitionError
+        partition = partitions[number]
+        if partition.leader != broker:
+            raise NotLeaderOrFollowerError
+        if 0 <= epoch < partition.epoch:
+            raise FencedLeaderEpochError
+        if epoch > partition.epoch:
+            raise UnknownLeaderEpochError
+        return partition
+
+    def _produce(self, broker: int, code: int, asked: object) -> ProducePartitionResponse:
+        topic, number, records = asked.topic, asked.partition, asked.records  # type: ignore[attr-defined]
+        try:
+            partition = self._led(broker, topic, number)
+            partition.produces += 1
+            if code and code != NotEnoughReplicasAfterAppendError.code:
+                return ProducePartitionResponse(topic, number, code)
+            base_offset = partition.append(bytes(records))
+            return ProducePartitionResponse(topic, number, code, -1 if code else base_offset)
+        except BrokerError as error:
+            return ProducePartitionResponse(topic, number, error.code, error_message=str(error))
+
+    async def _fetch(self, broker: int, code: int, request: FetchRequest) -> FetchResponse:
+        deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+        while True:
+            answers = [self._fetch_one(broker, code, each) for each in request.partitions]
+            left = deadline - asyncio.get_running_loop().time()
+            if any(each.records or each.error_code for each in answers) or left <= 0:
+                return FetchResponse(tuple(answers))
+            waits = [
+                asyncio.ensure_future(self.partitions[each.topic][each.partition].grown.wait())
+                for each in request.partitions
+            ]
+            await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            for each in waits:
+                each.cancel()
+
+    def _fetch_one(self, broker: int, code: int, asked: FetchPartition) -> FetchPartitionResponse:
+        try:
+            partition = self._led(broker, asked.topic, asked.partition, asked.current_leader_epoch)
+            if code:
+                return FetchPartitionResponse(asked.topic, asked.partition, code)
+            if not partition.first_offset <= asked.fetch_offset <= partition.end_offset:
+                raise OffsetOutOfRangeError
+        except BrokerError as error:
+            return FetchPartitionResponse(asked.topic, asked.partition, error.code)
+        found = b""
+        for batch in partition.batches:
+            if read_header(batch).next_offset > asked.fetch_offset:
+                if found and len(found) + len(batch) > asked.partition_max_bytes:
+                    break
+                found += batch
+        end = partition.end_offset
+        return FetchPartitionResponse(
+            asked.topic, asked.partition, 0, end, end, partition.first_offset, memoryview(found) if found else None
+        )
+
+    def _list_offsets(self, broker: int, code: int, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        topic, number = asked.topic, asked.partition
+        try:
+            partition = self._led(broker, topic, number, asked.current_leader_epoch)
+        except BrokerError as error:
+            return ListOffsetsPartitionResponse(topic, number, error.code)
+        if code:
+            return ListOffsetsPartitionResponse(topic, number, code)
+        if asked.timestamp == EARLIEST_TIMESTAMP:
+            return ListOffsetsPartitionResponse(topic, number, 0, -1, partition.first_offset, partition.epoch)
+        if asked.timestamp == LATEST_TIMESTAMP:
+            return ListOffsetsPartitionResponse(topic, number, 0, -1, partition.end_offset, partition.epoch)
+        for record in partition.records():
+            if record.timestamp >= asked.timestamp and record.offset >= partition.first_offset:
+                return ListOffsetsPartitionResponse(topic, number, 0, record.timestamp, record.offset, partition.epoch)
+        return ListOffsetsPartitionResponse(topic, number, 0)
+
+    def _describe(self, broker: int, topic: str, number: int) -> ReplicasDescription:
+        try:
+            partition = self._led(broker, topic, number)
+        except BrokerError as error:
+            return ReplicasDescription(topic, number, error.code)
+        end = partition.end_offset
+        ends = {id: end if alive else -1 for id, alive in self.live.items()}
+        isr = tuple(id for id, alive in self.live.items() if alive)
+        return ReplicasDescription(topic, number, 0, partition.epoch, partition.first_offset, end, end, isr, ends)
+
+    def _create(self, broker: int, code: int, name: str, partitions: int) -> CreatedTopic:
+        if broker != self.controller:
+            return CreatedTopic(name, NotControllerError.code)
+        if code:
+            return CreatedTopic(name, code)
+        if name in self.partitions:
+            return CreatedTopic(name, TopicAlreadyExistsError.code, "it exists")
+        self.create(name, partitions)
+        return CreatedTopic(name, 0, None, self.topic_ids[name], partitions, 3)
+
+    def _delete(self, broker: int, name: str) -> DeletedTopic:
+        if broker != self.controller:
+            return DeletedTopic(name, NotControllerError.code)
+        if name not in self.partitions:
+            return DeletedTopic(name, UnknownTopicOrPartitionError.code)
+        del self.partitions[name]
+        return DeletedTopic(name, 0)
+
+
+class FakeConnection:
+    """One client's connection to one broker."""
+
+    def __init__(self, cluster: FakeCluster, broker: int) -> None:
+        self.peer = ApiVersionsResponse(0, CLUSTER_ID, broker, 1, 0, ())
+        self.closed = False
+        self._cluster = cluster
+        self._broker = broker
+        self._pending: set[asyncio.Future[Response]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
+        if self.closed:
+            answer.set_exception(DisconnectedError("closed"))
+            return answer
+        self._pending.add(answer)
+        timer = loop.call_later(timeout_ms / 1000, self._time_out, answer)
+        answer.add_done_callback(lambda _: (timer.cancel(), self._pending.discard(answer)))
+        task = asyncio.create_task(self._serve(request, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return answer
+
+    def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
+        self.send(request, timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        self.closed = True
+        self._cluster.connections[self._broker].discard(self)
+        for answer in list(self._pending):
+            if not answer.done():
+                answer.set_exception(DisconnectedError(f"connection to broker {self._broker} broke"))
+                answer.exception()
+
+    @staticmethod
+    def _time_out(answer: asyncio.Future[Response]) -> None:
+        if not answer.done():
+            answer.set_exception(TimeoutError("no answer"))
+            answer.exception()
+
+    async def _serve(self, request: Request, answer: asyncio.Future[Response]) -> None:
+        cluster = self._cluster
+        await asyncio.sleep(LATENCY_S)
+        if self.closed:
+            return
+        cluster.requests.append((self._broker, request))
+        fault = cluster.fault_of(self._broker, request)
+        while self._broker in cluster.hung:
+            await asyncio.sleep(0.1)
+        if fault is Fault.LOSE_REQUEST:
+            self.close()
+            return
+        if fault is Fault.SWALLOW:
+            return
+        if fault is Fault.DELAY:
+            await asyncio.sleep(5)
+        if fault is Fault.MOVE_LEADERS:
+            self._move(request)
+        if fault is Fault.FORGET_PRODUCERS:
+            for each in getattr(request, "partitions", ()):
+                cluster.partitions[each.topic][each.partition].producers.clear()
+        if fault is Fault.NOT_ENOUGH_REPLICAS:
+            cluster.refusals[type(request)].append(NotEnoughReplicasError.code)
+        if fault is Fault.NOT_ENOUGH_AFTER_APPEND:
+            cluster.refusals[type(request)].append(NotEnoughReplicasAfterAppendError.code)
+        response = await cluster.handle(self._broker, request)
+        if fault is Fault.MOVE_LEADERS_AFTER:
+            self._move(request)
+        if fault is Fault.LOSE_ANSWER:
+            self.close()
+            return
+        await asyncio.sleep(LATENCY_S)
+        if not answer.done() and fault is not Fault.SWALLOW_ANSWER:
+            answer.set_result(response)
+
+    def _move(self, request: Request) -> None:
+        for each in getattr(request, "partitions", ()):
+            self._cluster.move(self._cluster.partitions[each.topic][each.partition])
