@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from tests.processes.harness.asking import ask, ask_to_append
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.workload import Workload, read_all
 from tidelog import Consumer, Producer, TopicPartition
-from tidelog.connection import Connection
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.messages import (
     ListOffsetsPartition,
@@ -16,24 +14,9 @@ from tidelog.messages import (
     ProducePartition,
     ProduceRequest,
     ProduceResponse,
-    Request,
-    Response,
 )
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tidelog.records.encode import encode_batch
-
-
-def ask(address: str, request: Request) -> Response:
-    """One request to one broker, without any cleverness in between."""
-
-    async def exchange() -> Response:
-        connection = await Connection.open(Endpoint.parse(address), client_id="test", timeout_ms=5000)
-        try:
-            return await connection.call(request, timeout_ms=5000)
-        finally:
-            connection.close()
-
-    return asyncio.run(exchange())
 
 
 def test_a_broker_that_does_not_lead_answers_produce_and_list_offsets_with_not_leader(cluster: RunningCluster) -> None:
@@ -41,10 +24,7 @@ def test_a_broker_that_does_not_lead_answers_produce_and_list_offsets_with_not_l
     leader = cluster.leader(tp)
     for broker_id in cluster.broker_ids:
         expected = 0 if broker_id == leader else NotLeaderOrFollowerError.code
-        batch = encode_batch([(1_700_000_000_000, None, b"x", ())])
-        produced = ask(cluster.address(broker_id), ProduceRequest(-1, 5000, (ProducePartition("t", 0, batch),)))
-        assert isinstance(produced, ProduceResponse)
-        assert produced.partitions[0].error_code == expected
+        assert ask_to_append(cluster.address(broker_id), tp, b"x").error_code == expected
         for timestamp in (0, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
             listed = ask(cluster.address(broker_id), ListOffsetsRequest((ListOffsetsPartition("t", 0, timestamp),)))
             assert isinstance(listed, ListOffsetsResponse)

@@ -1,0 +1,38 @@
+"""One request to one broker, without any client's cleverness in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidelog.connection import Connection
+from tidelog.messages import (
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+    Request,
+    Response,
+)
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.records.encode import encode_batch
+
+
+def ask(address: str, request: Request, timeout_ms: int = 10_000) -> Response:
+    """The broker's answer, as it came."""
+
+    async def exchange() -> Response:
+        connection = await Connection.open(Endpoint.parse(address), client_id="test", timeout_ms=timeout_ms)
+        try:
+            return await connection.call(request, timeout_ms=timeout_ms)
+        finally:
+            connection.close()
+
+    return asyncio.run(exchange())
+
+
+def ask_to_append(address: str, tp: TopicPartition, value: bytes, acks: int = -1) -> ProducePartitionResponse:
+    """One record, sent to this broker whether it leads or not."""
+    batch = encode_batch([(1_700_000_000_000, None, value, ())])
+    answer = ask(address, ProduceRequest(acks, 5000, (ProducePartition(*tp, batch),)))
+    assert isinstance(answer, ProduceResponse)
+    return answer.partitions[0]
