@@ -344,7 +344,11 @@ class Log:
         while len(self._segments) > 1 and self._active.base_offset > offset:
             self._drop_last_segment()
         self._active.truncate_to(offset)
-        self._settle_after_truncation()
+        if self._active.next_offset < self.log_start_offset:
+            # The batch that went held the log start too.
+            self.truncate_fully_and_start_at(offset)
+        else:
+            self._settle_after_truncation()
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

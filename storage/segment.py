@@ -265,18 +265,22 @@ class Segment:
             return self.time_index.last_before(offset)
 
     def _start_for_timestamp(self, timestamp: int) -> int:
-        # Both neighbours of the target are held against the log: where they are right, no damage elsewhere in the
-        # file can have misled the search between them.
-        slot = self.time_index.ceiling_slot(timestamp)
+        # Both neighbours of the target are held against the log, and against the order of the file: where they are
+        # right, no damage elsewhere can have misled the search between them.
+        times = self.time_index
+        slot = times.ceiling_slot(timestamp)
         if slot:
-            below = self.time_index.entry(slot - 1)
-            if below.timestamp >= timestamp:
+            below = times.entry(slot - 1)
+            earlier = times.entry(slot - 2).timestamp if slot > 1 else NO_TIMESTAMP
+            if not earlier < below.timestamp < timestamp:
                 raise DamagedIndexError
             self._confirm_time(below)
-        if slot == len(self.time_index):
+        if slot == len(times):
+            if timestamp <= times.last_timestamp:
+                raise DamagedIndexError
             entry = self.offset_index.last
         else:
-            reached = self.time_index.entry(slot)
+            reached = times.entry(slot)
             self._confirm_time(reached)
             entry = self.offset_index.floor(reached.offset - 1)
         if entry is None:

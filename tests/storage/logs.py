@@ -1,0 +1,107 @@
+"""What the tests of the room share: quick files, small logs, and the dumb twin of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from storage.config import LogConfig
+from storage.files import File, RealFile, RealFiles
+from storage.log import Log
+from storage.lookup import TimestampOffset
+from tidelog.records import Record, decode_records, encode_batch, iter_headers
+
+NOW = 1_700_000_000_000
+
+
+class UnsyncedFile(RealFile):
+    """Returns from a sync at once: these tests end processes, not machines."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        pass
+
+
+class UnsyncedFiles(RealFiles):
+    def open(self, path: Path) -> File:
+        return UnsyncedFile(path)
+
+    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        super().replace(path, data, sync=False)
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+
+def config(**settings: object) -> LogConfig:
+    """`segment_bytes=100` is `segment.bytes=100`."""
+    return LogConfig.from_topic_configs({name.replace("_", "."): str(value) for name, value in settings.items()})
+
+
+def open_log(directory: Path, *, clean: bool = True, recovery_point: int = 0, **settings: object) -> Log:
+    return Log.open(directory, config(**settings), UnsyncedFiles(), recovery_point=recovery_point, clean=clean)
+
+
+def batch(
+    *timestamps: int,
+    value: bytes = b"v",
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """A batch of one record for each timestamp."""
+    return encode_batch(
+        [(timestamp, None, value, ()) for timestamp in timestamps],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def append(log: Log, *timestamps: int, leader_epoch: int = 0) -> int:
+    """The base offset of a batch with these timestamps (one record at `NOW` by default)."""
+    return log.append_as_leader(batch(*(timestamps or (NOW,))), leader_epoch, NOW).base_offset
+
+
+def read_all(log: Log) -> bytes:
+    """Every byte from the log start."""
+    parts = []
+    offset = log.log_start_offset
+    while data := log.read(offset, 1_000):
+        parts.append(data)
+        offset = list(iter_headers(data))[-1][1].next_offset
+    return b"".join(parts)
+
+
+def records_of(log: Log) -> list[tuple[Record, int]]:
+    """Every record with its leader epoch, by reading the whole log."""
+    data = read_all(log)
+    return [
+        (record, header.partition_leader_epoch)
+        for position, header in iter_headers(data)
+        for record in decode_records(data, position)
+        if record.offset >= log.log_start_offset
+    ]
+
+
+def first_at_or_after(
+    records: Iterable[tuple[Record, int]], timestamp: int, upper_bound: int
+) -> TimestampOffset | None:
+    """The look-up by time, as its promise reads."""
+    for record, epoch in records:
+        if record.timestamp >= timestamp and record.offset < upper_bound:
+            return TimestampOffset(record.timestamp, record.offset, epoch)
+    return None
+
+
+def largest(records: Iterable[tuple[Record, int]], upper_bound: int) -> TimestampOffset | None:
+    best = None
+    for record, epoch in records:
+        if record.offset < upper_bound and (best is None or record.timestamp > best.timestamp):
+            best = TimestampOffset(record.timestamp, record.offset, epoch)
+    return best
