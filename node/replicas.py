@@ -223,7 +223,8 @@ class Replicas:
         if replica is None:
             opened = self._directory.logs().get(tp)
             if opened is None or opened.topic_id != info.topic_id:
-                self._recovered_high_watermarks.pop(tp, None)
+                if opened is None or opened.topic_id:
+                    self._recovered_high_watermarks.pop(tp, None)  # an earlier topic's
                 opened = await self._offload(self._directory.get_or_create, tp, info.topic_id, config)
             replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
         replica.log.config = config

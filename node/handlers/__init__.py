@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from node.handlers.control import (
-    ControllerFace,
-    NoController,
-    controlled_shutdown,
-    create_topics,
-    delete_topics,
-    update_metadata,
-)
+from node.handlers.control import ControllerFace, NoController, update_metadata
 from node.handlers.fetch import Fetches
 from node.handlers.offsets import list_offsets, offset_for_leader_epoch
 from node.handlers.produce import produce
@@ -54,13 +47,13 @@ class Handlers:
             ApiKey.METADATA: lambda request, _: metadata.describe(request.topics),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request, _: offset_for_leader_epoch(replicas, request),
             ApiKey.INIT_PRODUCER_ID: lambda request, _: producer_ids.handle(request),
-            ApiKey.CREATE_TOPICS: lambda request, _: create_topics(self.controller, request),
-            ApiKey.DELETE_TOPICS: lambda request, _: delete_topics(self.controller, request),
+            ApiKey.CREATE_TOPICS: lambda request, _: self.controller.create_topics(request),
+            ApiKey.DELETE_TOPICS: lambda request, _: self.controller.delete_topics(request),
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
             ApiKey.LEADER_AND_ISR: lambda request, _: replicas.apply_leader_and_isr(request),
             ApiKey.STOP_REPLICA: lambda request, _: replicas.apply_stop_replica(request),
             ApiKey.UPDATE_METADATA: lambda request, _: update_metadata(metadata, replicas, request),
-            ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controlled_shutdown(self.controller, request),
+            ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: self.controller.controlled_shutdown(request),
         }
 
     def handle(self, request: Request, context: RequestContext) -> Outcome:

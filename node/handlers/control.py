@@ -22,10 +22,7 @@ from tidelog.messages import (
 
 
 class ControllerFace(Protocol):
-    """The controller inside this process; `is_controller` while it holds the seat."""
-
-    @property
-    def is_controller(self) -> bool: ...
+    """The controller's shell inside this process, which answers NOT_CONTROLLER while another broker holds the seat."""
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
@@ -33,18 +30,17 @@ class ControllerFace(Protocol):
 
 
 class NoController:
-    """Stands in until the broker has one of its own."""
-
-    is_controller = False
+    """Stands in for the shell until the broker has one."""
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        raise NotControllerError
+        code = NotControllerError.code
+        return CreateTopicsResponse(tuple(CreatedTopic(topic.name, code) for topic in request.topics))
 
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        raise NotControllerError
+        return DeleteTopicsResponse(tuple(DeletedTopic(name, NotControllerError.code) for name in request.topics))
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        raise NotControllerError
+        return ControlledShutdownResponse(NotControllerError.code)
 
 
 def update_metadata(
@@ -56,27 +52,3 @@ def update_metadata(
     replicas.brokers_changed(request.live_brokers)
     metadata.update(request)
     return UpdateMetadataResponse(0)
-
-
-async def create_topics(controller: ControllerFace, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Forwarded to the controller; NOT_CONTROLLER for each topic where that is another broker."""
-    if controller.is_controller:
-        return await controller.create_topics(request)
-    code = NotControllerError.code
-    return CreateTopicsResponse(tuple(CreatedTopic(topic.name, code) for topic in request.topics))
-
-
-async def delete_topics(controller: ControllerFace, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Forwarded to the controller; NOT_CONTROLLER for each topic where that is another broker."""
-    if controller.is_controller:
-        return await controller.delete_topics(request)
-    return DeleteTopicsResponse(tuple(DeletedTopic(name, NotControllerError.code) for name in request.topics))
-
-
-async def controlled_shutdown(
-    controller: ControllerFace, request: ControlledShutdownRequest
-) -> ControlledShutdownResponse:
-    """Forwarded to the controller; NOT_CONTROLLER where that is another broker."""
-    if controller.is_controller:
-        return await controller.controlled_shutdown(request)
-    return ControlledShutdownResponse(NotControllerError.code)
