@@ -40,7 +40,16 @@ The join spills to disk: memory does not grow with the topic.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+
+import session
+from journal_audit import JOURNAL_SCHEMA, Figures, compare, digest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -57,3 +66,54 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--master", default="local[2,4]", help="Spark's master (default local[2,4])")
     parser.add_argument("--driver-memory", default="1g", help="the JVM's heap (default 1g)")
     return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parse_arguments(arguments)
+    try:
+        with tempfile.TemporaryDirectory(prefix="tidelog-audit-") as scratch:
+            spark = session.start(
+                "audit", master=given.master, driver_memory=given.driver_memory, warehouse=Path(scratch)
+            )
+            try:
+                result = audit(spark, given).as_json(given.topic)
+            finally:
+                spark.stop()
+    except Exception as error:
+        print(f"audit.py: {session.one_line(error)}", file=sys.stderr)
+        return 2
+    text = json.dumps(result)
+    if given.json:
+        Path(given.json).write_text(text + "\n")
+    print(text)
+    return 0 if result["ok"] else 1
+
+
+def audit(spark: SparkSession, given: argparse.Namespace) -> Figures:
+    """The figures for the command line."""
+    name = given.journal_topic or given.topic
+    journal = read_journal(spark, Path(given.journal)).where(fn.col("topic") == name)
+    options = {
+        "tidelog.bootstrap.servers": given.bootstrap_servers,
+        "subscribe": given.topic,
+        "startingOffsets": given.starting_offsets,
+        "endingOffsets": given.ending_offsets,
+    }
+    columns = "value binary, partition int, offset bigint"
+    topic = spark.read.format("tidelog").schema(columns).options(**options).load()
+    return compare(
+        journal, topic.select("partition", "offset", digest(fn.col("value")).alias("digest")), given.examples
+    )
+
+
+def read_journal(spark: SparkSession, path: Path) -> DataFrame:
+    """The journal's rows. FileNotFoundError; a line that is no row of a journal is an error too."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no journal {path}")
+    if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
+        return spark.read.parquet(str(path)).selectExpr("topic", "partition", "offset", "digest", "acked")
+    return spark.read.schema(JOURNAL_SCHEMA).option("mode", "FAILFAST").json(str(path))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

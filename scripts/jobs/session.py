@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -34,3 +35,10 @@ def start(
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, without the traces of two languages around it."""
+    text = str(error).strip() or type(error).__name__
+    ours = re.findall(r"tidelog\.errors\.\w+: (.+)", text)
+    return str(ours[-1] if ours else text.splitlines()[0]).strip()

@@ -1,0 +1,157 @@
+"""The audit's arithmetic on two tables: what a producer was promised, and what a topic holds. See `audit.py`.
+
+Work grows with what does not agree: the two tables meet in one shuffle, which drops every record that is whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as fn
+
+JOURNAL_SCHEMA = "topic string, partition int, offset bigint, digest string, acked boolean"
+DIGEST_DIGITS = 32
+
+_PLACE = ("partition", "offset")
+
+
+@dataclass
+class Figures:
+    """What `audit.py` reports; each example is {kind, partition, offset, digest}."""
+
+    acked: int = 0
+    read: int = 0
+    matched: int = 0
+    misplaced: int = 0
+    altered: int = 0
+    lost: int = 0
+    doubled: int = 0
+    unacked: int = 0
+    foreign: int = 0
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not (self.misplaced or self.altered or self.lost or self.doubled or self.foreign)
+
+    def as_json(self, topic: str) -> dict[str, Any]:
+        return {"topic": topic, "ok": self.ok, **asdict(self)}
+
+
+def digest(value: Column) -> Column:
+    """The digest of a binary column, as the journal has it; null counts as empty."""
+    whole = fn.sha2(fn.coalesce(value, fn.lit(b"")), 256)
+    return fn.substring(whole, 1, DIGEST_DIGITS)
+
+
+def compare(journal: DataFrame, records: DataFrame, examples: int) -> Figures:
+    """`journal` has JOURNAL_SCHEMA (of one topic), `records` partition, offset and digest."""
+    acked = journal.where("acked")
+    sent = acked.select(*_PLACE, "digest", fn.lit(1).alias("sent"), fn.lit(0).alias("stored"))
+    stored = records.select(*_PLACE, "digest", fn.lit(0).alias("sent"), fn.lit(1).alias("stored"))
+    counted = (
+        sent.unionByName(stored)
+        .groupBy(*_PLACE, "digest")
+        .agg(fn.sum("sent").alias("sent"), fn.sum("stored").alias("stored"))
+    )
+    totals = Observation("totals")
+    watched = counted.observe(
+        totals,
+        _sum("sent").alias("acked"),
+        _sum("stored").alias("read"),
+        _sum(fn.least("sent", "stored")).alias("matched"),
+    )
+    residue = watched.where("sent != stored").select(
+        *_PLACE,
+        "digest",
+        fn.greatest(fn.col("sent") - fn.col("stored"), fn.lit(0)).alias("missing"),
+        fn.greatest(fn.col("stored") - fn.col("sent"), fn.lit(0)).alias("surplus"),
+    )
+    residue = residue.persist(StorageLevel.DISK_ONLY)
+    try:
+        disagreeing = residue.count()
+        found = totals.get
+        figures = Figures(found["acked"], found["read"], found["matched"])
+        if disagreeing:
+            _explain(figures, journal, residue, examples)
+        return figures
+    finally:
+        residue.unpersist()
+
+
+def _sum(column: Column | str) -> Column:
+    return fn.coalesce(fn.sum(column), fn.lit(0))
+
+
+def _explain(figures: Figures, journal: DataFrame, residue: DataFrame, examples: int) -> None:
+    values = _by_value(journal, residue).persist(StorageLevel.DISK_ONLY)
+    placed = residue.join(values.select("digest", "journaled", "gone"), "digest")
+    # One row of the journal for each place that holds an unheard-of value, where that row's own value is gone.
+    unheard = placed.where("surplus > 0 and journaled = 0").select(*_PLACE)
+    altered = (
+        placed.where("missing > 0 and gone > 0").join(unheard, list(_PLACE), "left_semi").dropDuplicates(list(_PLACE))
+    )
+    altered_by_value = altered.groupBy("digest").agg(fn.count("*").alias("overwritten"))
+    outcome = (
+        values.join(altered_by_value, "digest", "left")
+        .withColumn("altered", fn.least("gone", fn.coalesce("overwritten", fn.lit(0))))
+        .withColumn("lost", fn.col("gone") - fn.col("altered"))
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    kinds = ("misplaced", "altered", "lost", "doubled", "unacked")
+    sums = outcome.select(
+        *(_sum(kind).alias(kind) for kind in kinds), _sum(fn.expr("if(journaled = 0, beyond, 0)")).alias("unheard")
+    ).collect()[0]
+    for kind in kinds:
+        setattr(figures, kind, sums[kind])
+    figures.foreign = sums["unheard"] - figures.altered
+    if examples > 0:
+        figures.examples = _examples(residue, outcome, altered, examples)
+    outcome.unpersist()
+    values.unpersist()
+
+
+def _by_value(journal: DataFrame, residue: DataFrame) -> DataFrame:
+    """What became of each disagreeing value, by counting.
+
+    misplaced   stands elsewhere than it was promised
+    gone        promised, and nowhere to be found
+    beyond      stands more often than promised: unacked (sent without a promise), doubled, or never journaled
+    """
+    values = residue.groupBy("digest").agg(fn.sum("missing").alias("missing"), fn.sum("surplus").alias("surplus"))
+    known = (
+        journal.join(values.select("digest"), "digest", "left_semi")
+        .groupBy("digest")
+        .agg(fn.count("*").alias("journaled"), _sum(fn.expr("if(acked, 0, 1)")).alias("unpromised"))
+    )
+    return (
+        values.join(known, "digest", "left")
+        .fillna(0, ["journaled", "unpromised"])
+        .withColumn("misplaced", fn.least("missing", "surplus"))
+        .withColumn("gone", fn.col("missing") - fn.col("misplaced"))
+        .withColumn("beyond", fn.col("surplus") - fn.col("misplaced"))
+        .withColumn("unacked", fn.least("beyond", "unpromised"))
+        .withColumn("doubled", fn.expr("if(journaled = 0, 0, beyond - unacked)"))
+    )
+
+
+def _examples(residue: DataFrame, outcome: DataFrame, altered: DataFrame, number: int) -> list[dict[str, Any]]:
+    places = altered.select(*_PLACE, fn.lit(True).alias("overwritten_here"))
+    rows = residue.join(outcome.drop("missing", "surplus"), "digest").join(places, list(_PLACE), "left")
+    here = fn.coalesce("overwritten_here", fn.lit(False))
+    kind = (
+        fn.when((fn.col("missing") > 0) & here, "altered")
+        .when((fn.col("missing") > 0) & (fn.col("misplaced") > 0), "misplaced")
+        .when(fn.col("missing") > 0, "lost")
+        .when((fn.col("journaled") == 0) & ~here, "foreign")
+        .when(fn.col("doubled") > 0, "doubled")
+    )
+    named = rows.withColumn("kind", kind).where("kind is not null").select("kind", *_PLACE, "digest")
+    # Grouped by hand: five of each kind and no sort of all that disagrees.
+    found: list[dict[str, Any]] = []
+    for each in ("lost", "doubled", "altered", "misplaced", "foreign"):
+        found += [row.asDict() for row in named.where(fn.col("kind") == each).limit(number).collect()]
+    return found
