@@ -1,7 +1,7 @@
 """The lines that a stream's watermark dropped, counted record by record.
 
 Spark's own figure counts groups (a window and a source), since rows are summed up before the late ones are found.
-So the batches in which it is not 0 are read again, the late rows counted, and their groups compared with Spark's figure.
+So the batches in which it is not 0 are read again, the late rows counted, and their groups held against that figure.
 """
 
 from __future__ import annotations
