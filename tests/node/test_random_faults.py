@@ -1,0 +1,129 @@
+"""Random faults on a cluster in one process: whatever was acknowledged, or read by anybody, is in the log for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.node.memory_cluster import TP, MemoryCluster, produce_request, run, until
+from tidelog.messages import FetchPartition, FetchRequest
+from tidelog.records import decode_records, iter_headers
+
+BROKERS = st.integers(1, 3)
+STEPS = st.one_of(
+    st.tuples(st.just("produce"), BROKERS, st.integers(1, 4)),
+    st.tuples(st.just("kill"), BROKERS, st.just(0)),
+    st.tuples(st.just("restart"), BROKERS, st.just(0)),
+    st.tuples(st.just("elect"), BROKERS, st.integers(0, 7)),
+    st.tuples(st.just("tell"), BROKERS, st.just(0)),
+    st.tuples(st.just("cut"), BROKERS, BROKERS),
+    st.tuples(st.just("heal"), st.just(0), st.just(0)),
+    st.tuples(st.just("read"), BROKERS, st.integers(0, 5)),
+    st.tuples(st.just("wait"), st.just(0), st.sampled_from([1, 5, 20, 100, 700, 2000])),
+    st.tuples(st.just("checkpoint"), BROKERS, st.just(0)),
+)
+
+
+@dataclass
+class History:
+    """What clients saw: (offset, value) of acknowledgements and of reads."""
+
+    acknowledged: list[tuple[int, bytes]] = field(default_factory=list)
+    read: list[tuple[int, bytes]] = field(default_factory=list)
+    in_flight: list[asyncio.Task[None]] = field(default_factory=list)
+    produced: int = 0
+
+
+async def produce(cluster: MemoryCluster, history: History, broker_id: int, count: int) -> None:
+    """Two clients' worth of courage: ask whoever, leader or not."""
+    values = [b"%d" % (history.produced + index) for index in range(count)]
+    history.produced += count
+    answer = (await cluster.nodes[broker_id].ask(produce_request(*values, timeout_ms=3000))).partitions[0]
+    if answer.error_code == 0:
+        history.acknowledged += [(answer.base_offset + index, value) for index, value in enumerate(values)]
+
+
+async def read(cluster: MemoryCluster, history: History, broker_id: int, offset: int) -> None:
+    request = FetchRequest(-1, 0, 1, 1 << 20, (FetchPartition(TP.topic, TP.partition, -1, offset, 1 << 20),))
+    answer = (await cluster.nodes[broker_id].ask(request)).partitions[0]
+    for position, _ in iter_headers(answer.records or b""):
+        records = decode_records(answer.records, position)
+        assert all(record.offset < answer.high_watermark for record in records)
+        history.read += [(record.offset, record.value or b"") for record in records]
+
+
+async def elect(cluster: MemoryCluster, leader: int, told: int) -> None:
+    """A clean election, of which a bit set in `told` means that the broker hears at once. The others may sleep."""
+    state = cluster.states.states[TP].state
+    alive = {node.broker_id for node in cluster.nodes.values() if node.alive}
+    if leader not in state.isr or leader not in alive:
+        return
+    isr = [replica for replica in state.isr if replica in alive]
+    await cluster.elect(leader, isr=isr, tell=[replica for replica in alive if told & (1 << (replica - 1))])
+
+
+async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int, int]) -> None:
+    action, broker_id, amount = step
+    node = cluster.nodes.get(broker_id)
+    if action == "wait":
+        await asyncio.sleep(amount / 1000)
+    elif action == "heal":
+        cluster.heal()
+    elif action == "cut":
+        if broker_id != amount:
+            cluster.cut(broker_id, amount)
+    elif action == "restart" and node is not None and not node.alive:
+        cluster.restart(broker_id)
+    elif node is None or not node.alive:
+        return
+    elif action == "kill":
+        await cluster.kill(broker_id)
+    elif action == "elect":
+        await elect(cluster, broker_id, amount)
+    elif action == "tell":
+        await cluster.tell([broker_id])
+    elif action == "produce":
+        history.in_flight.append(asyncio.ensure_future(produce(cluster, history, broker_id, amount)))
+    elif action == "read":
+        await read(cluster, history, broker_id, amount)
+    elif action == "checkpoint":
+        await node.replicas.checkpoint_high_watermarks()
+
+
+async def story(steps: list[tuple[str, int, int]]) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        history = History()
+        for step in steps:
+            await perform(cluster, history, step)
+        await asyncio.sleep(3.1)
+        cluster.heal()
+        for node in list(cluster.nodes.values()):
+            if not node.alive:
+                cluster.restart(node.broker_id)
+        state = cluster.states.states[TP].state
+        await cluster.elect(state.isr[0])
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
+        logs = [node.log() for node in cluster.nodes.values()]
+        await until(lambda: logs[0].batches == logs[1].batches == logs[2].batches)
+        values = logs[0].values
+        for offset, value in history.acknowledged + history.read:
+            assert values[offset] == value
+        code, base_offset = await cluster.produce(b"after all")
+        assert (code, base_offset) == (0, len(values))
+        for task in history.in_flight:
+            if task.done():
+                task.result()
+            else:
+                task.cancel()  # it waits at a process that was killed
+        for node in cluster.nodes.values():
+            assert len(node.waiting.produces) == 0
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEPS, min_size=5, max_size=40))
+def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: list[tuple[str, int, int]]) -> None:
+    run(story(steps))
