@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -53,12 +54,14 @@ def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] =
     """The bootstrap servers; LocalError says how to get some."""
     if named := bootstrap_servers or environment.get(ENVIRONMENT_VARIABLE):
         return named
-    data_dir = last_up(data_home(environment))
+    home = data_home(environment)
+    data_dir = last_up(home)
     state = load_state(data_dir) if data_dir else None
     if state is None:
         raise LocalError("no cluster is known: start one with tidelog up, or pass --bootstrap-servers HOST:PORT")
     if not any(broker.running for broker in state.brokers):
-        raise LocalError(f"the cluster in {data_dir} is stopped: start it with tidelog up --data-dir {data_dir}")
+        where = "" if data_dir == home else f" --data-dir {shlex.quote(str(data_dir))}"
+        raise LocalError(f"the cluster in {data_dir} is stopped: start it with tidelog up{where}")
     return state.bootstrap_servers
 
 

@@ -133,8 +133,7 @@ class Delivery:
             self._producer.flush()
         while self._open:
             self._acknowledged += self._open.popleft().succeeded()
-        lost = self._sent - self._acknowledged
-        tally = f"{self._acknowledged} records were acknowledged" + (f", {lost} were not" if lost else "")
+        tally = f"{self._acknowledged} of the {self._sent} records sent were acknowledged"
         if isinstance(error, KeyboardInterrupt):
             click.echo(f"tidelog: interrupted: {tally}", err=True)
             return error
@@ -143,9 +142,10 @@ class Delivery:
     def _settle(self) -> None:
         while self._open and self._open[0].done():
             future = self._open.popleft()
-            error = future.exception()
-            if error is not None:
-                raise error
+            try:
+                future.get()
+            except TidelogError as error:
+                raise ValueError(f"record {self._acknowledged + 1}: {error}") from None
             self._acknowledged += 1
 
 

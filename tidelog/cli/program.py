@@ -85,6 +85,7 @@ def tidelog() -> None:
 
 def main() -> None:
     """The console script."""
+    _open_standard_streams()
     sys.exit(run())
 
 
@@ -92,8 +93,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     try:
         status = tidelog.main(arguments, prog_name="tidelog", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BrokenPipeError:
         _abandon_output()
@@ -123,6 +123,17 @@ def run(arguments: list[str] | None = None) -> int:
         if os.environ.get("TIDELOG_DEBUG"):
             raise
         return _fail(f"unforeseen: {type(error).__name__}: {error} (TIDELOG_DEBUG=1 shows where)", FAILED)
+
+
+def _open_standard_streams() -> None:
+    """Where the caller closed one of them (`>&-`), the next socket would get its number, and our messages with it."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _fail(message: str, status: int) -> int:

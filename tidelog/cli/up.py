@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from tidelog.local.state import ClusterState
 
 _LOOK_EVERY_S = 0.5
 _MOST_BROKERS = 100
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command()
@@ -47,6 +49,8 @@ def up(brokers: int | None, data_dir: Path | None, zookeeper: str | None, detach
         try:
             return _watch(cluster)
         except KeyboardInterrupt:
+            for number in _STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # the stop has its own deadline, and leaves nothing behind
             click.echo("\nstopping …", err=True)
             cluster.stop()
             click.echo("stopped; the data stays for the next tidelog up", err=True)
@@ -64,7 +68,7 @@ def _ready_reporter() -> Callable[[str, str], None]:
 
 
 def _show_ready(cluster: LocalCluster, state: ClusterState, in_background: bool) -> None:
-    here = "" if cluster.data_dir == cluster.home else f" --data-dir '{cluster.data_dir}'"
+    here = "" if cluster.data_dir == cluster.home else f" --data-dir {shlex.quote(str(cluster.data_dir))}"
     stop = f"tidelog down{here}" + ("" if in_background else "   (or Ctrl-C here)")
     click.echo(
         f"""
@@ -110,7 +114,7 @@ def _polite_signals() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in _STOP_SIGNALS}
     try:
         yield
     finally:

@@ -9,15 +9,16 @@ DATA_DIR/zookeeper/        the embedded ZooKeeper's state
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
+from typing import TypeVar
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
@@ -29,6 +30,8 @@ from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessSt
 from tidelog.local.tail import last_words
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import Endpoint
+
+P = TypeVar("P", bound=ProcessState)
 
 DEFAULT_BROKERS = 3
 START_TIMEOUT_MS = 60_000
@@ -104,6 +107,7 @@ class LocalCluster:
                 self._wait_for_brokers(on_ready, deadline_ms)
             except BaseException:
                 _stop(started[::-1])
+                self._save(_forget_processes(self.known_state(), {process.pid for process in started}))
                 raise
             return self.known_state()
 
@@ -117,13 +121,7 @@ class LocalCluster:
             _stop([process for broker in state.brokers if (process := broker.process)])
             if state.embedded is not None and (process := state.embedded.process):
                 _stop([process])
-            self._save(
-                replace(
-                    state,
-                    brokers=tuple(replace(broker, pid=0, birth="") for broker in state.brokers),
-                    embedded=state.embedded and replace(state.embedded, pid=0, birth=""),
-                )
-            )
+            self._save(_forget_processes(state, {process.pid for process in state.processes}))
             return was_running
 
     def purge(self) -> None:
@@ -139,6 +137,8 @@ class LocalCluster:
         for name in (STATE_FILE, _LOCK_FILE):
             (self.data_dir / name).unlink(missing_ok=True)
         forget_last_up(self.data_dir, self.home)
+        with contextlib.suppress(OSError):
+            self.data_dir.rmdir()  # unless somebody keeps something else there
         self.state = None
 
     def start_broker(
@@ -159,7 +159,7 @@ class LocalCluster:
         """The process of the broker's last start, for signals; None once it was stopped."""
         return self.known_state().broker(broker_id).process
 
-    @contextmanager
+    @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         try:
             descriptor = os.open(self.data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -260,6 +260,15 @@ class LocalCluster:
     def _last_words(self, broker_id: int) -> str:
         log = self.log_file(broker_id)
         return f"{last_words(log.with_suffix('.out'), log)} (see {log})"
+
+
+def _forget_processes(state: ClusterState, pids: Collection[int]) -> ClusterState:
+    """The state after these were stopped on purpose; whatever else ended did so by itself."""
+
+    def forget(each: P) -> P:
+        return replace(each, pid=0, birth="") if each.pid in pids else each
+
+    return replace(state, brokers=tuple(map(forget, state.brokers)), embedded=state.embedded and forget(state.embedded))
 
 
 def _stop(processes: list[Process]) -> None:
