@@ -406,7 +406,7 @@ class FakeConnection:
             return
         cluster.requests.append((self._broker, request))
         fault = cluster.fault_of(self._broker, request)
-        while self._broker in cluster.hung:
+        while self._broker in cluster.hung:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if fault is Fault.LOSE_REQUEST:
             self.close()

@@ -343,7 +343,7 @@ def test_times_that_cannot_be_name_their_partition() -> None:
         async with a_consumer(FakeCluster()) as consumer:
             with pytest.raises(ValueError, match="t-1"):
                 await consumer.offsets_for_times({P0: 0, P1: -1})
-            with pytest.raises(ValueError, match="t-0.*time zone"):
+            with pytest.raises(ValueError, match=r"t-0.*time zone"):
                 await consumer.offsets_for_times({P0: datetime(2024, 1, 1)})
             assert await consumer.offsets_for_times({}) == {}
 

@@ -213,7 +213,7 @@ def test_a_lost_answer_does_not_double_the_batch() -> None:
 def test_a_repetition_whose_offset_is_forgotten_counts_as_acknowledged() -> None:
     async def story() -> None:
         cluster = FakeCluster()
-        (partition,) = cluster.create("t")
+        cluster.create("t")
         async with a_producer(cluster) as producer:
             cluster.refusals[ProduceRequest].append(46)
             place = await producer.send_and_wait("t", b"v")

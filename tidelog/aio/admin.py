@@ -11,6 +11,8 @@ from tidelog.client import ClusterClient, Opener, is_retriable, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.descriptions import ClusterDescription, TopicDescription, describe_partition
 from tidelog.errors import (
+    BrokerError,
+    BrokerNotAvailableError,
     ClosedError,
     NotControllerError,
     RequestTimedOutError,
@@ -25,6 +27,7 @@ from tidelog.messages import (
     CreatedTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeletedTopic,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribePartition,
@@ -42,6 +45,9 @@ R = TypeVar("R", bound=Response)
 
 #: A description does not wait longer for leaders that are missing or hang: that they do is part of what it tells.
 DESCRIBE_PATIENCE_MS = 2_000
+
+#: What passes when the right broker is asked; every other refusal of the controller is final.
+_ASK_AGAIN = (NotControllerError, BrokerNotAvailableError)
 
 
 class Admin:
@@ -71,15 +77,11 @@ class Admin:
         deadline_ms = self._deadline_ms(timeout_ms)
         asked_before: list[TidelogError] = []
 
-        def refusals(answer: CreateTopicsResponse) -> dict[str, TidelogError]:
-            found: dict[str, TidelogError] = {}
-            for told in answer.topics:
-                error = error_for(told.error_code, f"{told.name}: {told.error_message}" if told.error_message else "")
-                if isinstance(error, TopicAlreadyExistsError) and asked_before:
-                    continue  # an attempt of ours whose answer was lost may well have made it
-                if error is not None and not isinstance(error, RequestTimedOutError):
-                    found[told.name] = error
-            return found
+        def refusals(answer: CreateTopicsResponse) -> list[TidelogError]:
+            errors = [_error_in(told) for told in answer.topics]
+            # After a lost answer, "it exists" means that an attempt of ours made it; a creation that timed out goes on.
+            benign = (RequestTimedOutError, TopicAlreadyExistsError) if asked_before else RequestTimedOutError
+            return [error for error in errors if error is not None and not isinstance(error, benign)]
 
         answer = await self._ask_controller(
             lambda left_ms: CreateTopicsRequest(wanted, left_ms, validate_only),
@@ -99,17 +101,10 @@ class Admin:
         deadline_ms = self._deadline_ms(timeout_ms)
         asked_before: list[TidelogError] = []
 
-        def refusals(answer: DeleteTopicsResponse) -> dict[str, TidelogError]:
-            found: dict[str, TidelogError] = {}
-            for told in answer.topics:
-                error = error_for(told.error_code, f"{told.name}: {told.error_message}" if told.error_message else "")
-                if isinstance(error, UnknownTopicOrPartitionError):
-                    if asked_before:
-                        continue
-                    raise UnknownTopicOrPartitionError(f"topic {told.name!r} does not exist")
-                if error is not None:
-                    found[told.name] = error
-            return found
+        def refusals(answer: DeleteTopicsResponse) -> list[TidelogError]:
+            errors = [_error_in(told) for told in answer.topics]
+            gone = UnknownTopicOrPartitionError if asked_before else ()
+            return [error for error in errors if error is not None and not isinstance(error, gone)]
 
         await self._ask_controller(
             lambda left_ms: DeleteTopicsRequest(names, left_ms),
@@ -190,7 +185,7 @@ class Admin:
         self,
         make: Callable[[int], Request],
         cls: type[R],
-        refusals: Callable[[R], dict[str, TidelogError]],
+        refusals: Callable[[R], list[TidelogError]],
         deadline_ms: int,
         asked_before: list[TidelogError],
     ) -> R:
@@ -222,18 +217,20 @@ class Admin:
                     lambda view, asked=controller: view.controller_id not in (NO_LEADER, asked),  # type: ignore[misc]
                 )
                 assert isinstance(answer, cls)
-                refused = refusals(answer)
-                for error in refused.values():
-                    raise error
-                return answer
-            except UnknownTopicOrPartitionError:
-                raise  # retriable elsewhere, but the controller is the one that knows
             except TidelogError as error:
                 if not is_retriable(error):
                     raise
-                if sent and not hasattr(error, "code"):
+                if sent and not isinstance(error, BrokerError):
                     asked_before.append(error)
                 last = error
+            else:
+                refused = refusals(answer)
+                if not refused:
+                    return answer  # type: ignore[no-any-return]
+                for error in refused:
+                    if not isinstance(error, _ASK_AGAIN):
+                        raise error
+                last = refused[0]
             await client.refresh_or_not(deadline_ms)
             if client.view.controller_id in (NO_LEADER, controller):
                 await client.backoff(attempt, deadline_ms)
@@ -253,6 +250,13 @@ class Admin:
                 raise TimeoutError(f"topic {topic!r} was created, but has no leader yet for partitions {missing}")
             await client.backoff(attempt, deadline_ms)
             attempt += 1
+
+
+def _error_in(told: CreatedTopic | DeletedTopic) -> TidelogError | None:
+    if told.error_code == UnknownTopicOrPartitionError.code:
+        return UnknownTopicOrPartitionError(f"topic {told.name!r} does not exist")
+    error = error_for(told.error_code)
+    return error and type(error)(f"topic {told.name!r}: {told.error_message or error}")
 
 
 def _make_description_request(asked: Asked[None]) -> DescribeReplicasRequest:
