@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of the room; each test lives in a chroot of its own."""
+"""One ZooKeeper for all tests of the room; each test lives in a chroot of its own, on it or on its twin."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.stores import Real, Server, Twin
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 
@@ -15,3 +16,11 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
     directory: Path = tmp_path_factory.mktemp("zookeeper")
     with EmbeddedZooKeeper(directory) as server:
         yield server
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def server(request: pytest.FixtureRequest) -> Server:
+    if request.param == "memory":
+        return Twin()
+    zookeeper: EmbeddedZooKeeper = request.getfixturevalue("zookeeper")
+    return Real(zookeeper.hosts)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
 
 import pytest
-from kazoo.client import KazooClient
 
-from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.store import (
     BadVersionError,
     Check,
@@ -29,57 +25,10 @@ from cluster.store import (
     UnreachableError,
 )
 from cluster.zookeeper import ZooKeeperStore
+from tests.cluster.stores import TIMEOUT_MS, Server, run
 from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
-
-TIMEOUT_MS = 4000
-_chroots = itertools.count()
-
-
-class Server(Protocol):
-    """A fresh, empty tree."""
-
-    async def connect(self) -> Store: ...
-    async def expire(self, store: Store) -> None: ...
-
-
-class Twin:
-    def __init__(self) -> None:
-        self.server = MemoryZooKeeper(session_timeout_ms=TIMEOUT_MS)
-
-    async def connect(self) -> MemoryStore:
-        return self.server.connect()
-
-    async def expire(self, store: Store) -> None:
-        self.server.expire(store.session_id)
-
-
-class Real:
-    def __init__(self, hosts: str) -> None:
-        self.hosts = f"{hosts}/tidelog-{next(_chroots)}"
-
-    async def connect(self) -> ZooKeeperStore:
-        return await ZooKeeperStore.open(self.hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
-
-    async def expire(self, store: Store) -> None:
-        """A second client takes the session over and closes it."""
-        assert isinstance(store, ZooKeeperStore)
-        thief = KazooClient(hosts=self.hosts, client_id=store._client.client_id)
-        await asyncio.to_thread(thief.start)
-        await asyncio.to_thread(thief.stop)
-
-
-@pytest.fixture(params=["memory", "zookeeper"])
-def server(request: pytest.FixtureRequest) -> Server:
-    if request.param == "memory":
-        return Twin()
-    zookeeper: EmbeddedZooKeeper = request.getfixturevalue("zookeeper")
-    return Real(zookeeper.hosts)
-
-
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 30))
 
 
 class Events:

@@ -1,0 +1,55 @@
+"""Both stores behind one face, for stories that must hold on either."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from kazoo.client import KazooClient
+
+from cluster.memory import MemoryStore, MemoryZooKeeper
+from cluster.store import Store
+from cluster.zookeeper import ZooKeeperStore
+from tidelog.clock import SystemClock
+
+TIMEOUT_MS = 4000
+_chroots = itertools.count()
+
+
+class Server(Protocol):
+    """A fresh, empty tree."""
+
+    async def connect(self) -> Store: ...
+    async def expire(self, store: Store) -> None: ...
+
+
+class Twin:
+    def __init__(self) -> None:
+        self.server = MemoryZooKeeper(session_timeout_ms=TIMEOUT_MS)
+
+    async def connect(self) -> MemoryStore:
+        return self.server.connect()
+
+    async def expire(self, store: Store) -> None:
+        self.server.expire(store.session_id)
+
+
+class Real:
+    def __init__(self, hosts: str) -> None:
+        self.hosts = f"{hosts}/tidelog-{next(_chroots)}"
+
+    async def connect(self) -> ZooKeeperStore:
+        return await ZooKeeperStore.open(self.hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
+
+    async def expire(self, store: Store) -> None:
+        """A second client takes the session over and closes it."""
+        assert isinstance(store, ZooKeeperStore)
+        thief = KazooClient(hosts=self.hosts, client_id=store._client.client_id)
+        await asyncio.to_thread(thief.start)
+        await asyncio.to_thread(thief.stop)
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), 30))

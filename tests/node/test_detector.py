@@ -1,0 +1,113 @@
+"""What counts as a death, and how often anybody may be declared dead."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from cluster.state import BrokerRegistration
+from node.detector import Detector, FenceLimiter, ProbeOutcome, probe
+from tidelog.clock import SystemClock
+from tidelog.model import Endpoint
+
+
+class FrozenClock(SystemClock):
+    """Monotonic time stands where the test puts it."""
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.at_ms
+
+
+def broker(port: int = 1, broker_id: int = 7) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, "127.0.0.1", port, "127.0.0.1", port, epoch=70)
+
+
+def test_a_listener_accepts_a_free_port_refuses_and_a_full_queue_is_silent() -> None:
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+            endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
+            assert await probe(endpoint) is ProbeOutcome.ACCEPTED
+            fillers = [socket.socket() for _ in range(4)]
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex((endpoint.host, endpoint.port))
+            assert await probe(endpoint, timeout_ms=200) is ProbeOutcome.SILENT
+            for filler in fillers:
+                filler.close()
+        assert await probe(endpoint) is ProbeOutcome.REFUSED
+
+    asyncio.run(story())
+
+
+def test_nobody_is_fenced_twice_within_a_session_timeout() -> None:
+    limiter = FenceLimiter(6000)
+    assert limiter.allows(1, 0)
+    limiter.fenced(1, 0)
+    assert not limiter.allows(1, 5999)
+    assert limiter.allows(2, 10)
+    assert limiter.allows(1, 6000)
+
+
+class Court:
+    """Counts probes and fences."""
+
+    def __init__(self, outcome: ProbeOutcome) -> None:
+        self.clock = FrozenClock()
+        self.outcome = outcome
+        self.probes = 0
+        self.fenced: list[int] = []
+        self.detector = Detector(self.clock, FenceLimiter(6000), self._fence, self._probe)
+
+    async def _probe(self, endpoint: Endpoint) -> ProbeOutcome:
+        self.probes += 1
+        await asyncio.sleep(0)
+        return self.outcome
+
+    async def _fence(self, registration: BrokerRegistration) -> bool:
+        self.fenced.append(registration.epoch)
+        return True
+
+    async def rest(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def test_only_a_refusal_confirms_a_suspicion() -> None:
+    async def story() -> None:
+        for outcome in ProbeOutcome:
+            court = Court(outcome)
+            court.detector.suspect(broker())
+            await court.rest()
+            assert court.fenced == ([70] if outcome is ProbeOutcome.REFUSED else [])
+
+    asyncio.run(story())
+
+
+def test_many_suspicions_are_one_probe_and_one_fence() -> None:
+    async def story() -> None:
+        court = Court(ProbeOutcome.REFUSED)
+        for _ in range(10):
+            court.detector.suspect(broker())
+        await court.rest()
+        court.detector.suspect(broker())
+        await court.rest()
+        assert (court.probes, court.fenced) == (1, [70])
+        court.clock.at_ms = 6000
+        court.detector.suspect(broker())
+        await court.rest()
+        assert (court.probes, court.fenced) == (2, [70, 70])
+
+    asyncio.run(story())
+
+
+def test_an_answer_of_a_later_life_needs_no_probe() -> None:
+    async def story() -> None:
+        court = Court(ProbeOutcome.ACCEPTED)
+        await court.detector.convict(broker())
+        await court.detector.convict(broker())
+        assert (court.probes, court.fenced) == (0, [70])
+
+    asyncio.run(story())

@@ -1,0 +1,109 @@
+"""The newest word on a partition, until it is answered."""
+
+from __future__ import annotations
+
+from node.outbox import MAX_ENTRIES, MetadataBatch, Outbox, StateBatch, StopBatch
+from tidelog.messages import PartitionStateMessage, StopReplicaPartition
+from tidelog.model import TopicPartition
+
+
+def state(partition: int, leader_epoch: int = 0) -> PartitionStateMessage:
+    return PartitionStateMessage("t", partition, 1, 1, leader_epoch, (1,), 0, (1,))
+
+
+def stop(partition: int) -> StopReplicaPartition:
+    return StopReplicaPartition("t", partition, 0, True)
+
+
+def tp(partition: int) -> TopicPartition:
+    return TopicPartition("t", partition)
+
+
+def test_what_is_not_answered_is_sent_again_and_what_is_answered_is_not() -> None:
+    box = Outbox()
+    assert box.empty
+    box.put_states([state(0)])
+    first = box.peek()
+    assert first == box.peek() == StateBatch({tp(0): state(0)})
+    box.answered(first)
+    assert box.empty
+
+
+def test_what_changed_while_it_was_under_way_is_sent_too() -> None:
+    box = Outbox()
+    box.put_states([state(0), state(1)])
+    batch = box.peek()
+    assert batch is not None
+    box.put_states([state(0, leader_epoch=1)])
+    box.answered(batch)
+    assert box.peek() == StateBatch({tp(0): state(0, leader_epoch=1)})
+
+
+def test_leaders_come_before_stops_and_these_before_metadata() -> None:
+    box = Outbox()
+    box.put_metadata([state(0)])
+    box.put_stops([stop(1)])
+    box.put_states([state(0)])
+    kinds = []
+    while (batch := box.peek()) is not None:
+        kinds.append(type(batch))
+        box.answered(batch)
+    assert kinds == [StateBatch, StopBatch, MetadataBatch]
+
+
+def test_a_stop_takes_back_what_was_to_be_led_and_the_other_way_round() -> None:
+    box = Outbox()
+    box.put_states([state(0)])
+    box.put_stops([stop(0)])
+    assert box.peek() == StopBatch({tp(0): stop(0)})
+    box.put_states([state(0)])
+    assert box.peek() == StateBatch({tp(0): state(0)})
+
+
+def test_metadata_without_partitions_is_sent_once_for_any_number_of_changes() -> None:
+    box = Outbox()
+    box.put_metadata([])
+    box.put_metadata([])
+    batch = box.peek()
+    assert batch == MetadataBatch({}, frozenset(), 2)
+    box.put_metadata([])
+    box.answered(batch)
+    assert not box.empty, "the brokers changed again while it was under way"
+    again = box.peek()
+    assert again is not None
+    box.answered(again)
+    assert box.empty
+
+
+def test_a_deleted_topic_leaves_the_metadata_and_may_come_back() -> None:
+    box = Outbox()
+    box.put_metadata([state(0)])
+    box.put_metadata([], ["t"])
+    assert box.peek() == MetadataBatch({}, frozenset({"t"}), 2)
+    box.put_metadata([state(0)])
+    assert box.peek() == MetadataBatch({tp(0): state(0)}, frozenset(), 3)
+
+
+def test_a_deletion_that_came_while_metadata_was_under_way_is_kept() -> None:
+    box = Outbox()
+    box.put_metadata([state(0)], ["old"])
+    batch = box.peek()
+    assert batch is not None
+    box.put_metadata([], ["t"])
+    box.answered(batch)
+    left = box.peek()
+    assert isinstance(left, MetadataBatch)
+    assert "t" in left.deleted_topics
+
+
+def test_a_request_is_bounded_and_nothing_is_left_out() -> None:
+    box = Outbox()
+    everything = [state(partition) for partition in range(MAX_ENTRIES * 2 + 1)]
+    box.put_states(everything)
+    box.put_metadata(everything)
+    seen = []
+    while (batch := box.peek()) is not None:
+        assert len(batch.entries) <= MAX_ENTRIES
+        seen += list(batch.entries)
+        box.answered(batch)
+    assert sorted(seen) == sorted([tp(partition) for partition in range(len(everything))] * 2)
