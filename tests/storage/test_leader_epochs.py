@@ -1,0 +1,95 @@
+"""The epoch cache against a list that holds the epoch of every offset."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.leader_epochs import EpochStart, LeaderEpochs
+from tests.storage.logs import UnsyncedFiles
+
+
+class EpochOfEveryOffset:
+    """The twin: `epochs[i]` is the epoch of offset `start + i`; `opened` began last, if nothing followed."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.epochs: list[int] = []
+        self.opened: int | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.epochs)
+
+    def latest(self) -> int | None:
+        return self.opened if self.opened is not None else (self.epochs[-1] if self.epochs else None)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
+        latest = self.latest()
+        if latest is None or epoch > latest:
+            return None
+        if epoch == latest:
+            return epoch, self.end
+        below = [e for e in self.epochs if e <= epoch]
+        after = [self.start + i for i, e in enumerate(self.epochs) if e > epoch]
+        return (below[-1] if below else epoch), (after[0] if after else self.end)
+
+
+steps = st.one_of(
+    st.tuples(st.just("begin"), st.integers(0, 3)),
+    st.tuples(st.just("append"), st.integers(1, 4)),
+    st.tuples(st.just("truncate"), st.integers(0, 30)),
+    st.tuples(st.just("trim"), st.integers(0, 30)),
+    st.tuples(st.just("reload"), st.just(0)),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(steps, max_size=25))
+def test_answers_are_those_of_the_epochs_of_all_offsets(story: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory, files, twin, epoch = Path(name), UnsyncedFiles(), EpochOfEveryOffset(), 0
+        epochs = LeaderEpochs(directory, files, [])
+        for step, value in story:
+            if step == "begin":
+                epoch += value
+                epochs.assign(epoch, twin.end)
+                twin.opened = epoch if not twin.epochs or twin.epochs[-1] != epoch else None
+            elif step == "append":
+                epochs.assign(epoch, twin.end)
+                twin.epochs += [epoch] * value
+                twin.opened = None
+            elif step == "truncate" and twin.start <= value < twin.end:
+                epochs.truncate_from_end(value)
+                del twin.epochs[value - twin.start :]
+                twin.opened = None
+            elif step == "trim" and twin.start < value < twin.end:
+                epochs.truncate_from_start(value)
+                del twin.epochs[: value - twin.start]
+                twin.start = value
+            elif step == "reload" and epochs.entries():
+                loaded = LeaderEpochs.load(directory, files)
+                assert loaded is not None
+                epochs = loaded
+            assert epochs.latest == twin.latest()
+            for asked in range(epoch + 2):
+                assert epochs.end_offset_for(asked, twin.end) == twin.end_offset_for(asked)
+            for index, expected in enumerate(twin.epochs):
+                assert epochs.epoch_of(twin.start + index) == expected
+
+
+def test_an_epoch_below_all_known_ones_ends_where_the_first_begins(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [EpochStart(5, 10), EpochStart(7, 20)])
+    assert epochs.end_offset_for(3, 30) == (3, 10)
+    assert epochs.end_offset_for(6, 30) == (5, 20)
+    assert epochs.end_offset_for(8, 30) is None
+
+
+def test_the_checkpoint_is_kafkas(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
+    epochs.assign(0, 0)
+    epochs.assign(3, 17)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 17\n"

@@ -1,0 +1,271 @@
+"""A log as its callers see it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.storage.logs import NOW, append, batch, open_log, read_all
+from tidelog.errors import (
+    BrokerError,
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    RecordListTooLargeError,
+    UnsupportedForMessageFormatError,
+)
+from tidelog.records import decode_records, iter_headers, read_header, stamp_log_append_time
+
+
+def test_a_leader_gives_offsets_and_its_epoch_and_leaves_the_callers_bytes_alone(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    sent = batch(NOW, NOW, NOW)
+    frame = memoryview(bytearray(sent))
+    assert log.append_as_leader(frame, 4, NOW)[:3] == (0, 2, -1)
+    assert log.append_as_leader(frame, 4, NOW)[:3] == (3, 5, -1)
+    assert bytes(frame) == sent
+    headers = [header for _, header in iter_headers(log.read(0, 10_000))]
+    assert [(header.base_offset, header.partition_leader_epoch) for header in headers] == [(0, 4), (3, 4)]
+    assert log.log_end_offset == 6
+    assert log.end_offset_for_epoch(4) == (4, 6)
+
+
+def test_a_segment_is_rolled_before_it_grows_past_its_size(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    for _ in range(10):
+        append(log)
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.log"))]
+    assert len(sizes) > 1
+    assert max(sizes) <= 300
+    assert sum(sizes) == log.size_bytes
+    assert [path.name for path in sorted(tmp_path.glob("*.log"))] == [f"{o:020d}.log" for o in log.segment_base_offsets]
+
+
+def test_a_segment_is_rolled_when_an_index_is_full(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_index_bytes=48, index_interval_bytes=0)
+    for number in range(20):
+        append(log, NOW - 100 + number)
+    assert len(log.segment_base_offsets) > 1
+    assert all(path.stat().st_size <= 48 for path in tmp_path.glob("*index"))
+
+
+def test_a_segment_is_rolled_when_an_offset_is_too_far_from_its_base(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log)
+    last = 2**31 - 1
+    from storage.segment import Segment
+    from tests.storage.logs import UnsyncedFiles
+
+    segment = Segment(tmp_path / "far", 0, UnsyncedFiles(), 4096) if (tmp_path / "far").mkdir() is None else None
+    assert segment is not None
+    assert segment.accepts(100, last, 10_000, 10_000)
+    assert not segment.accepts(100, last + 1, 10_000, 10_000)
+
+
+def test_reads_return_whole_batches_within_the_limit_and_below_the_bound(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=700, index_interval_bytes=100)
+    for _ in range(40):
+        append(log, NOW, NOW)
+    data = read_all(log)
+    size = read_header(data).size_bytes
+    chance = random.Random(5)
+    for _ in range(300):
+        offset, limit = chance.randrange(80), chance.randrange(4 * size)
+        bound = chance.randrange(81)
+        if chance.random() < 0.5:
+            log._positions.clear()
+        found = log.read(offset, limit, bound)
+        headers = [header for _, header in iter_headers(found)]
+        assert sum(header.size_bytes for header in headers) == len(found)
+        if offset >= bound:
+            assert found == b""
+            continue
+        assert headers[0].base_offset <= offset <= headers[0].last_offset
+        assert len(found) <= max(limit, size)
+        assert all(header.base_offset < bound for header in headers)
+        assert found == data[offset // 2 * size :][: len(found)]
+
+
+def test_a_reader_who_wants_no_more_than_it_asked_for_gets_nothing_when_the_first_batch_is_larger(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path)
+    append(log)
+    assert log.read(0, 10, at_least_one=False) == b""
+    assert log.read(0, 10) == read_all(log)
+
+
+def test_a_reader_at_the_end_waits_and_beyond_it_is_told_so(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW, NOW)
+    assert log.read(2, 100) == b""
+    for offset in (-1, 3):
+        with pytest.raises(OffsetOutOfRangeError):
+            log.read(offset, 100)
+    log.advance_log_start_offset(1)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(0, 100)
+
+
+def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
+    leader = open_log(tmp_path / "leader", segment_bytes=900)
+    follower = open_log(tmp_path / "follower", segment_bytes=500, index_interval_bytes=100)
+    for number in range(30):
+        append(leader, NOW - number, leader_epoch=number // 9)
+    while data := leader.read(follower.log_end_offset, 777):
+        follower.append_as_follower(data + b"\x00\x00")
+    assert read_all(follower) == read_all(leader)
+    assert follower.epochs == leader.epochs
+    assert follower.offset_for_timestamp(NOW - 5, 30) == leader.offset_for_timestamp(NOW - 5, 30)
+
+
+@pytest.mark.parametrize("base_offset", [0, 1, 2, 4])
+def test_a_follower_refuses_offsets_that_do_not_follow(tmp_path: Path, base_offset: int) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW, NOW)
+    before = read_all(log)
+    with pytest.raises(InvalidRecordError):
+        log.append_as_follower(batch(NOW, base_offset=2, leader_epoch=0) + batch(NOW, base_offset=base_offset))
+    assert read_all(log) == before
+
+
+def damaged(position: int) -> bytes:
+    data = bytearray(batch(NOW, NOW))
+    data[position] ^= 1
+    return bytes(data)
+
+
+def marked_as_log_append_time() -> bytes:
+    data = bytearray(batch(NOW))
+    stamp_log_append_time(data, 0, NOW)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "error"),
+    [
+        (b"", {}, CorruptMessageError),
+        (batch(NOW)[:60], {}, CorruptMessageError),
+        (batch(NOW)[:-1], {}, CorruptMessageError),
+        (damaged(70), {}, CorruptMessageError),
+        (damaged(22), {}, CorruptMessageError),
+        (damaged(16), {}, UnsupportedForMessageFormatError),
+        (batch(NOW) + batch(NOW), {}, InvalidRecordError),
+        (batch(NOW, producer_id=4, epoch=0), {}, InvalidRecordError),
+        (batch(NOW, value=b"x" * 500), {"max_message_bytes": 400}, MessageTooLargeError),
+        (batch(NOW, value=b"x" * 500), {"segment_bytes": 400}, RecordListTooLargeError),
+        (batch(NOW + 3_600_001), {}, InvalidTimestampError),
+        (batch(NOW - 10, NOW), {"message_timestamp_before_max_ms": 9}, InvalidTimestampError),
+        (batch(NOW + 10), {"message_timestamp_after_max_ms": 9}, InvalidTimestampError),
+        (marked_as_log_append_time(), {}, InvalidTimestampError),
+    ],
+)
+def test_a_batch_that_is_refused_leaves_no_trace(
+    tmp_path: Path, data: bytes, settings: dict[str, object], error: type[BrokerError]
+) -> None:
+    log = open_log(tmp_path, **settings)
+    append(log)
+    before = read_all(log), log.epochs
+    with pytest.raises(error):
+        log.append_as_leader(data, 7, NOW)
+    assert (read_all(log), log.epochs) == before
+
+
+def test_log_append_time_stamps_the_batch_and_never_goes_back(tmp_path: Path) -> None:
+    settings = {"message_timestamp_type": "LogAppendTime"}
+    log = open_log(tmp_path, **settings)
+    assert log.append_as_leader(batch(1, 2), 0, NOW).log_append_time_ms == NOW
+    assert log.append_as_leader(batch(NOW + 10**9), 0, NOW - 500).log_append_time_ms == NOW
+    log.close()
+    log = open_log(tmp_path, **settings)
+    assert log.append_as_leader(batch(1), 0, NOW - 500).log_append_time_ms == NOW
+    assert log.append_as_leader(batch(1), 0, NOW + 5).log_append_time_ms == NOW + 5
+    data = read_all(log)
+    stamps = [record.timestamp for position, _ in iter_headers(data) for record in decode_records(data, position)]
+    assert stamps == [NOW, NOW, NOW, NOW, NOW + 5]
+
+
+def test_truncation_takes_everything_with_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=400, index_interval_bytes=100)
+    for number in range(30):
+        append(log, NOW - 100 + number, leader_epoch=number // 10)
+    whole = read_all(log)
+    assert not log.truncate_to(30)
+    assert log.truncate_to(12)
+    assert log.log_end_offset == 12
+    assert whole.startswith(read_all(log))
+    assert log.epochs == ((0, 0), (1, 10))
+    assert log.end_offset_for_epoch(1) == (1, 12)
+    assert log.end_offset_for_epoch(2) is None
+    assert log.largest_timestamp == NOW - 89
+    assert log.offset_for_timestamp(NOW - 88, 12) is None
+    assert append(log, NOW, leader_epoch=3) == 12
+    log.abandon()
+    again = open_log(tmp_path, clean=False, segment_bytes=400, index_interval_bytes=100)
+    assert again.epochs == ((0, 0), (1, 10), (3, 12))
+
+
+def test_truncation_inside_a_batch_removes_the_whole_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW)
+    append(log, NOW, NOW, NOW)
+    assert log.truncate_to(2)
+    assert log.log_end_offset == 1
+
+
+def test_truncation_below_the_start_and_a_full_one_begin_the_log_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(5):
+        append(log, leader_epoch=1)
+    log.advance_log_start_offset(3)
+    log.truncate_to(1)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs) == (1, 1, ())
+    log.truncate_fully_and_start_at(70)
+    assert (log.log_start_offset, log.log_end_offset) == (70, 70)
+    assert append(log) == 70
+    log.close()
+    assert open_log(tmp_path).log_start_offset == 70
+
+
+def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tmp_path: Path) -> None:
+    from storage.log import Log
+    from tests.storage.logs import UnsyncedFiles, config
+
+    announced: list[tuple[int, int]] = []
+    log = Log.open(
+        tmp_path,
+        config(),
+        UnsyncedFiles(),
+        recovery_point=0,
+        clean=True,
+        before_truncation=lambda offset: announced.append((offset, log.log_end_offset)),
+    )
+    for _ in range(5):
+        append(log)
+    log.flush()
+    assert log.recovery_point == 5
+    log.truncate_to(2)
+    log.truncate_to(1)
+    assert announced == [(2, 5), (1, 2)]
+    assert log.recovery_point == 1
+
+
+def test_an_epoch_in_which_nothing_was_written_leaves_no_trace(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.assign_leader_epoch(1)
+    log.assign_leader_epoch(2)
+    append(log, leader_epoch=2)
+    assert log.epochs == ((2, 0),)
+    assert log.latest_epoch == 2
+
+
+def test_the_topic_id_survives(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert log.topic_id == ""
+    log.assign_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
+    assert (tmp_path / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+    assert open_log(tmp_path).topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"

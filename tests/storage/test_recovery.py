@@ -1,0 +1,165 @@
+"""What a crash leaves behind, and what opening the log makes of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.storage.logs import NOW, append, batch, first_at_or_after, open_log, read_all, records_of
+from tidelog.records import iter_headers
+
+SMALL = {"segment_bytes": 600, "index_interval_bytes": 150}
+
+
+def write_log(directory: Path, batches: int = 25) -> bytes:
+    """A log in two epochs and several segments, left as a killed process leaves it; all its bytes."""
+    log = open_log(directory, **SMALL)
+    for number in range(batches):
+        append(log, NOW - number % 7, NOW - 3, leader_epoch=number // 10)
+    data = read_all(log)
+    log.abandon()
+    return data
+
+
+def whole_batches(data: bytes) -> set[bytes]:
+    """Every prefix of whole batches."""
+    return {data[:position] for position, _ in iter_headers(data)} | {data}
+
+
+@settings(max_examples=150, deadline=None)
+@given(cut=st.floats(0, 1), fill=st.sampled_from(["nothing", "zeros", "noise"]))
+def test_a_log_cut_at_any_byte_is_recovered_to_a_prefix_of_whole_batches(cut: float, fill: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        data = write_log(directory)
+        last = sorted(directory.glob("*.log"))[-1]
+        content = last.read_bytes()
+        kept = int(len(content) * cut)
+        rest = {"nothing": b"", "zeros": bytes(len(content) - kept), "noise": b"\x5a" * 200}[fill]
+        last.write_bytes(content[:kept] + rest)
+
+        log = open_log(directory, clean=False, **SMALL)
+        recovered = read_all(log)
+        assert recovered in whole_batches(data)
+        assert len(recovered) > len(data) - len(content) - 1
+        assert len(recovered) + 200 > len(data) - len(content) + kept, "no more than the torn batch is lost"
+        assert log.latest_epoch == max((header.partition_leader_epoch for _, header in iter_headers(recovered)))
+
+        base_offset = append(log, NOW, leader_epoch=9)
+        assert base_offset == list(iter_headers(recovered))[-1][1].next_offset
+        for target in range(NOW - 8, NOW + 1):
+            expected = first_at_or_after(records_of(log), target, log.log_end_offset)
+            assert log.offset_for_timestamp(target, log.log_end_offset) == expected
+        log.abandon()
+
+
+def test_a_flipped_bit_above_the_recovery_point_cuts_the_log_there_and_removes_later_segments(tmp_path: Path) -> None:
+    data = write_log(tmp_path)
+    second = sorted(tmp_path.glob("*.log"))[1]
+    content = bytearray(second.read_bytes())
+    content[-5] ^= 1
+    second.write_bytes(content)
+
+    log = open_log(tmp_path, clean=False, **SMALL)
+    recovered = read_all(log)
+    assert recovered in whole_batches(data)
+    assert log.recovered.removed_segments > 0
+    assert sorted(tmp_path.glob("*.log"))[-1] == second
+
+
+def test_below_the_recovery_point_nothing_is_read_again(tmp_path: Path) -> None:
+    data = write_log(tmp_path)
+    log = open_log(tmp_path, clean=False, recovery_point=list(iter_headers(data))[-2][1].base_offset, **SMALL)
+    assert 0 < log.recovered.checked_bytes < 600
+    assert read_all(log) == data
+
+
+def test_recovery_finds_the_same_indexes_as_the_writer_made(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*index")}
+    log = open_log(tmp_path, clean=False, **SMALL)
+    log.abandon()
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*index")} == before
+
+
+def test_a_missing_segment_in_the_middle_ends_the_log_before_it(tmp_path: Path) -> None:
+    data = write_log(tmp_path)
+    sorted(tmp_path.glob("*.log"))[2].unlink()
+    log = open_log(tmp_path, clean=True, **SMALL)
+    assert read_all(log) in whole_batches(data)
+    assert len(log.segment_base_offsets) == 2
+    assert log.recovered.removed_segments > 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0\n5\n", b"\xff\x00", b"0\n2\n3 5\n1 9\n", b"0\n1\nx y\n"])
+def test_a_damaged_epoch_checkpoint_is_read_from_the_batches(tmp_path: Path, content: bytes | None) -> None:
+    write_log(tmp_path)
+    epochs = open_log(tmp_path, **SMALL).epochs
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert open_log(tmp_path, **SMALL).epochs == epochs
+    assert len(epochs) == 3
+
+
+def test_the_epoch_checkpoint_loses_what_begins_past_the_end(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    last = sorted(tmp_path.glob("*.log"))[-1]
+    last.write_bytes(b"")
+    log = open_log(tmp_path, clean=False, **SMALL)
+    assert all(entry.start_offset < log.log_end_offset for entry in log.epochs)
+
+
+def test_leftovers_of_a_crash_are_swept_up(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    for name in ("00000000000000000077.index", "leader-epoch-checkpoint.tmp", "00000000000000000000.log.deleted"):
+        (tmp_path / name).write_bytes(b"x")
+    open_log(tmp_path, **SMALL)
+    assert not [
+        path.name for path in tmp_path.iterdir() if path.name.endswith((".tmp", ".deleted")) or "77" in path.name
+    ]
+
+
+def test_after_a_clean_close_nothing_needs_to_be_checked_and_all_is_there(tmp_path: Path) -> None:
+    log = open_log(tmp_path, **SMALL)
+    for number in range(30):
+        append(log, NOW - number)
+    data = read_all(log)
+    log.close()
+    again = open_log(tmp_path, recovery_point=log.recovery_point, **SMALL)
+    assert again.recovered.checked_bytes == 0
+    assert read_all(again) == data
+    assert again.largest_timestamp == NOW
+
+
+def test_a_log_that_ends_before_its_start_begins_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW)
+    log.abandon()
+    from storage.log import Log
+    from tests.storage.logs import UnsyncedFiles, config
+
+    again = Log.open(tmp_path, config(), UnsyncedFiles(), recovery_point=0, clean=True, log_start_offset=40)
+    assert (again.log_start_offset, again.log_end_offset) == (40, 40)
+    assert again.append_as_leader(batch(NOW), 0, NOW).base_offset == 40
+
+
+def test_a_restart_does_not_depend_on_the_index_files(tmp_path: Path) -> None:
+    original, copy = tmp_path / "a", tmp_path / "b"
+    data = write_log(original)
+    shutil.copytree(original, copy)
+    for path in copy.glob("*index"):
+        path.unlink()
+    log = open_log(copy, **SMALL)
+    assert read_all(log) == data
+    log.close()
+    log = open_log(original, **SMALL)
+    log.close()
+    for path in original.glob("*index"):
+        assert (copy / path.name).read_bytes() == path.read_bytes()

@@ -1,0 +1,103 @@
+"""A disk that fails, at every call that it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from storage.files import File, RealFile, RealFiles
+from storage.log import Log
+from tests.storage.logs import NOW, batch, config, read_all
+from tidelog.errors import StorageError
+from tidelog.model import Buffer
+
+
+class FailingFile(RealFile):
+    """Asks `disk` before each call that changes something; a refused write still writes half of its bytes."""
+
+    __slots__ = ("disk",)
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        if self.disk.refuses("write", self.path):  # type: ignore[attr-defined]
+            data = b"".join(parts)
+            super().write(position, (data[: len(data) // 2],))
+            raise StorageError(f"{self.path}: no space left")
+        super().write(position, parts)
+
+    def truncate(self, size: int) -> None:
+        if self.disk.refuses("truncate", self.path):  # type: ignore[attr-defined]
+            raise StorageError(f"{self.path}: input/output error")
+        super().truncate(size)
+
+    def sync(self) -> None:
+        if self.disk.refuses("sync", self.path):  # type: ignore[attr-defined]
+            raise StorageError(f"{self.path}: input/output error")
+
+
+class FailingFiles(RealFiles):
+    def __init__(self) -> None:
+        self.refuses: Callable[[str, Path], bool] = lambda call, path: False
+
+    def open(self, path: Path) -> File:
+        file = FailingFile(path)
+        file.disk = self  # type: ignore[attr-defined]
+        return file
+
+
+def open_on(files: RealFiles, directory: Path) -> Log:
+    return Log.open(directory, config(segment_bytes=5000, index_interval_bytes=1), files, recovery_point=0, clean=False)
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_a_write_that_fails_half_way_leaves_the_log_as_it_was(tmp_path: Path, suffix: str) -> None:
+    disk = FailingFiles()
+    log = open_on(disk, tmp_path)
+    for number in range(3):
+        log.append_as_leader(batch(NOW - 10 + number), 0, NOW)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    found = log.offset_for_timestamp(0, 3), log.log_end_offset, read_all(log)
+
+    disk.refuses = lambda call, path: call == "write" and path.suffix == suffix
+    with pytest.raises(StorageError):
+        log.append_as_leader(batch(NOW), 0, NOW)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert (log.offset_for_timestamp(0, 3), log.log_end_offset, read_all(log)) == found
+
+    disk.refuses = lambda call, path: False
+    assert log.append_as_leader(batch(NOW), 0, NOW).base_offset == 3
+
+
+def test_a_log_whose_half_written_batch_cannot_be_taken_back_refuses_all_that_follows(tmp_path: Path) -> None:
+    disk = FailingFiles()
+    log = open_on(disk, tmp_path)
+    log.append_as_leader(batch(NOW), 0, NOW)
+    disk.refuses = lambda call, path: call in ("write", "truncate") and path.suffix == ".log"
+    with pytest.raises(StorageError):
+        log.append_as_leader(batch(NOW), 0, NOW)
+    disk.refuses = lambda call, path: False
+    with pytest.raises(StorageError, match="offline"):
+        log.append_as_leader(batch(NOW), 0, NOW)
+    log.abandon()
+    assert open_on(RealFiles(), tmp_path).log_end_offset == 1
+
+
+def test_a_failed_sync_is_never_forgotten(tmp_path: Path) -> None:
+    disk = FailingFiles()
+    log = open_on(disk, tmp_path)
+    log.append_as_leader(batch(NOW), 0, NOW)
+    disk.refuses = lambda call, path: call == "sync"
+    with pytest.raises(StorageError):
+        log.flush()
+    disk.refuses = lambda call, path: False
+    assert log.recovery_point == 0
+    for again in (log.flush, lambda: log.append_as_leader(batch(NOW), 0, NOW)):
+        with pytest.raises(StorageError, match="offline"):
+            again()
+
+
+def test_errors_of_the_operating_system_name_the_file(tmp_path: Path) -> None:
+    file = RealFiles().open(tmp_path / "none" / "a.log")
+    with pytest.raises(StorageError, match=r"none/a\.log: No such file"):
+        file.size()
