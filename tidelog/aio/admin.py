@@ -226,10 +226,10 @@ class Admin:
             else:
                 refused = refusals(answer)
                 if not refused:
-                    return answer  # type: ignore[no-any-return]
-                for error in refused:
-                    if not isinstance(error, _ASK_AGAIN):
-                        raise error
+                    return answer
+                for refusal in refused:
+                    if not isinstance(refusal, _ASK_AGAIN):
+                        raise refusal
                 last = refused[0]
             await client.refresh_or_not(deadline_ms)
             if client.view.controller_id in (NO_LEADER, controller):
