@@ -11,10 +11,11 @@ _SECOND_BUCKETS = 1_000_000_000 // _BUCKET_NS
 
 
 class Acknowledgements:
-    """Written by the client's thread, read by any: every field is one number that only grows.
+    """Written by the client's thread, read by any: every field only grows.
 
     acked, failed   records with an outcome
     by_partition    acknowledged records of each partition
+    ends            behind the last acknowledged offset of each partition
     """
 
     def __init__(self, partitions: int, now_ns: Callable[[], int]) -> None:
@@ -22,15 +23,17 @@ class Acknowledgements:
         self.failed = 0
         self.first_error: Exception | None = None
         self.by_partition = [0] * partitions
+        self.ends = [0] * partitions
         self._now_ns = now_ns
         self._recent: deque[list[int]] = deque([[0, 0]], _REMEMBERED_BUCKETS)
         self._watched_since_ns: int | None = None
         self._first_after: dict[int, int] = {}
 
-    def succeeded(self, partition: int, sent_ns: int) -> None:
+    def succeeded(self, partition: int, offset: int, sent_ns: int) -> None:
         now_ns = self._now_ns()
         self.acked += 1
         self.by_partition[partition] += 1
+        self.ends[partition] = max(self.ends[partition], offset + 1)
         latest = self._recent[-1]
         bucket = now_ns // _BUCKET_NS
         if latest[0] == bucket:
@@ -46,7 +49,7 @@ class Acknowledgements:
         self.first_error = self.first_error or error
 
     def in_second_before(self, moment_ns: int) -> int:
-        """Acknowledgements in the last whole second before `moment_ns`, which must not lie further back than another."""
+        """Acknowledgements in the last whole second before `moment_ns`, which is at most a second ago."""
         last = moment_ns // _BUCKET_NS
         return sum(count for bucket, count in list(self._recent) if last - _SECOND_BUCKETS <= bucket < last)
 

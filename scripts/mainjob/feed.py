@@ -13,7 +13,6 @@ from mainjob.lines import Line
 from mainjob.pace import Pace, Stage
 from mainjob.plain_count import PlainCount
 from mainjob.read_ahead import ReadAhead
-
 from tidelog import Producer
 from tidelog.model import RecordMetadata
 
@@ -21,15 +20,16 @@ from tidelog.model import RecordMetadata
 MAX_IN_FLIGHT = 8_000
 _BURST = 48
 _IDLE_S = 0.005
+_STOP_S = 3.0
 
 
 class Feed:
-    """Sends on a thread of its own until the input has ended, or `stop`.
+    """Sends on a thread of its own until the input has ended and `finish` was called, or `stop`.
 
-    sent           records handed to the producer; each ends as acknowledged or given up
-    sent_by_partition
-    finished       set once nothing more will be sent
-    error          what ended it early
+    sent                 records handed to the producer; each ends as acknowledged or given up
+    stamped_by_arrival   those among them that have no time of their own
+    finished             set once nothing more will be sent
+    error                what ended it early
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Feed:
         pace: Pace,
     ) -> None:
         self.sent = 0
+        self.stamped_by_arrival = 0
         self.sent_by_partition = [0] * partitions
         self.acks = Acknowledgements(partitions, time.monotonic_ns)
         self.finished = threading.Event()
@@ -55,28 +56,49 @@ class Feed:
         self._count = count
         self._pace = pace
         self._keys: dict[str, bytes] = {}
-        self._strike: Callable[[], None] | None = None
+        self._errand: _Errand | None = None
+        self._finishing = False
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def finish(self) -> None:
+        """Ends with the input: nothing is kept back any more."""
+        self._pace.enter(Stage("the rest", None, 0))
+        self._finishing = True
+
     def stop(self) -> None:
         """Sends no more; what was sent still gets its outcome."""
         self._stopped = True
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_S)
 
     def enter(self, stage: Stage) -> None:
         self._pace.enter(stage)
 
-    def strike(self, blow: Callable[[], None]) -> None:
-        """Has `blow` done by the sending thread, right behind a burst of records, so that some are on their way."""
-        self._strike = blow
+    def between_records(self, action: Callable[[], None], *, behind_burst: bool = False) -> None:
+        """Has the sending thread do something, so that no record is sent meanwhile, and waits until it is done.
+
+        `behind_burst`: at once after some records, so that these are on their way.
+        """
+        errand = _Errand(action, behind_burst)
+        self._errand = errand
+        while not errand.done.wait(_IDLE_S):
+            if self.finished.is_set():
+                raise self.error or RuntimeError("the producer has ended")
+        if errand.error is not None:
+            raise errand.error
 
     @property
     def unsettled(self) -> int:
         return self.sent - self.acks.acked - self.acks.failed
+
+    @property
+    def sources(self) -> int:
+        """How many inputs the lines came from."""
+        return len(self._keys)
 
     def unacknowledged(self, partition: int) -> int:
         """Records of the partition that were sent and not acknowledged."""
@@ -85,15 +107,14 @@ class Feed:
     def _run(self) -> None:
         try:
             while not self._stopped:
-                blow, self._strike = self._strike, None
-                allowed = self._pace.allowance(time.monotonic_ns() // 1_000_000, len(self._ahead), self._ahead.full)
-                lines = self._ahead.take(max(allowed, _BURST) if blow else allowed)
+                errand, self._errand = self._errand, None
+                lines = self._ahead.take(self._allowance(errand))
                 for line in lines:
                     self._send(line)
-                if blow is not None:
-                    blow()
+                if errand is not None:
+                    errand.run()
                 elif not lines:
-                    if self._ahead.ended and not len(self._ahead):
+                    if self._finishing and self._ahead.ended and not len(self._ahead):
                         break
                     time.sleep(_IDLE_S)
                 while self.unsettled > MAX_IN_FLIGHT and not self._stopped:
@@ -103,13 +124,21 @@ class Feed:
         finally:
             self.finished.set()
 
+    def _allowance(self, errand: _Errand | None) -> int:
+        now_ms, held = time.monotonic_ns() // 1_000_000, len(self._ahead)
+        allowed = self._pace.allowance(now_ms, held, self._ahead.full)
+        if errand is not None and errand.behind_burst:
+            return max(allowed, min(_BURST, held - self._pace.stage.keep))
+        return allowed
+
     def _send(self, line: Line) -> None:
         timestamp_ms = line.stamp_ms
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
+            self.stamped_by_arrival += 1
         key = self._keys.get(line.source)
         if key is None:
-            key = self._keys[line.source] = line.source.encode(errors="surrogateescape")
+            key = self._keys[line.source] = line.source.encode()
         partition = next(self._next_partition)
         digest = digest_of(line.value)
         sent_ns = time.monotonic_ns()
@@ -122,8 +151,23 @@ class Feed:
 
     def _acknowledged(self, digest: str, sent_ns: int, where: RecordMetadata) -> None:
         self._journal.acknowledged(where.partition, where.offset, digest)
-        self.acks.succeeded(where.partition, sent_ns)
+        self.acks.succeeded(where.partition, where.offset, sent_ns)
 
     def _gave_up(self, partition: int, digest: str, error: Exception) -> None:
         self._journal.unacknowledged(partition, digest)
         self.acks.gave_up(error)
+
+
+class _Errand:
+    def __init__(self, action: Callable[[], None], behind_burst: bool) -> None:
+        self.behind_burst = behind_burst
+        self.done = threading.Event()
+        self.error: Exception | None = None
+        self._action = action
+
+    def run(self) -> None:
+        try:
+            self._action()
+        except Exception as error:
+            self.error = error
+        self.done.set()

@@ -38,7 +38,10 @@ class Pace:
         self._credit = 0.0
 
     def allowance(self, now_ms: int, held: int, full: bool) -> int:
-        """How many of the `held` lines may leave now. While the store is `full` more input is behind it: no pace then."""
+        """How many of the `held` lines may leave now.
+
+        While the store is `full` there is more input behind it, and nothing has to be saved for later.
+        """
         elapsed_ms = min(_LONGEST_TICK_MS, 0 if self._last_ms is None else now_ms - self._last_ms)
         self._last_ms = now_ms
         if full:
@@ -52,28 +55,21 @@ class Pace:
         return allowed
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The stages for an input of which `known` lines are at hand when it begins."""
+def head(known: int) -> Stage:
+    """Something to look a time up in, of the `known` lines that are at hand when it begins."""
+    return Stage("head", None, known - min(known, max(2, min(2000, known // 10))))
 
-    known: int
 
-    @property
-    def head(self) -> Stage:
-        """Something to look up a time in."""
-        return Stage("head", None, self.known - min(self.known, max(2, min(2000, self.known // 10))))
+def waiting(held: int) -> Stage:
+    """A trickle while Spark starts: a twentieth of what is left, over the time that this takes."""
+    return Stage("waiting for Spark", max(1.0, held / 20 / 15), held - held // 20)
 
-    def waiting(self, held: int) -> Stage:
-        """A trickle while Spark starts: a twentieth of what is left, over the time that this takes."""
-        return Stage("waiting for Spark", max(1.0, held / 20 / 15), held - held // 20)
 
-    def under_fire(self, held: int) -> Stage:
-        """Enough acknowledgements in each second to see a gap, and a good part for the time after it."""
-        return Stage("under fire", max(300.0, held / 10), held * 2 // 5)
+def under_fire(held: int) -> Stage:
+    """Enough acknowledgements in each second to see a gap, and a good part left for the time after it."""
+    return Stage("under fire", max(300.0, held / 10), held * 2 // 5)
 
-    def one_broker_less(self, held: int) -> Stage:
-        """Lines for some batches of the stream while the broker is away."""
-        return Stage("one broker less", max(10.0, held / 20), held // 2)
 
-    def rest(self) -> Stage:
-        return Stage("the rest", None, 0)
+def one_broker_less(held: int) -> Stage:
+    """Lines for some batches of the stream while the broker is away."""
+    return Stage("one broker less", max(10.0, held / 20), held // 2)

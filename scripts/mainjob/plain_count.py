@@ -1,4 +1,4 @@
-"""The lines per minute and source, counted without Tidelog and without Spark: what the job's Parquet is held against."""
+"""Lines per minute and source, counted without Tidelog and Spark: what the job's Parquet is held against."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ class PlainCount:
         else:
             self.excluded += 1
 
+    def undecided_ms(self) -> list[int]:
+        """The times of the lines so far, while no starting point is chosen."""
+        return [timestamp_ms for timestamp_ms, _ in self._undecided]
+
     def start_from(self, starting_timestamp_ms: int) -> None:
         """Decides for the lines so far and for all that come."""
         self.starting_timestamp_ms = starting_timestamp_ms
@@ -46,11 +50,11 @@ class PlainCount:
             self.add(timestamp_ms, source)
 
 
-def choose_start(timestamps_ms: Iterable[int]) -> int | None:
-    """A time about a tenth into what is known, and later than at least one of them; None for no times at all."""
+def choose_start(timestamps_ms: Iterable[int]) -> int:
+    """A time about a tenth into what is known, and later than at least one of it; ValueError for no times at all."""
     ordered = sorted(timestamps_ms)
     if not ordered:
-        return None
+        raise ValueError("no line, no time")
     wanted = ordered[len(ordered) // 10]
     if wanted > ordered[0]:
         return wanted

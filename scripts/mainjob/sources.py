@@ -114,7 +114,7 @@ def machine_logs(directory: Path = Path("/var/log")) -> tuple[list[LineSource], 
             stream.close()
             continue
         total_bytes += size_bytes
-        sources.append(LineSource(str(path.relative_to(directory)), stream))
+        sources.append(LineSource(_printable(str(path.relative_to(directory))), stream))
     return sources, left_out
 
 
@@ -170,7 +170,12 @@ def _distinct_names(paths: Sequence[str]) -> dict[str, str]:
     """Path → the name to count under: the file's own, or the path where two are called the same."""
     unique = dict.fromkeys(paths)
     names = [os.path.basename(path) for path in unique]
-    return {path: name if names.count(name) == 1 else path for path, name in zip(unique, names, strict=True)}
+    return {p: _printable(name if names.count(name) == 1 else p) for p, name in zip(unique, names, strict=True)}
+
+
+def _printable(name: str) -> str:
+    """A file's name may be no UTF-8; what lines are counted under has to be."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _is_pipe(stream: BinaryIO) -> bool:

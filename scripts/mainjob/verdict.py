@@ -1,0 +1,145 @@
+"""What the main job measured, and what has to be true of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+MIN_ACKS_BEFORE_KILL = 200
+
+
+@dataclass
+class Input:
+    """lines: handed to the producer; too_long: left out, since no record can hold them."""
+
+    lines: int = 0
+    too_long: int = 0
+    too_long_places: list[str] = field(default_factory=list)
+    sources: int = 0
+
+
+@dataclass
+class Failover:
+    """The kill. `gap_s` is None where no record, or not one on every partition, was sent and acknowledged after it."""
+
+    victim: int | None = None
+    controller: int | None = None
+    partitions: list[int] = field(default_factory=list)
+    acks_in_second_before: int = 0
+    unacknowledged: int = 0
+    gap_s: float | None = None
+    gaps_s: dict[int, float] = field(default_factory=dict)
+    in_sync_again_s: float | None = None
+
+
+@dataclass
+class Audit:
+    """Figures of `scripts/jobs/audit.py`; `read` alone is known where an interruption left only time to count."""
+
+    acknowledged: int = 0
+    read: int = 0
+    lost: int = 0
+    doubled: int = 0
+    altered: int = 0
+    misplaced: int = 0
+    foreign: int = 0
+    by_spark: bool = False
+
+
+@dataclass
+class Stream:
+    """The windowed counts: what was read from the chosen time on, and the same counted without Spark."""
+
+    starting_timestamp_ms: int | None = None
+    excluded: int = 0
+    plain: int = 0
+    counted: int = 0
+    late: int = 0
+    missing: int = 0
+    surplus: int = 0
+    batches_before: int = 0
+    batches_during: int = 0
+    batches_after: int = 0
+    failed_tasks: int = 0
+    ended: bool = False
+
+
+@dataclass
+class Figures:
+    """Everything that the demo reports and `--json` writes."""
+
+    input: Input = field(default_factory=Input)
+    failover: Failover = field(default_factory=Failover)
+    audit: Audit = field(default_factory=Audit)
+    stream: Stream = field(default_factory=Stream)
+    interrupted: bool = False
+    error: str | None = None
+    seconds: float = 0.0
+
+    def verdict(self) -> str:
+        """The last line of the demo."""
+        gap = "n/a" if self.failover.gap_s is None else f"{self.failover.gap_s:.3f}"
+        audit = self.audit
+        records = f"{audit.acknowledged} acknowledged, {audit.read} read, {audit.lost} lost, {audit.doubled} doubled"
+        return f"verdict: {records}; failover gap {gap} s"
+
+    def bite(self) -> list[str]:
+        """Why the kill proved nothing; empty where it hit a producer at work."""
+        failover = self.failover
+        reasons = []
+        if failover.victim is None:
+            return ["no broker was killed"]
+        if failover.acks_in_second_before < MIN_ACKS_BEFORE_KILL:
+            reasons.append(
+                f"{failover.acks_in_second_before} acknowledgements in the second before it, not {MIN_ACKS_BEFORE_KILL}"
+            )
+        if not failover.unacknowledged:
+            reasons.append("no record of the victim's partitions was unacknowledged")
+        if failover.gap_s is None:
+            reasons.append("the victim's partitions got no records after it")
+        return reasons
+
+    def failures(self) -> list[str]:
+        """Every condition that does not hold, one line each."""
+        return list(self._failures())
+
+    def _failures(self) -> Iterator[str]:
+        if self.interrupted:
+            yield "it was interrupted"
+        if self.error:
+            yield self.error
+        if bite := self.bite():
+            yield f"the kill could not bite: {'; '.join(bite)} (the input had {self.input.lines} lines)"
+        audit, stream = self.audit, self.stream
+        if not audit.acknowledged:
+            yield "nothing was acknowledged"
+        if not self.input.lines == audit.acknowledged == audit.read:
+            yield f"lines sent, acknowledged and read differ: {self.input.lines}, {audit.acknowledged}, {audit.read}"
+        for name in ("lost", "doubled", "altered", "misplaced", "foreign"):
+            if count := getattr(audit, name):
+                yield f"{count} records {name}"
+        if self.interrupted or not self.input.lines:
+            return
+        if not audit.by_spark:
+            yield "the audit did not run"
+        if not stream.ended:
+            yield "the stream did not end"
+            return
+        if stream.surplus or stream.missing != stream.late or stream.counted + stream.late != stream.plain:
+            yield (
+                f"the stream's counts are wrong: {stream.counted} lines and {stream.late} late, "
+                f"plain Python counted {stream.plain} ({stream.missing} missing, {stream.surplus} too many)"
+            )
+        if not stream.excluded:
+            yield "the chosen time excluded no record"
+        for when, batches in (
+            ("before", stream.batches_before),
+            ("during", stream.batches_during),
+            ("after", stream.batches_after),
+        ):
+            if not batches:
+                yield f"the stream made no progress {when} the failover"
+        if stream.failed_tasks:
+            yield f"{stream.failed_tasks} Spark tasks failed"
+        if self.failover.victim is not None and self.failover.in_sync_again_s is None:
+            yield "the killed broker did not come back in sync"

@@ -1,0 +1,113 @@
+"""What has to be true of a run, each condition by itself, and the line that everything ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mainjob.report import plot, write_json
+from mainjob.verdict import Audit, Failover, Figures, Input, Stream
+
+
+def good() -> Figures:
+    """A run in which everything held; ten lines came too late for the stream, and it says so."""
+    stream = Stream(1, excluded=10, plain=990, counted=980, late=10, missing=10, ended=True)
+    stream.batches_before, stream.batches_during, stream.batches_after = 3, 2, 1
+    return Figures(
+        Input(lines=1000, sources=2),
+        Failover(2, 1, [0, 3], 812, 16, 0.4321, {0: 0.4321, 3: 0.3}, 4.2),
+        Audit(acknowledged=1000, read=1000, by_spark=True),
+        stream,
+    )
+
+
+def test_a_run_in_which_everything_held_has_no_failures_and_its_verdict() -> None:
+    assert good().failures() == []
+    assert good().verdict() == "verdict: 1000 acknowledged, 1000 read, 0 lost, 0 doubled; failover gap 0.432 s"
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "said"),
+    [
+        ("failover", {"acks_in_second_before": 199}, "the kill could not bite: 199 acknowledgements"),
+        ("failover", {"unacknowledged": 0}, "no record of the victim's partitions was unacknowledged"),
+        ("failover", {"gap_s": None}, "got no records after it"),
+        ("failover", {"victim": None}, "no broker was killed"),
+        ("failover", {"in_sync_again_s": None}, "did not come back in sync"),
+        ("audit", {"read": 999}, "1000, 1000, 999"),
+        ("audit", {"acknowledged": 999}, "1000, 999, 1000"),
+        ("audit", {"lost": 1}, "1 records lost"),
+        ("audit", {"doubled": 2}, "2 records doubled"),
+        ("audit", {"altered": 1}, "1 records altered"),
+        ("audit", {"misplaced": 2}, "2 records misplaced"),
+        ("audit", {"foreign": 1}, "1 records foreign"),
+        ("audit", {"by_spark": False}, "the audit did not run"),
+        ("stream", {"missing": 11}, "the stream's counts are wrong"),
+        ("stream", {"surplus": 1}, "the stream's counts are wrong"),
+        ("stream", {"late": 9}, "the stream's counts are wrong"),
+        ("stream", {"plain": 991}, "the stream's counts are wrong"),
+        ("stream", {"excluded": 0}, "the chosen time excluded no record"),
+        ("stream", {"batches_before": 0}, "no progress before the failover"),
+        ("stream", {"batches_during": 0}, "no progress during the failover"),
+        ("stream", {"batches_after": 0}, "no progress after the failover"),
+        ("stream", {"failed_tasks": 1}, "1 Spark tasks failed"),
+        ("stream", {"ended": False}, "the stream did not end"),
+        ("input", {"lines": 1001}, "1001, 1000, 1000"),
+    ],
+)
+def test_each_condition_that_does_not_hold_is_named(part: str, changes: dict[str, Any], said: str) -> None:
+    figures = good()
+    for name, value in changes.items():
+        assert hasattr(getattr(figures, part), name)
+        setattr(getattr(figures, part), name, value)
+    failures = figures.failures()
+    assert len(failures) == 1
+    assert said in failures[0]
+
+
+def test_an_empty_input_cannot_be_bitten_and_still_has_a_verdict() -> None:
+    figures = Figures(error="the input holds no line")
+    assert any("the kill could not bite" in failure for failure in figures.failures())
+    assert figures.verdict() == "verdict: 0 acknowledged, 0 read, 0 lost, 0 doubled; failover gap n/a s"
+
+
+def test_an_interrupted_run_is_not_blamed_for_what_it_did_not_come_to() -> None:
+    figures = good()
+    figures.interrupted, figures.stream, figures.audit.by_spark = True, Stream(), False
+    assert figures.failures() == ["it was interrupted"]
+
+
+def test_the_figures_are_valid_json_with_the_verdict_in_them(tmp_path: Path) -> None:
+    write_json(tmp_path / "out.json", good())
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert told["ok"] is True
+    assert told["verdict"] == good().verdict()
+    assert told["failover"]["gap_s"] == 0.4321
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def draw(counts: dict[tuple[int, str], int]) -> list[str]:
+    return plot(counts).splitlines()
+
+
+def test_the_plot_has_a_column_for_each_minute_and_its_highest_fills_it() -> None:
+    rows = draw({(0, "a"): 1, (60_000, "a"): 3, (60_000, "b"): 3, (180_000, "a"): 3})
+    assert rows[0] == "lines per minute"
+    bars = [row.partition("│")[2] for row in rows[1:-2]]
+    assert [bar[1] for bar in bars] == ["█"] * len(bars)
+    assert [bar[2] for bar in bars] == [" "] * len(bars)
+    assert bars[0][0] == " "
+    assert bars[-1][0] == "█"
+    assert rows[1].startswith("6 ")
+
+
+def test_a_long_time_shares_columns_and_says_so() -> None:
+    rows = draw({(minute * 60_000, "a"): 1 for minute in range(0, 100_000, 10)})
+    assert "the busiest of each" in rows[0]
+    assert max(map(len, rows)) < 100
+
+
+def test_a_plot_of_nothing_says_so() -> None:
+    assert draw({}) == ["no lines to plot"]
