@@ -1,7 +1,7 @@
 """What brokers and the controller do with ZooKeeper, in the words of the domain.
 
-Reads are simply repeated while the session lives. Writes are never repeated blindly: after an unknown outcome the
-znode is read again and compared with what was to be written. Everything gives up after `patience_ms`.
+Writes are never repeated blindly: after an unknown outcome the znode is read again and compared with what was to be
+written. Everything gives up after `patience_ms`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import asyncio
 import base64
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from cluster import znodes
+from cluster.patience import PatientStore
 from cluster.state import (
     NO_VERSION,
     BrokerRegistration,
@@ -29,7 +28,6 @@ from cluster.store import (
     Check,
     Create,
     Delete,
-    Node,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -46,13 +44,8 @@ log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 
-#: How often an unknown outcome, or a registration of somebody else, is looked at again.
-_RETRY_MS = 50
-
 #: Operations of one multi, which has to stay well below ZooKeeper's 1 MB.
 _REMOVAL_BATCH = 500
-
-T = TypeVar("T")
 
 
 class StateConflict(TidelogError):
@@ -78,7 +71,7 @@ class Coordination:
     def __init__(self, store: Store, clock: Clock, *, patience_ms: int = 6000) -> None:
         self._store = store
         self._clock = clock
-        self._patience_ms = patience_ms
+        self._patient = PatientStore(store, patience_ms)
 
     @property
     def store(self) -> Store:
@@ -90,23 +83,25 @@ class Coordination:
     async def ensure_paths(self) -> None:
         """Makes the persistent parents, as the first broker of a new cluster must."""
         for path in znodes.PERSISTENT_PATHS:
-            await self._ensure(path)
-        await self._ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+            await self._patient.ensure(path)
+        await self._patient.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
     async def cluster_id(self) -> str:
         """The cluster's id; the first caller ever invents it."""
         fresh = _random_id()
-        await self._ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
-        return znodes.decode_cluster_id((await self._read(lambda: self._store.get(znodes.CLUSTER_ID))).data)
+        await self._patient.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
+        return znodes.decode_cluster_id((await self._patient.read(lambda: self._store.get(znodes.CLUSTER_ID))).data)
 
     async def next_producer_id_block(self, broker_id: int) -> range:
         """A block of producer ids that nobody else ever gets. Ids may be skipped, never shared."""
-        async with self._patience():
+        async with self._patient.patience():
             while True:
                 try:
-                    node = await self._read(lambda: self._store.get(znodes.PRODUCER_ID_BLOCK))
+                    node = await self._patient.read(lambda: self._store.get(znodes.PRODUCER_ID_BLOCK))
                 except NoNodeError:
-                    await self._ensure(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(broker_id, range(0)))
+                    await self._patient.ensure(
+                        znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(broker_id, range(0))
+                    )
                     continue
                 _, last = znodes.decode_producer_id_block(node.data)
                 block = range(last.stop, last.stop + PRODUCER_ID_BLOCK_SIZE)
@@ -114,7 +109,7 @@ class Coordination:
                 try:
                     await self._store.set(znodes.PRODUCER_ID_BLOCK, data, node.stat.version)
                 except (BadVersionError, OutcomeUnknownError):
-                    await self._pause()  # after an unknown outcome a fresh block is taken: skipping is harmless
+                    await self._patient.pause()  # after an unknown outcome a fresh block is taken: skipping is harmless
                 else:
                     return block
 
@@ -136,8 +131,8 @@ class Coordination:
             except NodeExistsError:
                 pass
             except OutcomeUnknownError:
-                await self._pause()
-            node = await self._get_or_none(path)
+                await self._patient.pause()
+            node = await self._patient.get_or_none(path)
             if node is None:
                 continue
             if node.stat.owner == self._store.session_id and node.data == data:
@@ -150,22 +145,22 @@ class Coordination:
                     f"broker id {registration.broker_id} is registered by another live process; "
                     "give this broker another id, or stop that one"
                 )
-            await self._pause()
+            await self._patient.pause()
 
     async def unregister_broker(self, broker_id: int, broker_epoch: int) -> None:
         """Removes the own registration, so that the others need not find out."""
-        node = await self._get_or_none(znodes.broker_path(broker_id))
+        node = await self._patient.get_or_none(znodes.broker_path(broker_id))
         if node is not None and node.stat.czxid == broker_epoch:
             await self._delete_if_there(znodes.broker_path(broker_id), node.stat.version)
 
     async def is_registered(self, broker_id: int, broker_epoch: int, *, watch: bool = False) -> bool:
         """Whether the registration with this epoch stands. A watch fires when that may have changed."""
-        stat = await self._read(lambda: self._store.exists(znodes.broker_path(broker_id), watch=watch))
+        stat = await self._patient.read(lambda: self._store.exists(znodes.broker_path(broker_id), watch=watch))
         return stat is not None and stat.czxid == broker_epoch
 
     async def read_broker(self, broker_id: int) -> BrokerRegistration | None:
         """One registration, None where there is none."""
-        node = await self._get_or_none(znodes.broker_path(broker_id))
+        node = await self._patient.get_or_none(znodes.broker_path(broker_id))
         try:
             return None if node is None else znodes.decode_broker(broker_id, node.data, node.stat.czxid)
         except znodes.MalformedZnodeError as error:
@@ -174,14 +169,14 @@ class Coordination:
 
     async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
         """All live brokers. The watch fires when one comes or goes."""
-        names = await self._read(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
+        names = await self._patient.read(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
         found = await asyncio.gather(*(self.read_broker(int(name)) for name in names if name.isdigit()))
         return {broker.broker_id: broker for broker in found if broker is not None}
 
     async def fence_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> bool:
         """The controller removes a dead broker's registration, if it is still that one. Whether it did."""
         path = znodes.broker_path(broker_id)
-        node = await self._get_or_none(path)
+        node = await self._patient.get_or_none(path)
         if node is None or node.stat.czxid != broker_epoch:
             return False
         try:
@@ -194,11 +189,11 @@ class Coordination:
 
     async def read_seat(self, *, watch: bool = False) -> ControllerSeat:
         """Who is the controller. The fence is read first, and so never newer than the answer."""
-        fence = await self._read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        fence = await self._patient.read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
         # The watch stands on `exists`, because a watch of `get` is not armed while the seat is vacant.
         if watch:
-            await self._read(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
-        node = await self._get_or_none(znodes.CONTROLLER)
+            await self._patient.read(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
+        node = await self._patient.get_or_none(znodes.CONTROLLER)
         epoch = znodes.decode_controller_epoch(fence.data)
         if node is None:
             return ControllerSeat(NO_LEADER, epoch, fence.stat.version)
@@ -233,8 +228,8 @@ class Coordination:
             return
 
     async def _seat_if_taken(self, broker_id: int, epoch: int, epoch_version: int) -> ControllerSeat | None:
-        fence = await self._read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
-        node = await self._get_or_none(znodes.CONTROLLER)
+        fence = await self._patient.read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        node = await self._patient.get_or_none(znodes.CONTROLLER)
         mine = (
             node is not None
             and node.stat.owner == self._store.session_id
@@ -247,7 +242,7 @@ class Coordination:
 
     async def read_state(self, tp: TopicPartition) -> VersionedState | None:
         """A partition's state, None where there is none."""
-        node = await self._get_or_none(znodes.state_path(tp))
+        node = await self._patient.get_or_none(znodes.state_path(tp))
         return None if node is None else VersionedState(znodes.decode_state(node.data), node.stat.version)
 
     async def read_states(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedState]:
@@ -300,14 +295,14 @@ class Coordination:
             if not (parent_exists or no_parents):
                 raise
             if no_parents:  # a topic whose assignment somebody else wrote
-                await self._ensure(znodes.partitions_path(tp.topic))
-                await self._ensure(znodes.partition_path(tp))
+                await self._patient.ensure(znodes.partitions_path(tp.topic))
+                await self._patient.ensure(znodes.partition_path(tp))
             await self._fenced(epoch_version, [create])
 
     async def _compare_and_set(
         self, tp: TopicPartition, new: PartitionState, expected: int, write: Callable[[], Awaitable[int]]
     ) -> int:
-        async with self._patience():
+        async with self._patient.patience():
             while True:
                 try:
                     return await write()
@@ -315,7 +310,7 @@ class Coordination:
                     retry = False
                 except OutcomeUnknownError:
                     retry = True
-                    await self._pause()
+                    await self._patient.pause()
                 actual = await self.read_state(tp)
                 found = NO_VERSION if actual is None else actual.partition_epoch
                 if actual == VersionedState(new, expected + 1):
@@ -328,14 +323,16 @@ class Coordination:
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None:
         """Tells the controller whose ISR was changed, so that metadata follows. A repetition does no harm."""
         data = znodes.encode_isr_change(tps)
-        await self._read(
+        await self._patient.read(
             lambda: self._store.create(f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_", data, sequence=True)
         )
 
     async def read_isr_changes(self, *, watch: bool = False) -> dict[str, list[TopicPartition]]:
         """The notifications that wait, by name."""
-        names = await self._read(lambda: self._store.children(znodes.ISR_CHANGE_NOTIFICATION, watch=watch))
-        nodes = await asyncio.gather(*(self._get_or_none(f"{znodes.ISR_CHANGE_NOTIFICATION}/{n}") for n in names))
+        names = await self._patient.read(lambda: self._store.children(znodes.ISR_CHANGE_NOTIFICATION, watch=watch))
+        nodes = await asyncio.gather(
+            *(self._patient.get_or_none(f"{znodes.ISR_CHANGE_NOTIFICATION}/{n}") for n in names)
+        )
         found: dict[str, list[TopicPartition]] = {}
         for name, node in zip(names, nodes, strict=True):
             if node is not None:
@@ -357,12 +354,13 @@ class Coordination:
 
     async def topic_names(self, *, watch: bool = False) -> list[str]:
         """All topics. The watch fires when one comes or goes."""
-        return await self._read(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
+        return await self._patient.read(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
         """A topic's assignment and settings, None where there is none."""
         node, config = await asyncio.gather(
-            self._get_or_none(znodes.topic_path(topic)), self._get_or_none(znodes.topic_config_path(topic))
+            self._patient.get_or_none(znodes.topic_path(topic)),
+            self._patient.get_or_none(znodes.topic_config_path(topic)),
         )
         if node is None:
             return None
@@ -381,7 +379,7 @@ class Coordination:
     async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
         """Writes assignment and settings in one multi. False: it exists already."""
         topic = assignment.topic
-        stale_config = await self._get_or_none(znodes.topic_config_path(topic))
+        stale_config = await self._patient.get_or_none(znodes.topic_config_path(topic))
         config = znodes.encode_topic_config(assignment.configs)
         operations: list[Operation] = [
             Set(znodes.topic_config_path(topic), config)
@@ -402,15 +400,15 @@ class Coordination:
 
     async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
         """The topics somebody wants deleted."""
-        return await self._read(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
+        return await self._patient.read(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
 
     async def request_deletion(self, topic: str) -> None:
         """Writes the wish down, so that the next controller knows it too."""
-        await self._ensure(znodes.delete_topic_path(topic))
+        await self._patient.ensure(znodes.delete_topic_path(topic))
 
     async def remove_topic(self, topic: str, epoch_version: int) -> None:
         """Removes everything of a topic, the wish itself last: whoever comes after an early end finds the rest."""
-        async with self._patience():
+        async with self._patient.patience():
             while True:
                 operations = await self._removal(topic)
                 if not operations:
@@ -419,24 +417,24 @@ class Coordination:
                     for start in range(0, len(operations), _REMOVAL_BATCH):
                         await self._fenced(epoch_version, operations[start : start + _REMOVAL_BATCH])
                 except (TransactionFailedError, OutcomeUnknownError):
-                    await self._pause()
+                    await self._patient.pause()
 
     async def _removal(self, topic: str) -> list[Operation]:
         operations: list[Operation] = []
         parent = znodes.partitions_path(topic)
         try:
-            numbers = await self._read(lambda: self._store.children(parent))
+            numbers = await self._patient.read(lambda: self._store.children(parent))
         except NoNodeError:
             numbers = None
         for number in numbers or ():
             tp = TopicPartition(topic, int(number))
-            if await self._read(partial(self._store.exists, znodes.state_path(tp))):
+            if await self._patient.read(partial(self._store.exists, znodes.state_path(tp))):
                 operations.append(Delete(znodes.state_path(tp)))
             operations.append(Delete(znodes.partition_path(tp)))
         if numbers is not None:
             operations.append(Delete(parent))
         rest = (znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic))
-        return operations + [Delete(path) for path in rest if await self._get_or_none(path) is not None]
+        return operations + [Delete(path) for path in rest if await self._patient.get_or_none(path) is not None]
 
     # --- common --------------------------------------------------------------------------------------
 
@@ -449,43 +447,11 @@ class Coordination:
                 raise ControllerFenced(f"the controller epoch has moved on from version {epoch_version}") from error
             raise
 
-    async def _read(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Repeats what may be repeated until it is answered."""
-        async with self._patience():
-            while True:
-                try:
-                    return await request()
-                except OutcomeUnknownError:
-                    await self._pause()
-
-    async def _get_or_none(self, path: str) -> Node | None:
-        try:
-            return await self._read(lambda: self._store.get(path))
-        except NoNodeError:
-            return None
-
-    async def _ensure(self, path: str, data: bytes = b"") -> None:
-        try:
-            await self._read(lambda: self._store.create(path, data))
-        except NodeExistsError:
-            return
-
     async def _delete_if_there(self, path: str, version: int) -> None:
         try:
             await self._store.delete(path, version)
         except (NoNodeError, BadVersionError, OutcomeUnknownError):
             return
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(_RETRY_MS / 1000)
-
-    @asynccontextmanager
-    async def _patience(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._patience_ms / 1000):
-                yield
-        except TimeoutError:
-            raise OutcomeUnknownError(f"ZooKeeper gave no answer in {self._patience_ms} ms") from None
 
 
 def new_topic_id() -> str:

@@ -128,6 +128,8 @@ class Reign:
 
     def perform(self, effects: Sequence[Effect]) -> None:
         """Starts everything at once; the writes of one call are pipelined, and their outcome is one event."""
+        if self._ended:
+            return
         writes: list[WriteState] = []
         for effect in effects:
             match effect:
@@ -307,6 +309,9 @@ class Reign:
                     if message.leader == broker.broker_id and tp not in failed:
                         self._led[tp] = (broker.broker_id, message.leader_epoch)
             case StopBatch(stops), StopReplicaResponse():
+                if any(p.error_code for p in response.partitions):
+                    # Its log has the id of a topic that is gone: it is set aside should the name come back.
+                    log.warning("broker %d could not delete all its replicas", broker.broker_id)
                 self.perform(self.controller.replicas_stopped(broker.broker_id, stops))
             case _:
                 pass
