@@ -12,14 +12,18 @@ from tests.node.memory_cluster import TP, MemoryCluster, produce_request, run, u
 from tidelog.messages import FetchPartition, FetchRequest
 from tidelog.records import decode_records, iter_headers
 
-BROKERS = st.integers(1, 3)
+#: Which broker: 0 is the one that leads, for that is where faults hurt.
+LEADER = 0
+BROKERS = st.integers(0, 3)
+TOLD = st.sampled_from([7, 7, 7, 6, 5, 3])
 STEPS = st.one_of(
-    st.tuples(st.just("produce"), BROKERS, st.integers(1, 4)),
+    st.tuples(st.just("produce"), st.sampled_from([LEADER, LEADER, LEADER, 1, 2, 3]), st.integers(1, 4)),
+    st.tuples(st.just("failover"), st.integers(0, 2), TOLD),
     st.tuples(st.just("kill"), BROKERS, st.just(0)),
-    st.tuples(st.just("restart"), BROKERS, st.just(0)),
-    st.tuples(st.just("elect"), BROKERS, st.integers(0, 7)),
-    st.tuples(st.just("tell"), BROKERS, st.just(0)),
-    st.tuples(st.just("cut"), BROKERS, BROKERS),
+    st.tuples(st.just("restart"), st.integers(1, 3), st.just(0)),
+    st.tuples(st.just("elect"), BROKERS, TOLD),
+    st.tuples(st.just("tell"), st.integers(1, 3), st.just(0)),
+    st.tuples(st.just("cut"), BROKERS, st.integers(1, 3)),
     st.tuples(st.just("heal"), st.just(0), st.just(0)),
     st.tuples(st.just("read"), BROKERS, st.integers(0, 5)),
     st.tuples(st.just("wait"), st.just(0), st.sampled_from([1, 5, 20, 100, 700, 2000])),
@@ -65,8 +69,23 @@ async def elect(cluster: MemoryCluster, leader: int, told: int) -> None:
     await cluster.elect(leader, isr=isr, tell=[replica for replica in alive if told & (1 << (replica - 1))])
 
 
+async def failover(cluster: MemoryCluster, choice: int, told: int) -> None:
+    """The leader dies, and another member of the ISR is elected."""
+    if cluster.leader.alive:
+        await cluster.kill(cluster.leader.broker_id)
+    isr = cluster.states.states[TP].state.isr
+    candidates = [replica for replica in isr if cluster.nodes[replica].alive]
+    if candidates:
+        await elect(cluster, candidates[choice % len(candidates)], told)
+
+
 async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int, int]) -> None:
     action, broker_id, amount = step
+    if action == "failover":
+        await failover(cluster, choice=broker_id, told=amount)
+        return
+    if broker_id == LEADER:
+        broker_id = cluster.leader.broker_id
     node = cluster.nodes.get(broker_id)
     if action == "wait":
         await asyncio.sleep(amount / 1000)
@@ -123,7 +142,7 @@ async def story(steps: list[tuple[str, int, int]]) -> None:
             assert len(node.waiting.produces) == 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=5, max_size=40))
 def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: list[tuple[str, int, int]]) -> None:
     run(story(steps))
