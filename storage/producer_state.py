@@ -6,7 +6,7 @@ Per producer id: its epoch and its last five batches. `<offset>.snapshot` holds 
     0     version             int16   1
     2     crc                 uint32  CRC-32C from byte 6 to the end
     6     number of entries   int32
-    then 54 bytes for each producer:
+    then 46 bytes for each producer:
     0     producer id         int64
     8     producer epoch      int16
     10    last sequence       int32   of the last record

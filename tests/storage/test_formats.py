@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from storage.checkpoints import HIGH_WATERMARKS, read_offsets, write_offsets
@@ -9,49 +10,53 @@ from storage.files import RealFiles
 from tests.storage.logs import batch, open_log
 from tidelog.model import TopicPartition
 
-FIRST = bytes.fromhex(
-    "0000000000000000"  # base offset 0
-    "00000038"  # 56 bytes follow
-    "00000005"  # leader epoch 5
-    "02"  # magic
-)
+FORMAT = Path(__file__).parents[2] / "docs" / "FORMAT.md"
 
 
-def test_a_segment_its_indexes_and_its_snapshot_byte_by_byte(tmp_path: Path) -> None:
-    log = open_log(tmp_path, index_interval_bytes=100)
+def documented(title: str) -> list[bytes]:
+    """The bytes of each block of code from the line that begins with the file's name to the next such line."""
+    text = FORMAT.read_text().split("## A worked example")[1]
+    section = re.split(r"^`(?=0000)", text, flags=re.MULTILINE)
+    part = next(part for part in section if part.startswith(title))
+    return [
+        bytes.fromhex(
+            "".join(re.match(r"((?:[0-9a-f]{2} )*[0-9a-f]{2})(?=  |$)", line)[1] for line in block.split("\n"))
+        )  # type: ignore[index]
+        for block in re.findall(r"```\n(.*?)\n```", part, flags=re.DOTALL)
+    ]
+
+
+def write_example(directory: Path) -> None:
+    log = open_log(directory, index_interval_bytes=100)
     for stamps in ((1000, 1003), (1001,), (1002,), (1007,), (1005,)):
-        log.append_as_leader(batch(*stamps, producer_id=-1), 5, 1000)
+        log.append_as_leader(batch(*stamps), 5, 1000)
     log.append_as_leader(batch(1006, value=b"six", producer_id=9, epoch=1, sequence=0), 5, 1000)
+    assert log.offset_for_timestamp(1004, 7) == (1007, 4, 5)
     log.close()
 
-    data = (tmp_path / "00000000000000000000.log").read_bytes()
-    # sizes: 77 (two records), then 69 for each batch of one record, 71 for the last
-    positions = [0, 77, 146, 215, 284, 353]
-    assert len(data) == 424
-    for position, base_offset in zip(positions, [0, 2, 3, 4, 5, 6], strict=True):
-        assert data[position : position + 8] == base_offset.to_bytes(8, "big")
-        assert data[position + 12 : position + 17] == b"\x00\x00\x00\x05\x02"
 
+def test_the_files_are_those_of_the_documents_worked_example_byte_by_byte(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    data = (tmp_path / "00000000000000000000.log").read_bytes()
+    assert len(data) == 424
+    first, last = documented("00000000000000000000.log")
+    assert data.startswith(first)
+    assert data.endswith(last)
+    positions = [(77, 2), (146, 3), (215, 4), (284, 5), (353, 6)]
+    assert [data[position : position + 8] for position, _ in positions] == [o.to_bytes(8, "big") for _, o in positions]
+    for name in ("00000000000000000000.index", "00000000000000000000.timeindex", "00000000000000000007.snapshot"):
+        assert [(tmp_path / name).read_bytes()] == documented(name)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n5 0\n"
+
+
+def test_the_indexes_bytes_are_kafkas(tmp_path: Path) -> None:
+    write_example(tmp_path)
     # The batch at 146 is the first with more than 100 bytes between the start and itself, 284 the next after it.
     assert (tmp_path / "00000000000000000000.index").read_bytes().hex(" ", 4) == "00000003 00000092 00000005 0000011c"
     # 1003 was reached by the batch that ends with offset 1, 1007 by offset 4; closing has nothing to add.
     assert (tmp_path / "00000000000000000000.timeindex").read_bytes().hex(" ", 4) == (
         "00000000 000003eb 00000001 00000000 000003ef 00000004"
     )
-    snapshot = (tmp_path / "00000000000000000007.snapshot").read_bytes()
-    assert snapshot[:2] == b"\x00\x01"
-    assert snapshot[6:].hex() == (
-        "00000001"  # one producer
-        "0000000000000009"  # id
-        "0001"  # epoch
-        "00000000"  # last sequence
-        "0000000000000006"  # last offset
-        "00000000"  # offset delta
-        "00000000000003ee"  # timestamp 1006
-        "ffffffff"  # coordinator epoch
-        "ffffffffffffffff"  # no open transaction
-    )
-    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n5 0\n"
 
 
 def test_closing_and_rolling_add_the_last_entry_of_the_time_index(tmp_path: Path) -> None:
