@@ -1,0 +1,106 @@
+"""The command line of `scripts/bench`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+
+from benchmarks import machine, table
+from benchmarks.catalog import BENCHMARKS
+from benchmarks.figures import Benchmark
+from benchmarks.frame import run
+from benchmarks.kafka import Kafka
+from benchmarks.lab import MIN_IN_SYNC, REPLICAS, Lab
+
+
+def main() -> int:
+    options = _options()
+    chosen = _chosen(options.only)
+    described = machine.describe()
+    settings = (
+        f"{REPLICAS} brokers, replication factor {REPLICAS}, min.insync.replicas {MIN_IN_SYNC}, acks=all, random "
+        f"bytes; each figure is the median of {options.runs}"
+    )
+    print(f"machine: {machine.in_words(described)}\nsettings: {settings}", flush=True)
+    for benchmark in chosen:
+        print(f"  {benchmark.name}: {benchmark.settings}", flush=True)
+    directory = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.directory))
+    lab = Lab(directory, options.seconds, _say, profile=options.profile)
+    kafka = Kafka(options.kafka, lab) if options.kafka else None
+    started = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        results = run(chosen, lab, options.runs, kafka, _say)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    figures = [figure for benchmark in chosen for figure in benchmark.figures]
+    print(f"\n{table.markdown(figures, results)}\n\n{time.monotonic() - started:.0f} s in all")
+    if options.json:
+        written = {
+            "machine": described,
+            "settings": settings,
+            "benchmarks": {benchmark.name: benchmark.settings for benchmark in chosen},
+            "runs": options.runs,
+            "figures": table.as_json(figures, results),
+            "failures": results.failures,
+        }
+        options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for failure in results.failures:
+        _say(f"bench: not measured: {failure}")
+    return 1 if results.failures else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Tidelog on this machine.")
+    parser.add_argument("--only", metavar="NAMES", default="", help="benchmarks, with commas between; see --list")
+    parser.add_argument("--list", action="store_true", help="the benchmarks by name, and no more")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each is measured [default: 3]")
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of producing, for rates [default: 5]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
+    parser.add_argument("--profile", action="store_true", help="show where the CPU goes (with py-spy, which functions)")
+    parser.add_argument("--directory", type=Path, metavar="DIR", help="where clusters are made [default: the system's]")
+    parser.add_argument(
+        "--kafka",
+        type=Path,
+        metavar="DIR",
+        help="measure a real Kafka too, by the scripts that lie there",
+    )
+    options = parser.parse_args()
+    if options.list:
+        for benchmark in BENCHMARKS:
+            print(f"{benchmark.name:<20} {benchmark.settings}")
+        sys.exit(0)
+    if options.runs < 1 or options.seconds <= 0:
+        parser.error("--runs and --seconds must be positive")
+    return options
+
+
+def _chosen(only: str) -> list[Benchmark]:
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    known = {benchmark.name for benchmark in BENCHMARKS}
+    unknown = [name for name in names if not any(each.startswith(name) for each in known)]
+    if unknown:
+        sys.exit(f"bench: no benchmark {', '.join(unknown)}: there are {', '.join(b.name for b in BENCHMARKS)}")
+    return [each for each in BENCHMARKS if not names or any(each.name.startswith(name) for name in names)]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

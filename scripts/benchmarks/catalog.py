@@ -1,0 +1,19 @@
+"""All benchmarks, in the order in which they run and stand in the table."""
+
+from __future__ import annotations
+
+from benchmarks import codec, failover, floor, idle, latency, leader_move, log, produce, spark_read, start_up
+from benchmarks.figures import Benchmark
+
+BENCHMARKS: list[Benchmark] = [
+    start_up.BENCHMARK,
+    idle.BENCHMARK,
+    floor.BENCHMARK,
+    codec.BENCHMARK,
+    log.BENCHMARK,
+    latency.BENCHMARK,
+    *produce.BENCHMARKS,
+    spark_read.BENCHMARK,
+    leader_move.BENCHMARK,
+    failover.BENCHMARK,
+]

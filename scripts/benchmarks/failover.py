@@ -1,0 +1,64 @@
+"""The leader is SIGKILLed: from the kill to the next acknowledgement, the longest over the partitions that it led.
+
+What counts is the first record that was *sent after* the kill; an answer that was on its way already says nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from benchmarks.figures import Benchmark, Figure, NotMeasured
+from benchmarks.lab import Lab, wait_for
+from benchmarks.pulse import Pulse
+
+_PARTITIONS = 6
+_PACE_S = 0.005
+_PATIENCE_S = 60.0
+
+_LEADER = Figure(
+    "failover.leader", "failover: SIGKILL of a leader to the next acknowledgement (Kafka: the C client)", "s", "≤ 2",
+    kafka="failover:last_gap_s",
+)  # fmt: skip
+_CONTROLLER = Figure("failover.controller", "… of a leader that is the controller as well", "s")
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    return {
+        _LEADER.key: _gap(lab, of_controller=False),
+        _CONTROLLER.key: _gap(lab, of_controller=True),
+    }
+
+
+def _gap(lab: Lab, *, of_controller: bool) -> float:
+    cluster = lab.cluster
+    tps = cluster.create_topic(_PARTITIONS)
+    topic = tps[0].topic
+    leaders, controller = cluster.leaders(topic), cluster.controller()
+    candidates = sorted({leader for leader in leaders.values() if (leader == controller) == of_controller})
+    if not candidates:
+        raise NotMeasured(f"the leaders are {leaders}, the controller is broker {controller}: nobody to kill")
+    victim = candidates[0]
+    led = [tp for tp in tps if leaders[tp.partition] == victim]
+    process = cluster.local.broker_process(victim)
+    assert process is not None
+    with Pulse(cluster.bootstrap_servers, tps, _PACE_S) as pulse:
+        killed = time.monotonic()
+        process.signal(signal.SIGKILL)
+
+        def recovered() -> list[float]:
+            found = [pulse.first_acknowledgement(tp, killed) for tp in led]
+            return [moment for moment in found if moment] if all(found) else []
+
+        first = wait_for("an acknowledgement on every partition of the dead leader", recovered, _PATIENCE_S)
+    cluster.restart(victim)
+    cluster.wait_in_sync(topic)
+    return max(first) - killed
+
+
+BENCHMARK = Benchmark(
+    "failover",
+    f"{_PARTITIONS} partitions, a record to each every {_PACE_S * 1e3:.0f} ms; the shipped settings",
+    (_LEADER, _CONTROLLER),
+    measure,
+)

@@ -1,0 +1,126 @@
+"""A real Kafka cluster on the same machine, through the reference's own scripts.
+
+The directory holds `kafka-cluster` (start and stop three brokers; fetches the jars with Maven, once), `measure.py` and
+`failover.py` (one unmodified client, confluent-kafka). Needs Java 17, Maven and `pip install confluent-kafka`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.figures import Figure, NotMeasured
+from benchmarks.lab import Lab
+
+_START_S = 300
+_MEASURE_S = 900
+#: Which parts of `measure.py` print which figures.
+_PARTS = {"produce": "produce", "sync produce": "latency"}
+
+
+class Kafka:
+    """`measure` does one run: start, idle, load, kill, stop. Values go by NAME:FIELD, as figures name them."""
+
+    def __init__(self, scripts: Path, lab: Lab) -> None:
+        self._scripts = scripts.absolute()
+        self._seconds = lab.seconds
+        for name in ("kafka-cluster", "measure.py"):
+            if not (self._scripts / name).is_file():
+                sys.exit(f"bench: --kafka {scripts}: no {name} there")
+        try:
+            import confluent_kafka  # noqa: F401
+        except ImportError:
+            sys.exit(f"bench: --kafka needs its client: {sys.executable} -m pip install confluent-kafka")
+        # Beside the cluster's directory the jars are kept from one time to the next.
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog-bench"
+        self._directory = cache / "kafka"
+
+    def measure(self, figures: Sequence[Figure]) -> dict[str, float]:
+        wanted = {figure.kafka for figure in figures if figure.kafka}
+        if not wanted:
+            return {}
+        self._fetch_jars()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            return self._measure(wanted)
+        finally:
+            self._cluster("stop")
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _measure(self, wanted: set[str]) -> dict[str, float]:
+        started = time.monotonic()
+        addresses = json.loads(self._cluster("start").splitlines()[-1])["bootstrap"]
+        _first_acknowledgement(addresses)
+        values = {"start:seconds": time.monotonic() - started}
+        brokers = self._brokers()
+        values["idle:rss_mb"] = max(float(broker["rss_mb"]) for broker in brokers.values())
+        pids = ",".join(str(broker["pid"]) for broker in brokers.values())
+        parts = {part for name in wanted for prefix, part in _PARTS.items() if name.startswith(prefix)}
+        if parts:
+            parts_asked = ("--only", ",".join(sorted(parts)))
+            values |= self._script(
+                "measure.py", addresses, "--pids", pids, "--seconds", str(self._seconds), *parts_asked
+            )
+        if any(name.startswith("failover:") for name in wanted):
+            each = [f"--pid={name.removeprefix('broker-')}={broker['pid']}" for name, broker in brokers.items()]
+            values |= self._script("failover.py", addresses, *each, "--partitions", "6", name="failover")
+        return {name: value for name, value in values.items() if name in wanted}
+
+    def _fetch_jars(self) -> None:
+        """Outside the clock: `start` fetches them where they are missing, and a start is measured."""
+        if not (self._directory.parent / "kafka-lib").is_dir():
+            self._cluster("start")
+            self._cluster("stop")
+
+    def _brokers(self) -> dict[str, dict[str, object]]:
+        processes = [json.loads(line) for line in self._cluster("status").splitlines()]
+        return {each["name"]: each for each in processes if each["name"].startswith("broker-")}
+
+    def _cluster(self, *what: str) -> str:
+        command, *rest = what
+        return _output([sys.executable, self._scripts / "kafka-cluster", command, self._directory, *rest], _START_S)
+
+    def _script(self, script: str, *arguments: str, name: str = "") -> dict[str, float]:
+        """What it prints, a JSON object in each line, as NAME:FIELD; of a figure printed twice the later counts."""
+        values: dict[str, float] = {}
+        for line in _output([sys.executable, self._scripts / script, *arguments], _MEASURE_S).splitlines():
+            told = json.loads(line)
+            what = name or told["name"]
+            values |= {f"{what}:{field}": float(value) for field, value in told.items() if _is_number(value)}
+        return values
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _first_acknowledgement(addresses: str) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topic = f"first-{uuid.uuid4().hex[:8]}"
+    new = NewTopic(topic, num_partitions=1, replication_factor=3, config={"min.insync.replicas": "2"})
+    AdminClient({"bootstrap.servers": addresses}).create_topics([new])[topic].result(60)
+    producer = Producer({"bootstrap.servers": addresses, "acks": "all"})
+    producer.produce(topic, os.urandom(100))
+    if producer.flush(60):
+        raise NotMeasured("Kafka acknowledged nothing within 60 s")
+
+
+def _output(command: Iterable[str | Path], timeout_s: int) -> str:
+    arguments = [str(each) for each in command]
+    try:
+        ended = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise NotMeasured(f"{Path(arguments[1]).name} took longer than {timeout_s} s") from None
+    if ended.returncode:
+        words = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        raise NotMeasured(f"{Path(arguments[1]).name} {arguments[2]}: {words}")
+    return ended.stdout
