@@ -283,6 +283,8 @@ class ControllerShell:
                 return
             log.warning("controller %d refuses connections: running for its seat", seat.controller_id)
             mine = await self._coordination.take_seat(me, seat, oust=True)
+            if mine is not None:
+                self._oust_limiter.fenced(seat.controller_id, self._clock.monotonic_ms())
         if mine is None:
             return
         self._note(mine)
@@ -306,12 +308,10 @@ class ControllerShell:
         finally:
             changed.cancel()
             refused.cancel()
-        now_ms = self._clock.monotonic_ms()
-        if not self._oust_limiter.allows(seat.controller_id, now_ms):
-            await asyncio.sleep(_LAST_BACKOFF_S)
-            return False
-        self._oust_limiter.fenced(seat.controller_id, now_ms)
-        return True
+        if self._oust_limiter.allows(seat.controller_id, self._clock.monotonic_ms()):
+            return True
+        await asyncio.sleep(_LAST_BACKOFF_S)
+        return False
 
     async def _until_refused(self, controller_id: int) -> None:
         backoff_s = _FIRST_BACKOFF_S

@@ -88,11 +88,11 @@ class Detector:
 
     async def convict(self, broker: BrokerRegistration) -> None:
         """Evidence is at hand: the broker refuses, or a later life of it has answered."""
-        now_ms = self._clock.monotonic_ms()
-        if not self._limiter.allows(broker.broker_id, now_ms):
+        if not self._limiter.allows(broker.broker_id, self._clock.monotonic_ms()):
             return
-        self._limiter.fenced(broker.broker_id, now_ms)
         if await self._fence(broker):
+            # Only what was done counts: a broker that left by itself may die again right after its return.
+            self._limiter.fenced(broker.broker_id, self._clock.monotonic_ms())
             log.warning("broker %d (epoch %d) is dead: fenced", broker.broker_id, broker.epoch)
 
     def close(self) -> None:

@@ -59,6 +59,7 @@ class Court:
         self.outcome = outcome
         self.probes = 0
         self.fenced: list[int] = []
+        self.registered = True
         self.detector = Detector(self.clock, FenceLimiter(6000), self._fence, self._probe)
 
     async def _probe(self, endpoint: Endpoint) -> ProbeOutcome:
@@ -67,8 +68,9 @@ class Court:
         return self.outcome
 
     async def _fence(self, registration: BrokerRegistration) -> bool:
-        self.fenced.append(registration.epoch)
-        return True
+        if self.registered:
+            self.fenced.append(registration.epoch)
+        return self.registered
 
     async def rest(self) -> None:
         for _ in range(5):
@@ -109,5 +111,19 @@ def test_an_answer_of_a_later_life_needs_no_probe() -> None:
         await court.detector.convict(broker())
         await court.detector.convict(broker())
         assert (court.probes, court.fenced) == (0, [70])
+
+    asyncio.run(story())
+
+
+def test_who_left_by_himself_was_not_fenced() -> None:
+    async def story() -> None:
+        court = Court(ProbeOutcome.REFUSED)
+        court.registered = False
+        court.detector.suspect(broker())
+        await court.rest()
+        court.registered = True
+        court.detector.suspect(broker())
+        await court.rest()
+        assert court.fenced == [70]
 
     asyncio.run(story())
