@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.figures import Figure, NotMeasured
 from benchmarks.lab import Lab
@@ -79,7 +80,7 @@ class Kafka:
             self._cluster("start")
             self._cluster("stop")
 
-    def _brokers(self) -> dict[str, dict[str, object]]:
+    def _brokers(self) -> dict[str, dict[str, Any]]:
         processes = [json.loads(line) for line in self._cluster("status").splitlines()]
         return {each["name"]: each for each in processes if each["name"].startswith("broker-")}
 
@@ -103,7 +104,7 @@ def _is_number(value: object) -> bool:
 
 def _first_acknowledgement(addresses: str) -> None:
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     topic = f"first-{uuid.uuid4().hex[:8]}"
     new = NewTopic(topic, num_partitions=1, replication_factor=3, config={"min.insync.replicas": "2"})

@@ -65,7 +65,7 @@ def benchmark(size: int, partitions: int, aim: str) -> Benchmark:
 
 
 class Load:
-    """One producer at full speed, and what it cost. The clock runs from the first record to the last acknowledgement."""
+    """One producer at full speed, and what it cost. Its clock ends with the last acknowledgement."""
 
     def __init__(self, cluster: ClusterUnderTest, size: int, partitions: int) -> None:
         self.cluster = cluster

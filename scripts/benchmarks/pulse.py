@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -108,4 +109,4 @@ def longest_silence(times: Sequence[float], start: float, end: float) -> float:
     if not before or not within:
         raise NotMeasured("nothing was acknowledged or read before, or after")
     marks = [before[-1], *within, end]
-    return max(after - earlier for earlier, after in zip(marks, marks[1:], strict=False))
+    return max(after - earlier for earlier, after in itertools.pairwise(marks))
