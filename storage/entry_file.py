@@ -15,12 +15,13 @@ class EntryFile:
     whole file. Bytes after the last whole entry are no entry; `ragged` says that there are some.
     """
 
-    __slots__ = ("_file", "_layout", "_size", "count", "ragged")
+    __slots__ = ("_file", "_layout", "_size", "_unsynced", "count", "ragged")
 
     def __init__(self, file: File, layout: Struct) -> None:
         self._file = file
         self._layout = layout
         self._size = layout.size
+        self._unsynced = True
         size = file.size()
         self.count = size // self._size
         self.ragged = size % self._size != 0
@@ -45,15 +46,20 @@ class EntryFile:
         """The entry counts only if all of it was written, so a failed write leaves the file's meaning as it was."""
         self._file.write(self.count * self._size, (self._layout.pack(first, second),))
         self.count += 1
+        self._unsynced = True
 
     def truncate(self, count: int) -> None:
         """Keeps the first `count` entries."""
         self._file.truncate(count * self._size)
         self.count = count
         self.ragged = False
+        self._unsynced = True
 
     def sync(self) -> None:
-        self._file.sync()
+        if self._unsynced:
+            # Lowered first: an append on the other thread raises it again and is synced the next time.
+            self._unsynced = False
+            self._file.sync()
 
     def close(self) -> None:
         self._file.close()

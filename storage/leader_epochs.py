@@ -32,6 +32,7 @@ class LeaderEpochs:
         self._path = directory / FILE_NAME
         self._files = files
         self._entries = entries
+        self._unsynced = False
 
     @classmethod
     def load(cls, directory: Path, files: Files) -> LeaderEpochs | None:
@@ -107,8 +108,11 @@ class LeaderEpochs:
         self._store([])
 
     def sync(self) -> None:
-        self._files.open(self._path).sync()
+        if self._unsynced:
+            self._unsynced = False
+            self._files.open(self._path).sync()
 
     def _store(self, entries: list[EpochStart]) -> None:
         write_lines(self._files, self._path, entries, sync=False)
         self._entries = entries
+        self._unsynced = True

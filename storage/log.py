@@ -1,10 +1,11 @@
 """One replica's log of one partition: an ordered row of segments, written at the end and read anywhere.
 
-All calls but `flush` belong to the thread that owns the log; `flush` may run on another beside them.
+All calls but `flush` belong to the thread that owns the log; `flush` may run on one other beside them.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,7 +90,9 @@ class Log:
         #: Where the batch after a recent read begins, so that who reads on needs no index.
         self._positions: dict[int, tuple[Segment, int]] = {}
         self._truncations = 0
+        self._recovery_point_lock = threading.Lock()
         self._failure: StorageError | None = None
+        self._abandoned = False
 
     @classmethod
     def open(
@@ -106,8 +109,8 @@ class Log:
         """Opens or creates the log in a directory. `clean`: the last process closed it in order.
 
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
-        `before_truncation` is called with the new recovery point before a truncation lowers it, and must have made it
-        durable when it returns: what is appended over the cut is not synced.
+        `before_truncation` is called with the new recovery point before a truncation that lowers it, and must have made
+        it durable when it returns: what is appended over the cut is not synced.
         """
         files.make_directory(directory)
         recovered = recovery.recover(
@@ -381,16 +384,18 @@ class Log:
         self._active = self._segments[-1]
 
     def _lower_recovery_point(self, offset: int) -> None:
-        self._truncations += 1
         self._positions.clear()
-        if offset < self.recovery_point:
-            if self._before_truncation is not None:
-                self._before_truncation(offset)
-            self.recovery_point = offset
+        with self._recovery_point_lock:
+            self._truncations += 1
+            lowered = offset < self.recovery_point
+            self.recovery_point = min(offset, self.recovery_point)
+        if lowered and self._before_truncation is not None:
+            self._before_truncation(offset)
 
     def _settle_after_truncation(self) -> None:
         self.log_end_offset = self._active.next_offset
-        self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        with self._recovery_point_lock:
+            self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self._epochs.truncate_from_end(self.log_end_offset)
         self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
 
@@ -403,9 +408,9 @@ class Log:
         further appends.
         """
         self._raise_if_failed()
-        truncations = self._truncations
-        target = self._active.base_offset if rolled_only else self.log_end_offset
-        recovery_point = self.recovery_point
+        with self._recovery_point_lock:
+            truncations, recovery_point = self._truncations, self.recovery_point
+            target = self._active.base_offset if rolled_only else self.log_end_offset
         if target <= recovery_point:
             return
         try:
@@ -415,10 +420,13 @@ class Log:
             self._epochs.sync()
             self._files.sync_directory(self.directory)
         except StorageError as error:
+            if self._abandoned:
+                return  # deleted or set aside meanwhile: nothing is left to keep
             self._failure = error
             raise
-        if truncations == self._truncations:
-            self.recovery_point = max(self.recovery_point, target)
+        with self._recovery_point_lock:
+            if truncations == self._truncations:
+                self.recovery_point = max(self.recovery_point, target)
 
     def close(self) -> None:
         """Leaves everything synced and complete, so that the next open needs no recovery."""
@@ -431,6 +439,7 @@ class Log:
 
     def abandon(self) -> None:
         """Gives the files back as they are."""
+        self._abandoned = True
         for segment in self._segments:
             segment.close()
 

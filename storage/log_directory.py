@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -72,6 +73,8 @@ class LogDirectory:
         self._files = files
         self._lock = lock
         self._logs: dict[TopicPartition, Log] = {}
+        #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
+        self._checkpoint_lock = threading.Lock()
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
         self._log_starts = read_offsets(files, path / LOG_STARTS)
 
@@ -162,15 +165,23 @@ class LogDirectory:
         self._files.remove_directory(self._retire(tp, _DELETED))
 
     def _retire(self, tp: TopicPartition, kind: str) -> Path:
+        directory = self._directory_of(tp)
         log = self._logs.pop(tp, None)
         if log is not None:
             log.abandon()
+        self._forget(tp)
         suffix = f"-{tp.partition}.{uuid.uuid4().hex}{kind}"
-        retired = self.path / (validate_topic(tp.topic)[: _MAX_NAME - len(suffix)] + suffix)
-        self._files.rename(self._directory_of(tp), retired)
-        self._recovery_points.pop(tp, None)
-        self._log_starts.pop(tp, None)
+        retired = self.path / (tp.topic[: _MAX_NAME - len(suffix)] + suffix)
+        self._files.rename(directory, retired)
         return retired
+
+    def _forget(self, tp: TopicPartition) -> None:
+        """A later log of the same name must not inherit a recovery point or a log start, not even after a crash."""
+        with self._checkpoint_lock:
+            if self._log_starts.pop(tp, None) is not None:
+                write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
+            if self._recovery_points.pop(tp, None) is not None:
+                write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
 
     def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
         return Log.open(
@@ -197,7 +208,8 @@ class LogDirectory:
 
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces the checkpoint (all partitions at once), durably."""
-        write_offsets(self._files, self.path / HIGH_WATERMARKS, offsets)
+        with self._checkpoint_lock:
+            write_offsets(self._files, self.path / HIGH_WATERMARKS, offsets)
 
     def checkpoint_recovery_points(self) -> None:
         """Syncs the segments that were rolled since the last time and notes up to where each log is synced.
@@ -209,18 +221,22 @@ class LogDirectory:
         self._write_recovery_points()
 
     def _lower_recovery_point(self, tp: TopicPartition, offset: int) -> None:
-        if self._recovery_points.get(tp, 0) > offset:
-            self._recovery_points[tp] = offset
-            write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
+        with self._checkpoint_lock:
+            if self._recovery_points.get(tp, 0) > offset:
+                self._recovery_points[tp] = offset
+                write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
 
     def _write_recovery_points(self) -> None:
-        logs = dict(self._logs)
-        self._recovery_points |= {tp: log.recovery_point for tp, log in logs.items()}
-        self._log_starts = {
-            tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.segment_base_offsets[0]
-        }
-        write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
-        write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
+        with self._checkpoint_lock:
+            logs = dict(self._logs)
+            self._recovery_points |= {tp: log.recovery_point for tp, log in logs.items()}
+            for tp, log in logs.items():
+                if log.log_start_offset > log.segment_base_offsets[0]:
+                    self._log_starts[tp] = log.log_start_offset
+                else:
+                    self._log_starts.pop(tp, None)
+            write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
+            write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
 
     # --- session and end -----------------------------------------------------------------------------
 

@@ -98,14 +98,16 @@ def rebuild_producers(segments: list[Segment], snapshots: Snapshots) -> Producer
 
 
 def headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
-    """The headers of all batches that end at or after `offset`."""
-    for segment in segments:
-        if segment.next_offset <= offset:
-            continue
-        found = segment.find(offset)
-        if found is not None:
-            for _, header in scan_headers(segment.log, found[0], segment.size):
-                yield header
+    """The headers of all batches that end at or after `offset`, as far as the log can be read."""
+    try:
+        for segment in segments:
+            found = segment.find(offset) if segment.next_offset > offset else None
+            if found is not None:
+                for _, header in scan_headers(segment.log, found[0], segment.size):
+                    yield header
+    except CorruptMessageError as error:
+        # Below the recovery point: who reads there is told so; the log as a whole goes on.
+        _LOG.error("%s", error)
 
 
 def _open_segment(log: RecoveredLog, segment: Segment, recovery_point: int, *, believed: bool) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage.config import LogConfig
+from storage.files import RealFiles
 from storage.log_directory import LogDirectory
 from tests.storage.logs import UnsyncedFiles, append, read_all
 from tidelog.errors import DataDirectoryError, InvalidTopicError
@@ -120,6 +121,33 @@ def test_a_log_of_an_earlier_topic_of_the_same_name_is_set_aside_and_never_read(
     directory = open_directory(tmp_path)
     directory.open_logs()
     assert list(directory.logs()) == [ORDERS]
+
+
+def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    log = directory.get_or_create(ORDERS, "old", LogConfig())
+    for _ in range(5):
+        append(log)
+    log.advance_log_start_offset(3)
+    log.flush()
+    directory.checkpoint_recovery_points()
+    directory.delete(ORDERS)
+    append(directory.get_or_create(ORDERS, "new", LogConfig()))
+    directory.close(clean=False)
+    directory = open_directory(tmp_path)
+    directory.open_logs()
+    log = directory.logs()[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 1, 0)
+    assert log.recovered.checked_bytes == log.size_bytes
+
+
+def test_a_log_that_is_deleted_while_it_is_synced_does_not_fail_the_disk(tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path, RealFiles(), 1, "c1", None)
+    log = directory.get_or_create(ORDERS, "id", LogConfig())
+    append(log)
+    directory.delete(ORDERS)
+    log.flush()
+    assert list(tmp_path.glob("orders*")) == []
 
 
 def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
