@@ -12,7 +12,7 @@ import click
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.progress import Progress
 from tidelog.cli.record_lines import OutgoingRecord, parse_json, parse_plain, read_lines
-from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import MessageTooLargeError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.model import validate_topic
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_RECORD_BYTES = 32 << 20
 _MOST_JSON_LINE_BYTES = 2 * MOST_RECORD_BYTES
 _SETTLE_EVERY = 1_000
+_LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic for larger ones)"
 
 
 @click.command()
@@ -145,7 +146,8 @@ class Delivery:
             try:
                 future.get()
             except TidelogError as error:
-                raise ValueError(f"record {self._acknowledged + 1}: {error}") from None
+                hint = _LARGER if isinstance(error, MessageTooLargeError) else ""
+                raise ValueError(f"record {self._acknowledged + 1}: {error}{hint}") from None
             self._acknowledged += 1
 
 

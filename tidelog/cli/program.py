@@ -62,6 +62,16 @@ class _Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        # Here, because click has its own ideas of what these two print, and of the status they end with.
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _abandon_output()
+            raise click.exceptions.Exit(0) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _SUMMARIES[name]) for name in sorted(_COMMANDS)])
@@ -98,8 +108,7 @@ def run(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         _abandon_output()
         return 0
-    except (KeyboardInterrupt, click.Abort):
-        _abandon_output()
+    except click.Abort:
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)

@@ -28,7 +28,7 @@ from tidelog.local.ports import LOOPBACK, choose_port
 from tidelog.local.process import Process
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
 from tidelog.local.tail import last_words
-from tidelog.local.zookeeper import EmbeddedZooKeeper
+from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper
 from tidelog.model import Endpoint
 
 P = TypeVar("P", bound=ProcessState)
@@ -212,7 +212,10 @@ class LocalCluster:
 
     def _start_zookeeper(self, started: list[Process], on_ready: OnReady, deadline_ms: int) -> None:
         state = self.known_state()
-        if state.embedded is None or state.embedded.running:
+        if state.embedded is None:
+            require_zookeeper(state.zookeeper)
+            return
+        if state.embedded.running:
             return
         server = EmbeddedZooKeeper(self.data_dir / "zookeeper", state.embedded.port, log_file=self.log_file())
         process = server.launch()

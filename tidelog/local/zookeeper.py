@@ -16,6 +16,7 @@ from tidelog.local.java import find_java
 from tidelog.local.ports import LOOPBACK, choose_port, port_is_free
 from tidelog.local.process import Process
 from tidelog.local.tail import last_words
+from tidelog.model import Endpoint
 
 TICK_MS = 500
 #: What ZooKeeper grants a session: 2 to 20 ticks.
@@ -214,6 +215,19 @@ def serves(port: int, host: str = LOOPBACK, timeout_ms: int = 1_000) -> bool:
     except OSError:
         return False
     return b"\nMode: " in answer
+
+
+def require_zookeeper(hosts: str, timeout_ms: int = 3_000) -> None:
+    """LocalError where nobody listens at any of `host:port,host:port/chroot`: better here than in every broker."""
+    reasons = []
+    for host in hosts.partition("/")[0].split(","):
+        try:
+            endpoint = Endpoint.parse(host)
+            socket.create_connection((endpoint.host, endpoint.port), timeout_ms / 1000).close()
+            return
+        except (OSError, ValueError) as error:
+            reasons.append(f"{host}: {error.strerror or error}" if isinstance(error, OSError) else str(error))
+    raise LocalError(f"no ZooKeeper answers ({'; '.join(reasons)}): start it, or pass another --zookeeper HOST:PORT")
 
 
 def _port_of_last_start(data_dir: Path) -> int:

@@ -1,0 +1,88 @@
+"""The installed command, run as a user would: its own home, its own directory, nothing of this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TIDELOG = Path(sys.executable).parent / "tidelog"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    status: int
+    output: bytes
+    complaint: str
+
+    @property
+    def complaint_lines(self) -> list[str]:
+        return self.complaint.splitlines()
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A user's shell: where they stand, and where their clusters lie."""
+
+    directory: Path
+    home: Path
+
+    def environment(self, changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDELOG", "PYTEST", "XDG"))}
+        merged = {**kept, "TIDELOG_HOME": str(self.home), **(changes or {})}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    def start(
+        self, *arguments: str, environment: Mapping[str, str | None] | None = None, output: int = subprocess.PIPE
+    ) -> subprocess.Popen[bytes]:
+        """The running command, its standard input open."""
+        return subprocess.Popen(
+            [TIDELOG, *arguments],
+            cwd=self.directory,
+            env=self.environment(environment),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(
+        self,
+        *arguments: str,
+        given: bytes = b"",
+        environment: Mapping[str, str | None] | None = None,
+        output: int = subprocess.PIPE,
+        timeout_s: float = 60,
+    ) -> Outcome:
+        with self.start(*arguments, environment=environment, output=output) as process:
+            try:
+                written, complaint = process.communicate(given, timeout_s)
+            finally:
+                process.kill()
+        return Outcome(process.returncode, written or b"", complaint.decode())
+
+    def succeed(self, *arguments: str, given: bytes = b"") -> bytes:
+        """The output of a command that must not fail."""
+        outcome = self.run(*arguments, given=given)
+        assert outcome.status == 0, outcome.complaint
+        return outcome.output
+
+
+def processes_of(directory: Path) -> list[str]:
+    """The command lines of live processes that name the directory, or stand in it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            place = os.readlink(entry / "cwd")
+        except OSError:
+            continue
+        if command and (str(directory) in command or Path(place).is_relative_to(directory)):
+            found.append(command)
+    return found

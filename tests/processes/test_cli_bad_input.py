@@ -1,0 +1,354 @@
+"""What is wrong from outside: each case ends in time, in one line that names the next step, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import zmq
+
+from tests.processes.harness.command import Outcome, Shell, processes_of
+from tests.processes.harness.waiting import wait_for
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command line, what it is given, and how it must end."""
+
+    name: str
+    arguments: str
+    told: str
+    status: int = 1
+    given: bytes = b""
+    environment: dict[str, str | None] = field(default_factory=dict)
+
+
+NOWHERE = {"TIDELOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+
+#: With a running cluster that has a topic `t` of one partition and one record.
+CASES = [
+    Case("unknown command", "nope", "No such command 'nope'", 2),
+    Case("unknown option", "consume t --nope", "No such option", 2),
+    Case("unknown option of up", "up --nope", "No such option", 2),
+    Case("no topic named", "produce", "Missing argument 'TOPIC'", 2),
+    Case("no such value", "consume t --format xml", "'xml' is not one of 'lines', 'json'", 2),
+    Case("unknown topic, consume", "consume nope", "no topic 'nope': tidelog topic list"),
+    Case(
+        "unknown topic, produce", "produce nope", "no topic 'nope': create it with tidelog topic create", given=b"x\n"
+    ),
+    Case("unknown topic, offsets", "offsets nope --at -1h --json", "no topic 'nope'"),
+    Case("unknown topic, describe", "topic describe nope --json", "no topic 'nope'"),
+    Case("unknown topic, delete", "topic delete nope", "no topic 'nope'"),
+    Case("impossible topic", "topic create bad/name", "only ASCII letters, digits"),
+    Case("topic that exists", "topic create t", "exists already: see tidelog topic describe t"),
+    Case("unknown partition", "consume t --partition 5", "has no partition 5: its partitions are 0 to 0"),
+    Case("unknown partition, produce", "produce t --partition 5", "has no partition 5", given=b"x\n"),
+    Case("unknown topic setting", "topic create new --config nope=1", "no topic setting 'nope'"),
+    Case("malformed topic setting", "topic create new --config nope", "'nope' is not KEY=VALUE", 2),
+    Case("too many replicas", "topic create new --replication-factor 9", "9 replicas need as many live brokers"),
+    Case("naive --from", "consume t --from 2026-01-01T00:00:00", "add Z for UTC, or an offset", 2),
+    Case("naive --until", "consume t --until 2026-01-01", "add Z for UTC, or an offset", 2),
+    Case("naive --at", "offsets t --at 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
+    Case("negative --at", "offsets t --at -5 --json", "a timestamp must not be negative", 2),
+    Case("negative --from", "consume t --from -5", "-5 is negative: offsets start at 0", 2),
+    Case("no time at all", "offsets t --at yesterday", "is not a time: give 20", 2),
+    Case("offset behind the end", "consume t --from 9 --partition 0", "offset 9 is not in partition 0"),
+    Case("endless and ending", "consume t --follow --until end", "--follow has no end", 2),
+    Case("missing file", "produce t missing.txt", "'missing.txt': No such file", 2),
+    Case("directory as file", "produce t .", "Is a directory", 2),
+    Case("no JSON", "produce t --format json", "line 1: not JSON", given=b"hello\n"),
+    Case("negative JSON timestamp", "produce t --format json", "timestamp must be", given=b'{"timestamp": -1}\n'),
+    Case("far future", "produce t --format json", "message.timestamp.after", given=b'{"timestamp": 99999999999999}\n'),
+    Case("no separator", "produce t --key-separator :", "line 1: no ':' in the line", given=b"hello\n"),
+    Case("10 MB line", "produce t", "record 1: .*max.message.bytes is 1048588", given=b"x" * (10 << 20) + b"\n"),
+    Case("endless line", "produce t", "line 1: the line is longer than", given=b"x" * (33 << 20)),
+    Case("malformed address", "topic list --bootstrap-servers nope", "'nope' is not host:port", 2),
+    Case("cluster down, consume", "consume t --timeout 2", "no broker answered at 127.0.0.1:1", environment=NOWHERE),
+    Case("cluster down, produce", "produce t --timeout 2", "tidelog status shows", given=b"x\n", environment=NOWHERE),
+    Case("cluster down, list", "topic list --json --timeout 2", "tidelog up starts it", environment=NOWHERE),
+    Case("cluster down, offsets", "offsets t --at 0 --json --timeout 2", "tidelog up", environment=NOWHERE),
+    Case(
+        "nothing was ever started", "consume t", "start one with tidelog up", environment={"TIDELOG_HOME": "/nowhere"}
+    ),
+    Case("nothing to stop", "down", "start one with tidelog up", environment={"TIDELOG_HOME": "/nowhere"}),
+    Case("nothing to show", "status --json", "start one with tidelog up", environment={"TIDELOG_HOME": "/nowhere"}),
+    Case("no such log", "logs 9", "there are broker 1, zookeeper", 2),
+    Case("no such settings file", "broker --config missing.toml", "'missing.toml' does not exist", 2),
+]
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A user with a running cluster of one broker, in a directory whose folders are named like our packages."""
+    directory = tmp_path_factory.mktemp("a user's")
+    for shadow in ("node", "storage", "cluster", "tidelog"):
+        (directory / shadow).mkdir()
+        (directory / shadow / "__init__.py").write_text("raise RuntimeError('the wrong package')\n")
+    user = Shell(directory, directory / "home dir")
+    try:
+        user.succeed("up", "--brokers", "1", "--detach")
+        user.succeed("topic", "create", "t")
+        user.succeed("produce", "t", given=b"first\n")
+        yield user
+    finally:
+        user.run("down", "--purge")
+        assert processes_of(directory) == []
+
+
+def assert_one_line(outcome: Outcome, told: str) -> None:
+    assert "Traceback" not in outcome.complaint
+    assert len(outcome.complaint_lines) == 1, outcome.complaint
+    assert outcome.complaint.startswith("tidelog: ")
+    assert re.search(told, outcome.complaint), outcome.complaint
+
+
+def drain(shell: Shell, topic: str, *options: str) -> bytes:
+    return shell.succeed("consume", topic, *options)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_wrong_is_told_in_one_line(shell: Shell, case: Case) -> None:
+    before = processes_of(shell.directory)
+    outcome = shell.run(*case.arguments.split(), given=case.given, environment=case.environment)
+    assert_one_line(outcome, case.told)
+    assert outcome.status == case.status
+    assert outcome.output == b""
+    assert len(processes_of(shell.directory)) == len(before)
+
+
+ODD_INPUTS = {
+    "empty": b"",
+    "no final newline": b"one\ntwo",
+    "CRLF": b"one\r\ntwo\r\n",
+    "empty lines": b"\n\n\nx\n\n",
+    "NUL": b"a\0b\n\0\n",
+    "broken UTF-8": b"\xff\xfe\n\xc3\x28\n\xed\xa0\x80\n",
+    "binary": random.Random(1).randbytes(300_000),
+    "1 MB line": b"x" * 1_000_000 + b"\ny\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD_INPUTS)
+@pytest.mark.parametrize("form", ["lines", "json"])
+def test_odd_lines_come_back_as_they_went_in(shell: Shell, name: str, form: str) -> None:
+    topic = f"odd-{form}-{name.replace(' ', '-')}"
+    given = ODD_INPUTS[name]
+    shell.succeed("topic", "create", topic)
+    (shell.directory / "input").write_bytes(given)
+    shell.succeed("produce", topic, "input")
+    if form == "json":
+        copy = f"{topic}-copy"
+        shell.succeed("topic", "create", copy)
+        shell.succeed("produce", copy, "--format", "json", given=drain(shell, topic, "--format", "json"))
+        topic = copy
+    assert drain(shell, topic) == given + (b"" if not given or given.endswith(b"\n") else b"\n")
+
+
+def test_what_stands_before_a_bad_line_is_delivered_and_counted(shell: Shell) -> None:
+    shell.succeed("topic", "create", "partly")
+    outcome = shell.run("produce", "partly", "--format", "json", given=b'{"value": "good"}\n{"valeu": "bad"}\n{}\n')
+    assert_one_line(outcome, "line 2: no such field: valeu; .* 1 of the 1 records sent were acknowledged")
+    assert drain(shell, "partly") == b"good\n"
+
+
+def test_head_ends_it_quietly(shell: Shell) -> None:
+    shell.succeed("topic", "create", "headed")
+    shell.succeed("produce", "headed", given=b"a line that fills the pipe\n" * 50_000)
+    for command in (["consume", "headed"], ["consume", "headed", "--follow"]):
+        with shell.start(*command) as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout.readline() == b"a line that fills the pipe\n"
+            process.stdout.close()
+            assert process.wait(20) == 0
+            assert process.stderr.read() == b""
+
+
+def test_a_reader_that_goes_while_nothing_comes_is_noticed(shell: Shell) -> None:
+    with shell.start("consume", "t", "--follow") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.stdout.close()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    "command", ["consume t", "topic list", "topic describe t --json", "offsets t --at 0", "status", "--help", "logs"]
+)
+def test_a_full_standard_output_is_an_error(shell: Shell, command: str) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        outcome = shell.run(*command.split(), output=full)
+    finally:
+        os.close(full)
+    assert_one_line(outcome, "cannot write to standard output: No space left on device")
+    assert outcome.status == 1
+
+
+def test_ctrl_c_ends_a_follower_at_once(shell: Shell) -> None:
+    with shell.start("consume", "t", "--follow") as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"first\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert process.stderr.read() == b""
+
+
+def test_ctrl_c_tells_what_became_of_the_lines(shell: Shell) -> None:
+    shell.succeed("topic", "create", "interrupted")
+    with shell.start("produce", "interrupted") as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        wait_for("both lines", lambda: drain(shell, "interrupted") == b"one\ntwo\n")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert process.stderr.read() == b"tidelog: interrupted: 2 of the 2 records sent were acknowledged\n"
+
+
+def frames_nobody_understands() -> Iterator[bytes]:
+    yield b""
+    yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    yield b"\0\0\0\x10" + b"\xff" * 16
+    yield bytes(64)
+    yield b"\xff" + b"\0" * 8 + b"\x7f\x03\0NULL"
+    yield random.Random(2).randbytes(100_000)
+
+
+def test_a_malformed_frame_does_not_disturb_a_broker(shell: Shell) -> None:
+    before = json.loads(shell.succeed("status", "--json"))["brokers"][0]
+    for port in (before["port"], before["replication_port"]):
+        for content in frames_nobody_understands():
+            with socket.create_connection(("127.0.0.1", port), 5) as connection:
+                connection.sendall(content)
+        # Past ZeroMQ's own handshake, too.
+        with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+            dealer.setsockopt(zmq.LINGER, 500)
+            dealer.connect(f"tcp://127.0.0.1:{port}")
+            for frames in ([b""], [b"\x81"], [b"\xc1" * 50, b"x"], [b"\x98" + b"\xff" * 8, b"\x90"], [b"x"] * 50):
+                dealer.send_multipart(frames)
+    assert drain(shell, "t") == b"first\n"
+    after = json.loads(shell.succeed("status", "--json"))["brokers"][0]
+    assert after == before and after["alive"]
+    assert b"Traceback" not in shell.succeed("logs", "1", "--lines", "1000")
+
+
+# --- starting a cluster, each in a home of its own ---------------------------------------------------------------
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[Shell]:
+    """A user without a cluster."""
+    user = Shell(tmp_path, tmp_path / "home")
+    try:
+        yield user
+    finally:
+        user.run("down", "--purge")
+        assert processes_of(tmp_path) == []
+
+
+def fake_java(directory: Path, says: str) -> str:
+    java = directory / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.chmod(0o755)
+    return str(java.parent)
+
+
+def test_up_without_java_says_what_to_install(newcomer: Shell) -> None:
+    outcome = newcomer.run("up", environment={"PATH": str(newcomer.directory), "JAVA_HOME": None})
+    assert_one_line(outcome, "Java 17 or newer is needed .*: apt-get install openjdk-17-jre-headless")
+    assert outcome.status == 1
+
+
+def test_up_with_an_old_java_names_it(newcomer: Shell) -> None:
+    path = fake_java(newcomer.directory, 'openjdk version "11.0.22"')
+    outcome = newcomer.run("up", environment={"PATH": path + ":/usr/bin:/bin", "JAVA_HOME": str(newcomer.directory)})
+    if outcome.status == 0:
+        pytest.skip("another Java on the fixed part of PATH is new enough, and is taken")
+    assert_one_line(outcome, "Java 17 or newer is needed .*java is Java 11")
+
+
+@pytest.mark.parametrize("place", ["/dev/null/data", "/proc/data", "file/data", "file"])
+def test_a_data_directory_that_cannot_be_written_is_refused(newcomer: Shell, place: str) -> None:
+    (newcomer.directory / "file").write_text("in the way")
+    outcome = newcomer.run("up", "--data-dir", place)
+    assert_one_line(outcome, "cannot write to .*; choose another place with --data-dir or TIDELOG_HOME")
+    assert outcome.status == 1
+
+
+@pytest.mark.parametrize("whose", ["ZooKeeper", "broker 1"])
+def test_a_taken_port_is_named_and_nothing_stays_behind(newcomer: Shell, whose: str) -> None:
+    newcomer.succeed("up", "--brokers", "1", "--detach")
+    newcomer.succeed("down")
+    status = json.loads(newcomer.succeed("status", "--json"))
+    port = int(status["zookeeper"].rpartition(":")[2]) if whose == "ZooKeeper" else status["brokers"][0]["port"]
+    with socket.create_server(("127.0.0.1", port)):
+        outcome = newcomer.run("up", "--detach")
+        assert_one_line(outcome, f"port {port}, which {whose} was given, is taken")
+        assert outcome.status == 1
+        assert processes_of(newcomer.directory) == []
+    newcomer.succeed("up", "--detach")
+
+
+def test_a_zookeeper_that_is_not_there_is_named_in_time(newcomer: Shell) -> None:
+    outcome = newcomer.run("up", "--brokers", "1", "--zookeeper", "127.0.0.1:1")
+    assert_one_line(outcome, "no ZooKeeper answers .*127.0.0.1:1: Connection refused.*--zookeeper")
+    assert outcome.status == 1
+
+
+@pytest.mark.parametrize("command", ["produce t --timeout 3", "consume t --follow --timeout 3"])
+def test_brokers_that_stop_in_the_middle_end_the_command_in_time(newcomer: Shell, command: str) -> None:
+    newcomer.succeed("up", "--brokers", "1", "--detach")
+    newcomer.succeed("topic", "create", "t")
+    with newcomer.start(*command.split(), environment={"PYTHONUNBUFFERED": "1"}) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        if command.startswith("produce"):
+            process.stdin.write(b"before\n")
+            process.stdin.flush()
+            wait_for("the first line", lambda: drain(newcomer, "t") == b"before\n")
+        else:
+            newcomer.succeed("produce", "t", given=b"before\n")
+            assert process.stdout.readline() == b"before\n"
+        newcomer.succeed("down")
+        if command.startswith("produce"):
+            process.stdin.write(b"after\n")
+            process.stdin.close()
+        assert process.wait(30) == 1
+        complaint = process.stderr.read().decode()
+    assert len(complaint.splitlines()) == 1, complaint
+    if command.startswith("produce"):
+        assert "1 of the 2 records sent were acknowledged" in complaint
+    newcomer.succeed("up", "--detach")
+    assert drain(newcomer, "t").startswith(b"before\n")
+
+
+def test_a_killed_up_leaves_a_cluster_that_down_can_stop(newcomer: Shell) -> None:
+    with newcomer.start("up", "--brokers", "1") as process:
+        assert process.stdout is not None
+        while b"tidelog down" not in process.stdout.readline():
+            pass
+        process.kill()
+    assert len(processes_of(newcomer.home)) == 2
+    newcomer.succeed("down")
+    assert processes_of(newcomer.home) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_polite_end_of_up_stops_everything(newcomer: Shell, number: signal.Signals) -> None:
+    with newcomer.start("up", "--brokers", "1", output=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while b"tidelog down" not in process.stdout.readline():
+            pass
+        process.send_signal(number)
+        assert process.wait(30) == 0
+    assert processes_of(newcomer.home) == []
+    assert b"stopped" in newcomer.succeed("status")
