@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tidelog.records.encode import encode_batch
 
 
 def an_admin(cluster: FakeCluster, **options: Any) -> Admin:
-    return Admin(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, **options)
+    return Admin(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
 
 
 def test_a_topic_is_created_listed_described_and_deleted() -> None:

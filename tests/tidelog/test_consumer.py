@@ -35,7 +35,7 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
     options.setdefault("auto_offset_reset", "earliest")
     bootstrap = options.pop("bootstrap_servers", cluster.bootstrap)
-    return Consumer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, **options)
+    return Consumer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
 
 
 def seconds() -> float:

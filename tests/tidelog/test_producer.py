@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +33,7 @@ from tidelog.model import RecordMetadata
 
 def a_producer(cluster: FakeCluster, **options: Any) -> Producer:
     bootstrap = options.pop("bootstrap_servers", cluster.bootstrap)
-    return Producer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, **options)
+    return Producer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
 
 
 def seconds() -> float:

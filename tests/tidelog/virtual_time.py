@@ -19,7 +19,7 @@ class _JumpingSelector(selectors.SelectSelector):
             return ready
         if timeout is None:
             raise RuntimeError("every task waits for something that will never come")
-        self.loop.now += timeout
+        self.loop.now += max(timeout, 1e-6)  # less than a float can add would stop the time
         return []
 
 
