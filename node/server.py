@@ -26,7 +26,14 @@ from tidelog.codec import (
     encode_body,
     encode_header,
 )
-from tidelog.connection import READ_BATCH, apply_common_options, descriptor_of, has_input
+from tidelog.connection import (
+    READ_BATCH,
+    apply_common_options,
+    descriptor_of,
+    has_input,
+    receive_message,
+    send_message,
+)
 from tidelog.errors import (
     BrokerError,
     ClusterAuthorizationFailedError,
@@ -128,12 +135,11 @@ class Server:
         if not self._open:
             return
         for _ in range(READ_BATCH):
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                break
-            self._on_request(frames[0].bytes, [frame.buffer for frame in frames[1:]])
-        self._look_again()
+            if not has_input(self._socket):
+                return
+            peer, *frames = receive_message(self._socket)
+            self._on_request(bytes(peer), frames)
+        self._loop.call_soon(self._on_readable)
 
     def _look_again(self) -> None:
         """The descriptor announces only changes: a send or receive may have swallowed one."""
@@ -240,7 +246,7 @@ class Server:
     def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """False where the peer's queue is full; an answer to a peer that is gone counts as sent."""
         try:
-            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
+            send_message(self._socket, [peer, *frames])
         except zmq.Again:
             return False
         except zmq.ZMQError as error:

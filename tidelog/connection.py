@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import zmq
@@ -52,6 +52,11 @@ MAX_IN_FLIGHT = 1000
 #: Messages read in one turn of the loop, so that one busy peer does not starve the others.
 READ_BATCH = 64
 
+# Flags as bare numbers: the arithmetic of enumerations costs more than the calls that they are for.
+_EVENTS, _INPUT = int(zmq.EVENTS), int(zmq.POLLIN)
+_AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_COPIED_BELOW_BYTES = 1 << 19
+
 CLIENT_SOFTWARE = "tidelog/0.1.0"
 
 _GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -80,7 +85,26 @@ def descriptor_of(socket: zmq.Socket[bytes]) -> int:
 
 def has_input(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message waits; asking also re-arms the descriptor."""
-    return bool(cast(int, socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(cast(int, socket.getsockopt(_EVENTS)) & _INPUT)
+
+
+def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+    """One message, without waiting: zmq.Again where the queue is full, and nothing of it was sent then."""
+    send = socket.send
+    last = len(frames) - 1
+    for index, frame in enumerate(frames):
+        # Below that size a copy is cheaper than what ZeroMQ must do to give a frame back.
+        send(frame, _MORE if index < last else _AT_ONCE, copy=len(frame) < _COPIED_BELOW_BYTES)
+
+
+def receive_message(socket: zmq.Socket[bytes]) -> list[memoryview]:
+    """The next message, uncopied; ask `has_input` first."""
+    frame = socket.recv(_AT_ONCE, copy=False)
+    frames = [frame.buffer]
+    while frame.more:
+        frame = socket.recv(_AT_ONCE, copy=False)
+        frames.append(frame.buffer)
+    return frames
 
 
 class Connection:
@@ -237,7 +261,7 @@ class Connection:
         )
         frames: list[Buffer] = [encode_header(header), *encode_body(request)]
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+            send_message(self._socket, frames)
         except zmq.Again:
             raise OverloadedError(f"the queue to {self.endpoint} is full") from None
         self._look_again()
@@ -251,18 +275,16 @@ class Connection:
         if self._closed.done():
             return
         for _ in range(READ_BATCH):
+            if not has_input(self._socket):
+                return
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                break
-            try:
-                self._on_frames([frame.buffer for frame in frames])
+                self._on_frames(receive_message(self._socket))
             except ProtocolError as error:
                 self.close(f"the broker sent no message of this protocol ({error})")
                 return
             if self._closed.done():
                 return
-        self._look_again()
+        self._loop.call_soon(self._on_readable)
 
     def _on_frames(self, frames: list[memoryview]) -> None:
         header = decode_response_header(frames[0])
