@@ -209,6 +209,19 @@ def test_truncation_takes_everything_with_it(tmp_path: Path) -> None:
     assert again.epochs == ((0, 0), (1, 10), (3, 12))
 
 
+def test_a_reader_does_not_read_on_where_the_log_was_cut_and_written_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(4):
+        append(log, NOW, NOW)
+    for offset in (0, 2, 4):
+        log.read(offset, 100)
+    log.truncate_to(2)
+    append(log, NOW, NOW, NOW, NOW, leader_epoch=1)
+    append(log, leader_epoch=1)
+    assert read_header(log.read(4, 100)).base_offset == 2
+    assert read_header(log.read(6, 100)).base_offset == 6
+
+
 def test_truncation_inside_a_batch_removes_the_whole_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, NOW)

@@ -109,11 +109,15 @@ def test_a_damaged_epoch_checkpoint_is_read_from_the_batches(tmp_path: Path, con
 
 
 def test_the_epoch_checkpoint_loses_what_begins_past_the_end(tmp_path: Path) -> None:
-    write_log(tmp_path)
-    last = sorted(tmp_path.glob("*.log"))[-1]
-    last.write_bytes(b"")
-    log = open_log(tmp_path, clean=False, **SMALL)
-    assert all(entry.start_offset < log.log_end_offset for entry in log.epochs)
+    log = open_log(tmp_path)
+    append(log, NOW, NOW, leader_epoch=1)
+    append(log, NOW, leader_epoch=4)
+    log.abandon()
+    path = next(tmp_path.glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-1])
+    log = open_log(tmp_path, clean=False)
+    assert log.epochs == ((1, 0),)
+    assert log.end_offset_for_epoch(1) == (1, 2)
 
 
 def test_leftovers_of_a_crash_are_swept_up(tmp_path: Path) -> None:
