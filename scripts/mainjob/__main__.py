@@ -22,6 +22,7 @@ from mainjob.story import Story, StoryError
 from mainjob.verdict import Figures
 from tidelog import TidelogError
 
+_PLAIN_WIDTH = 120
 _FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
     try:
-        return _run(options, Console(highlight=False))
+        return _run(options, _console())
     except KeyboardInterrupt:
         return _INTERRUPTED
     except InputError as error:
@@ -78,6 +79,12 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         write_json(json_file, figures)
     console.print(figures.verdict(), soft_wrap=True)
     return _INTERRUPTED if figures.interrupted else int(bool(figures.failures()))
+
+
+def _console() -> Console:
+    """As wide as the terminal; wide enough for the table where there is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def _perform(story: Story, cluster: DemoCluster, teller: Teller, figures: Figures) -> None:

@@ -51,11 +51,11 @@ class PlainCount:
 
 
 def choose_start(timestamps_ms: Iterable[int]) -> int:
-    """A time about a tenth into what is known, and later than at least one of it; ValueError for no times at all."""
+    """A time a twentieth into what is known, and later than at least one of it; ValueError for no times at all."""
     ordered = sorted(timestamps_ms)
     if not ordered:
         raise ValueError("no line, no time")
-    wanted = ordered[len(ordered) // 10]
+    wanted = ordered[len(ordered) // 20]
     if wanted > ordered[0]:
         return wanted
     return next((stamp for stamp in ordered if stamp > ordered[0]), ordered[0] + 1)

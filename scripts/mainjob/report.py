@@ -20,7 +20,7 @@ from mainjob.verdict import Figures
 _PLOT_COLUMNS = 64
 _PLOT_ROWS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_QUIET_S = 5.0
+_QUIET_S = 8.0
 _SOURCES_SHOWN = 6
 
 

@@ -30,6 +30,7 @@ _NEARLY_USED_UP = 60
 _WATERMARK_MS = 600_000
 _DAY_MS = 86_400_000
 _READ_BACK_S = 8.0
+_SPARK_START_S = 150.0
 _PARTITIONS = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
 
@@ -147,8 +148,8 @@ class Story:
         )
         self._stack.callback(self._stream.stop)
         self._teller.step("Spark is starting, and lines go on arriving")
-        if not self._until(lambda: self._progress.rows > 0, 90):
-            raise StoryError(f"the Spark stream had no batch within 90 s (see {self._stream.log})")
+        if not self._until(lambda: self._progress.rows > 0, _SPARK_START_S):
+            raise StoryError(f"the Spark stream had no batch within {_SPARK_START_S:.0f} s (see {self._stream.log})")
         self._teller.step(f"the stream's first batch: {self._progress.rows:,} lines")
 
     def _kill_a_leader(self) -> Kill:
@@ -309,7 +310,7 @@ class Story:
 
 
 def watermark(start_ms: int, mixed: bool, now_ms: int) -> str:
-    """How late a line may come: old lines beside lines that bear the time of their arrival, by all that lies between."""
+    """How late a line may come: if old lines stand beside lines without a time, which arrive now, by all the years."""
     delay_ms = now_ms - start_ms + _DAY_MS if mixed else _WATERMARK_MS
     return f"{max(_WATERMARK_MS, delay_ms) // 60_000} minutes"
 
