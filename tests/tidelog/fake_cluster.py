@@ -281,7 +281,7 @@ class FakeCluster:
         while True:
             answers = [self._fetch_one(broker, code, each) for each in request.partitions]
             left = deadline - asyncio.get_running_loop().time()
-            if any(each.records or each.error_code for each in answers) or left <= 0:
+            if any(each.records or each.error_code for each in answers) or left < 1e-6:
                 return FetchResponse(tuple(answers))
             waits = [
                 asyncio.ensure_future(self.partitions[each.topic][each.partition].grown.wait())
