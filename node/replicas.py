@@ -253,7 +253,8 @@ class Replicas:
             )
             return FencedLeaderEpochError.code
         if partition.is_stale(versioned):
-            return FencedLeaderEpochError.code
+            # In the same epoch it is a repetition that crossed with the leader's own ISR change: that part is taken.
+            return 0 if message.leader_epoch == partition.leader_epoch else FencedLeaderEpochError.code
         if message.leader == self.broker_id:
             self._lead(replica, versioned, message.replicas)
         elif partition.make_follower(versioned, message.replicas):

@@ -455,6 +455,22 @@ def test_an_old_state_is_refused_for_its_partition_alone() -> None:
     run(story())
 
 
+def test_a_repetition_that_crossed_with_the_leaders_own_isr_change_is_answered_and_changes_nothing() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            await cluster.produce(b"a")
+            repetition = cluster.leader_and_isr()
+            cluster.cut(1, 3)
+            await cluster.produce(b"b")
+            response = await cluster.leader.ask(repetition, sender_epoch=1)
+            assert response.partitions[0].error_code == 0
+            assert cluster.leader.replica().partition.isr == (1, 2)
+            assert await cluster.produce(b"c") == (0, 2)
+
+    run(story())
+
+
 def test_a_state_from_before_the_logs_own_epoch_is_refused_after_a_restart_too() -> None:
     """ZooKeeper was put back to an old copy: nothing is truncated for that."""
 
