@@ -21,9 +21,6 @@ from tidelog.messages import (
 )
 from tidelog.model import NO_LEADER
 
-#: A partition state whose leader is this belongs to a topic that is being deleted (Kafka's `LeaderDuringDelete`).
-LEADER_DURING_DELETE = -2
-
 
 @dataclass(slots=True)
 class CachedTopic:
@@ -70,10 +67,7 @@ class MetadataCache:
                 topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
             topic.configs = info.configs
         for state in request.partitions:
-            if state.leader == LEADER_DURING_DELETE:
-                self._forget(state)
-            else:
-                self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
+            self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
 
     def topic(self, name: str) -> CachedTopic | None:
         """What is known of one topic."""
@@ -113,10 +107,3 @@ class MetadataCache:
             state.isr,
             tuple(replica for replica in state.replicas if replica not in self.brokers),
         )
-
-    def _forget(self, state: PartitionStateMessage) -> None:
-        topic = self._topics.get(state.topic)
-        if topic is not None:
-            topic.partitions.pop(state.partition, None)
-            if not topic.partitions:
-                del self._topics[state.topic]
