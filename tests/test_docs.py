@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import types
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -54,3 +56,22 @@ def test_the_protocol_document_lists_every_error_code(cls: type[errors.BrokerErr
     retriable = "yes" if cls.retriable else "no"
     meaning = (cls.__doc__ or "").split("\n", 1)[0]
     assert f"| {cls.code} | {cls.__name__} | {retriable} | {meaning} |" in (DOCS / "PROTOCOL.md").read_text()
+
+
+WALK = (DOCS / "WALKTHROUGH.md").read_text()
+#: `file` · `Class.method` or `function`
+STEPS = sorted(set(re.findall(r"`([\w/]+\.py)` · `([\w.]+)`", WALK)))
+
+
+def test_the_walkthrough_names_many_steps() -> None:
+    assert len(STEPS) > 30
+
+
+@pytest.mark.parametrize(("file", "name"), STEPS, ids=map(" ".join, STEPS))
+def test_the_walkthrough_names_what_is_there(file: str, name: str) -> None:
+    scope: ast.AST = ast.parse((DOCS.parent / file).read_text())
+    for part in name.split("."):
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        named = [node for node in ast.walk(scope) if isinstance(node, kinds) and node.name == part]
+        assert named, f"{file} has no {name}"
+        scope = named[0]
