@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cluster.election import initial_state, next_state, preferred_state
+from cluster.election import initial_state, next_state, preferred_state, renewed_state
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
 from tidelog.messages import BrokerInfo, PartitionStateMessage, StopReplicaPartition, TopicInfo
 from tidelog.model import TopicPartition
@@ -142,7 +142,7 @@ class Controller:
         self.states = {tp: state for tp, state in states.items() if tp.topic in self.topics}
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
         effects += self.deletions_wanted(deletions)
-        writes = self._reconsider(self._all_partitions())
+        writes = self._reconsider(self._all_partitions()) + self._renew()
         told = {tp: state for tp, state in self.states.items() if tp not in self._in_flight and self._stays(tp)}
         return effects + self._tell(told) + writes
 
@@ -325,6 +325,16 @@ class Controller:
                     unclean=self.topics[tp.topic].configs.get(UNCLEAN_ELECTION, "false").lower() == "true",
                 )
             effects += self._write(tp, wanted)
+        return effects
+
+    def _renew(self) -> list[Effect]:
+        """Leaders that registered after their state was written: they came back while nobody reigned."""
+        effects: list[Effect] = []
+        for tp, known in sorted(self.states.items(), key=lambda item: item[0]):
+            leader = self.brokers.get(known.state.leader)
+            came_back = leader is not None and -1 < known.mzxid < leader.epoch
+            if came_back and tp not in self._in_flight and self._stays(tp):
+                effects += self._write(tp, renewed_state(known.state, self.epoch))
         return effects
 
     def _write(self, tp: TopicPartition, wanted: PartitionState | None) -> list[Effect]:

@@ -243,7 +243,9 @@ class Coordination:
     async def read_state(self, tp: TopicPartition) -> VersionedState | None:
         """A partition's state, None where there is none."""
         node = await self._patient.get_or_none(znodes.state_path(tp))
-        return None if node is None else VersionedState(znodes.decode_state(node.data), node.stat.version)
+        if node is None:
+            return None
+        return VersionedState(znodes.decode_state(node.data), node.stat.version, node.stat.mzxid)
 
     async def read_states(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedState]:
         """The states that exist, read side by side."""

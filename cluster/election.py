@@ -64,6 +64,11 @@ def next_state(
     return _changed(state, leader, isr, controller_epoch)
 
 
+def renewed_state(state: PartitionState, controller_epoch: int) -> PartitionState:
+    """The same leader in a new epoch: for one that died and came back unseen, and leads nothing until it is told."""
+    return PartitionState(state.leader, state.leader_epoch + 1, state.isr, controller_epoch)
+
+
 def preferred_state(
     state: PartitionState, replicas: Sequence[int], live: Collection[int], controller_epoch: int
 ) -> PartitionState | None:

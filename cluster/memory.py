@@ -44,11 +44,12 @@ class _Znode:
     czxid: int
     owner: int = 0
     version: int = 0
+    mzxid: int = 0
     sequence: int = 0
     children: set[str] = field(default_factory=set)
 
     def stat(self) -> NodeStat:
-        return NodeStat(self.version, self.czxid, self.owner)
+        return NodeStat(self.version, self.czxid, self.owner, self.mzxid)
 
 
 def _parent(path: str) -> str:
@@ -151,7 +152,9 @@ class MemoryZooKeeper:
             if path in self._nodes:
                 raise NodeExistsError(path)
             self._zxid += 1
-            self._nodes[path] = _Znode(operation.data, self._zxid, owner if operation.ephemeral else 0)
+            self._nodes[path] = _Znode(
+                operation.data, self._zxid, owner if operation.ephemeral else 0, mzxid=self._zxid
+            )
             parent.children.add(path.rpartition("/")[2])
             fired += [(path, False), (_parent(path), True)]
             return path
@@ -164,6 +167,7 @@ class MemoryZooKeeper:
         if isinstance(operation, Set):
             node.data = operation.data
             node.version += 1
+            node.mzxid = self._zxid
             fired.append((path, False))
             return node.version
         if node.children:

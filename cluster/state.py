@@ -37,10 +37,15 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class VersionedState:
-    """A state as it was read. `partition_epoch` is the znode's version, on which the next write must stand."""
+    """A state as it was read. `partition_epoch` is the znode's version, on which the next write must stand.
+
+    `mzxid` says when it was written, on the scale of broker epochs (−1: not known): a leader that registered later
+    has lost its leadership since.
+    """
 
     state: PartitionState
     partition_epoch: int
+    mzxid: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,11 +66,15 @@ class TransactionFailedError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """`version` counts the writes since the creation; `czxid` names the creation; `owner` is a session or 0."""
+    """`version` counts the writes since the creation; `owner` is a session or 0.
+
+    `czxid` and `mzxid` name the creation and the last write, in the one order of all writes of the ensemble.
+    """
 
     version: int
     czxid: int
     owner: int
+    mzxid: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,7 @@ class ZooKeeperStore:
 
 
 def _stat(stat: Any) -> NodeStat:
-    return NodeStat(int(stat.version), int(stat.czxid), int(stat.ephemeralOwner))
+    return NodeStat(int(stat.version), int(stat.czxid), int(stat.ephemeralOwner), int(stat.mzxid))
 
 
 def _result(operation: Operation, answer: Any) -> Result:

@@ -316,6 +316,19 @@ def test_the_next_controller_finds_what_happened_while_there_was_none() -> None:
     assert cluster.state() == PartitionState(2, 1, (2,), 2)
 
 
+def test_a_leader_that_came_back_while_nobody_reigned_leads_in_a_new_epoch() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (2, 3))
+    cluster.settle()
+    at_500 = {tp: VersionedState(known.state, known.partition_epoch, 500) for tp, known in cluster.states.items()}
+    cluster.states = at_500
+    cluster.live[1] = broker(1, 501)
+    cluster.reign(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
+    assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2, 3), 1)
+
+
 def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))

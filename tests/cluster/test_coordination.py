@@ -247,11 +247,17 @@ def test_a_broker_epoch_is_the_czxid_and_rises(server: Server) -> None:
         first = await coordination.register_broker(BROKER)
         assert await coordination.read_brokers() == {1: replace(BROKER, epoch=first)}
         assert await coordination.is_registered(1, first)
+        seat = await reign(coordination)
+        await coordination.create_topic(TOPIC, seat.epoch_version)
+        await coordination.write_state(TP, STATE, -1, seat.epoch_version)
+        written = await coordination.read_state(TP)
+        assert written is not None
+        assert written.mzxid > first, "broker epochs and writes of states are on one scale"
         await coordination.unregister_broker(1, first - 1)
         assert await coordination.is_registered(1, first), "another registration is left alone"
         await coordination.unregister_broker(1, first)
         assert await coordination.read_brokers() == {}
-        assert await coordination.register_broker(BROKER) > first
+        assert await coordination.register_broker(BROKER) > written.mzxid
         await coordination.store.close()
 
     run(story)

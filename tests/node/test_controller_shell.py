@@ -476,3 +476,33 @@ def test_a_thousand_partitions_fail_over_in_about_a_second() -> None:
         assert SystemClock().monotonic_ms() - start_ms < 3000
 
     run(story)
+
+
+def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        controller = cluster.controller
+        cluster.brokers[1].store.suspend()
+        cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
+        await asyncio.sleep(0.1)
+        assert (await cluster.state()).leader == 2, "nobody can act meanwhile"
+        cluster.brokers[1].store.resume()
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
+        assert cluster.controller is controller
+        assert controller.controller_epoch == 1
+
+    run(story)
+
+
+def test_a_controller_whose_session_expires_resigns_and_somebody_reigns_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2, 3)})
+        cluster.zookeeper.expire(cluster.brokers[1].store.session_id)
+        await cluster.until(lambda: cluster.brokers[1].hosted[TP].leader_epoch > 0)
+        state = await cluster.state()
+        assert (state.leader, state.leader_epoch, state.controller_epoch) in ((1, 1, 2), (2, 1, 2))
+        assert cluster.controller.controller_epoch == 2
+        reigning = [broker.shell.is_controller for broker in cluster.brokers.values()]
+        assert reigning.count(True) == 1
+
+    run(story)
