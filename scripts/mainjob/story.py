@@ -31,6 +31,7 @@ _WATERMARK_MS = 600_000
 _DAY_MS = 86_400_000
 _READ_BACK_S = 8.0
 _SPARK_START_S = 150.0
+_SPARK_END_S = 300.0
 _PARTITIONS = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
 
@@ -58,6 +59,7 @@ class Story:
         self._plain = PlainCount()
         self._pace = pace.Pace(pace.head(0))
         self._stream: StreamJob | None = None
+        self._doing = ""
         self._killed_at_ms = 0
         self._in_sync_at_ms = 0
         self._stack = ExitStack()
@@ -107,22 +109,28 @@ class Story:
             self._teller.step(f"the topic was not read to its end: {error}")
         audit.acknowledged = acks.acked
         self._note_input()
+        self._figures.stream.excluded, self._figures.stream.plain = self._plain.excluded, self._plain.total
 
     # --- chapters ---------------------------------------------------------------------------------
 
     def _create_topic(self) -> None:
         self._cluster.create_topic(self._admin)
-        self._until(lambda: self._seats().all_in_sync, 30)
+        self._until("the topic gets its replicas", lambda: self._seats().all_in_sync, 30)
         self._teller.step(f"topic {TOPIC}: {PARTITIONS} partitions, {REPLICAS} replicas, min ISR 2, retention.ms -1")
 
     def _send_head(self) -> None:
         """The first lines, so that there is something to look a time up in."""
-        self._until(lambda: self.ahead.full or self.ahead.ended, 2)
-        self._until(lambda: len(self.ahead) > 0 or self.ahead.ended, None)
+        self._until("reading ahead", lambda: self.ahead.full or self.ahead.ended, 1)
+        self._until("waiting for a line", lambda: len(self.ahead) > 0 or self.ahead.ended, None)
+        if not len(self.ahead):
+            raise StoryError("the input holds no line")
         stage = pace.head(len(self.ahead))
         self._pace.enter(stage)
         self._feed.start()
-        self._until(lambda: (self._feed.acks.acked > 0 and len(self.ahead) <= stage.keep) or self.ahead.full, 30)
+        acks = self._feed.acks
+        self._until(
+            "the first lines", lambda: acks.acked > 0 and (self.ahead.full or len(self.ahead) <= stage.keep), 30
+        )
 
     def _start_stream(self) -> None:
         known_ms = self.ahead.stamps_ms()
@@ -148,7 +156,7 @@ class Story:
         )
         self._stack.callback(self._stream.stop)
         self._teller.step("Spark is starting, and lines go on arriving")
-        if not self._until(lambda: self._progress.rows > 0, _SPARK_START_S):
+        if not self._until("Spark is starting", lambda: self._progress.rows > 0, _SPARK_START_S):
             raise StoryError(f"the Spark stream had no batch within {_SPARK_START_S:.0f} s (see {self._stream.log})")
         self._teller.step(f"the stream's first batch: {self._progress.rows:,} lines")
 
@@ -170,7 +178,7 @@ class Story:
             busy = self._feed.acks.in_second_before(time.monotonic_ns()) >= MIN_ACKS_BEFORE_KILL
             return used_up or (busy and time.monotonic() >= calm_until)
 
-        self._until(due, 20)
+        self._until("under fire", due, 20)
         self._feed.between_records(kill.blow, behind_burst=True)
         self._killed_at_ms = kill.killed_at_ms
         failover.victim, failover.partitions = victim, kill.partitions
@@ -187,7 +195,7 @@ class Story:
     def _watch_the_election(self, kill: Kill) -> None:
         failover = self._figures.failover
         few = not self.ahead.full and len(self.ahead) <= _NEARLY_USED_UP
-        if self._until(lambda: kill.over, 5 if few else 40):
+        if self._until("nobody leads them", lambda: kill.over, 5 if few else 40):
             failover.gap_s = max(kill.gaps_s().values())
             self._teller.step(f"  every partition acknowledges again {failover.gap_s:.3f} s after the kill")
         failover.gaps_s = kill.gaps_s()
@@ -201,7 +209,7 @@ class Story:
             self._teller.step(f"  {change}")
         self._pace.enter(pace.one_broker_less(len(self.ahead)))
         since_ms = self._killed_at_ms + int(1000 * (failover.gap_s or 0))
-        if self._until(lambda: self._progress.between(since_ms, _now_ms()) > 0, 5 if few else 20):
+        if self._until("one broker less", lambda: self._progress.between(since_ms, _now_ms()) > 0, 5 if few else 20):
             self._teller.step("the stream goes on without it")
 
     def _bring_it_back(self) -> None:
@@ -209,7 +217,7 @@ class Story:
         assert failover.victim is not None
         began = time.monotonic()
         self._cluster.restart(failover.victim)
-        if self._until(lambda: self._seats().all_in_sync, 60):
+        if self._until("it catches up", lambda: self._seats().all_in_sync, 60):
             failover.in_sync_again_s = time.monotonic() - began
             seconds = f"{failover.in_sync_again_s:.1f} s after its restart"
             self._teller.step(f"broker {failover.victim} is in sync again, {seconds}; every ISR is whole")
@@ -218,12 +226,11 @@ class Story:
     def _send_rest(self) -> None:
         self._feed.finish()
         if self._live is not None:
-            came_back = self._in_sync_at_ms
-            self._until(lambda: not len(self.ahead) and self._progress.between(came_back, _now_ms()) > 0, 30)
+            self._until("sending the rest", self._live_lines_are_counted, 30)
             self._live.stop()
-        self._until(self._feed.finished.is_set, None)
+        self._until("sending the rest", self._feed.finished.is_set, None)
         self._producer.flush(60.0)
-        self._until(lambda: not self._feed.unsettled, 10)
+        self._until("the last acknowledgements", lambda: not self._feed.unsettled, 10)
         self._note_input()
         acks = self._feed.acks
         self._teller.step(f"all {self._feed.sent:,} lines are sent, {acks.acked:,} acknowledged")
@@ -234,8 +241,10 @@ class Story:
         assert self._stream is not None
         ends = self._consumer.end_offsets(_PARTITIONS, timeout_ms=30_000)
         self._stream.stop_at({partition.partition: offset for partition, offset in ends.items()})
-        if not self._until(lambda: self._progress.ended is not None, 120):
-            raise StoryError(f"the Spark stream did not reach the end within 120 s (see {self._stream.log})")
+        if not self._until("the stream reads on to the end", lambda: self._progress.ended is not None, _SPARK_END_S):
+            raise StoryError(
+                f"the Spark stream did not reach the end within {_SPARK_END_S:.0f} s (see {self._stream.log})"
+            )
         self._stream.stop()
         progress, stream = self._progress, self._figures.stream
         assert progress.ended is not None
@@ -256,13 +265,16 @@ class Story:
         job = AuditJob(self._cluster.directory / "audit", self._cluster.bootstrap_servers, TOPIC, self._journal.path)
         self._stack.callback(job.stop)
         self._teller.step("Spark is joining the producer's journal with the topic")
-        if not self._until(lambda: job.exit_status is not None, 180):
-            raise StoryError(f"the audit did not end within 180 s (see {job.log})")
+        if not self._until("the audit", lambda: job.exit_status is not None, _SPARK_END_S):
+            raise StoryError(f"the audit did not end within {_SPARK_END_S:.0f} s (see {job.log})")
         told = job.figures()
         names = ("read", "lost", "doubled", "altered", "misplaced", "foreign")
         self._figures.audit = Audit(
             acknowledged=int(told["acked"]), by_spark=True, **{name: int(told[name]) for name in names}
         )
+
+    def _live_lines_are_counted(self) -> bool:
+        return not len(self.ahead) and self._progress.between(self._in_sync_at_ms, _now_ms()) > 0
 
     # --- what the chapters share ------------------------------------------------------------------
 
@@ -287,8 +299,9 @@ class Story:
         given.too_long = sum(reader.too_long_count for reader in readers)
         given.too_long_places = [str(place) for reader in readers for place in reader.too_long]
 
-    def _until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+    def _until(self, doing: str, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         """Whether the condition came true within the time; shows how far things are, and raises what went wrong."""
+        self._doing = doing
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not condition():
             if deadline is not None and time.monotonic() >= deadline:
@@ -301,11 +314,11 @@ class Story:
         feed = self._feed
         if feed.error is not None:
             raise StoryError(f"the producer stopped: {feed.error}")
-        state = f"{feed.sent:,} sent, {feed.acks.acked:,} acknowledged, {len(self.ahead):,} read ahead"
+        state = f"{self._doing}: {feed.sent:,} lines sent, {feed.acks.acked:,} acknowledged"
         if self._stream is not None:
             if self._progress.ended is None:
                 self._stream.poll()
-            state += f"; stream: {self._progress.rows:,} lines in {len(self._progress.batches)} batches"
+            state += f", {self._progress.rows:,} read by the stream"
         self._teller.state(state)
 
 
