@@ -1,0 +1,156 @@
+"""What may be sent next, told without any I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidelog.accumulator import ANONYMOUS, Accumulator, PartitionQueue, ProducerIdentity, TopicQueues
+from tidelog.errors import InvalidTimestampError, NetworkError, TimeoutError
+from tidelog.record_future import RecordFuture
+from tidelog.records.header import read_header
+from tidelog.settings import ProducerSettings, make_settings
+
+ME, ANEW = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
+
+
+class Story:
+    """An accumulator, its clock, and how often it called for the sender."""
+
+    def __init__(self, partitions: int = 1, **options: Any) -> None:
+        self.now_ms = 1000
+        self.wakes = 0
+        self.accumulator = Accumulator(make_settings(ProducerSettings, "h:1", options), self._wake)
+        self.topic: TopicQueues = self.accumulator.add_partitions("t", partitions, range(partitions))
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def send(self, value: bytes = b"v", partition: int | None = 0) -> RecordFuture:
+        clock = lambda: self.now_ms  # noqa: E731
+        future = self.accumulator.append(self.topic, partition, 0, None, value, (), clock)
+        assert future is not None
+        return future
+
+    def queue(self, partition: int = 0) -> PartitionQueue:
+        return self.topic.partitions[partition]
+
+    def take(self, identity: ProducerIdentity = ME) -> tuple[int, int, int]:
+        header = read_header(self.accumulator.take(self.queue(), identity, 0).payload)
+        return header.producer_id, header.base_sequence, header.record_count
+
+
+def test_the_sender_is_woken_once_for_each_time_it_armed_itself() -> None:
+    story = Story(partitions=3)
+    story.send(partition=0)
+    assert story.wakes == 0
+    story.accumulator.arm()
+    story.send(partition=0)
+    assert story.wakes == 0  # a batch that it knows of
+    story.send(partition=1)
+    story.send(partition=2)
+    assert story.wakes == 1
+
+
+def test_sequences_follow_each_other_and_a_repeated_batch_keeps_its_own() -> None:
+    story = Story()
+    story.send()
+    story.send()
+    assert story.take() == (7, 0, 2)
+    story.send()
+    story.accumulator.retry(story.queue(), NetworkError(), 1050, outcome_unknown=True)
+    assert story.accumulator.ready_at_ms(story.queue()) == 1050
+    assert story.take() == (7, 0, 2)
+    story.accumulator.succeed(story.queue(), 40)
+    assert story.take() == (7, 2, 1)
+
+
+def test_a_partition_in_flight_waits_for_its_answer() -> None:
+    story = Story()
+    story.send()
+    story.take()
+    story.send()
+    assert story.accumulator.waiting_queues() == []
+    story.accumulator.succeed(story.queue(), 0)
+    assert story.accumulator.waiting_queues() == [story.queue()]
+
+
+def test_a_certain_failure_gives_its_sequences_to_the_next_batch() -> None:
+    story = Story()
+    failed = story.send()
+    story.take()
+    story.accumulator.fail(story.queue(), InvalidTimestampError())
+    assert isinstance(failed.exception(), InvalidTimestampError)
+    story.send()
+    assert story.take() == (7, 0, 1)
+
+
+def test_an_uncertain_failure_asks_for_a_new_producer_id() -> None:
+    story = Story()
+    story.send()
+    story.take()
+    story.accumulator.retry(story.queue(), NetworkError("gone"), 1050, outcome_unknown=True)
+    story.accumulator.fail(story.queue(), TimeoutError())
+    assert story.queue().identity is None and story.queue().refused == ME
+    story.send()
+    assert story.take(ANEW) == (8, 0, 1)
+
+
+def test_what_waits_beyond_its_deadline_fails_with_the_last_reason() -> None:
+    story = Story(delivery_timeout_ms=500)
+    early = story.send()
+    assert story.accumulator.next_deadline_ms() == 1500
+    story.take()
+    story.accumulator.retry(story.queue(), NetworkError("cable"), 1050, outcome_unknown=False)
+    story.now_ms = 1400
+    late = story.send()
+    story.accumulator.expire(1500)
+    assert "cable" in str(early.exception()) and not late.done()
+
+
+def test_a_record_that_does_not_fit_opens_the_next_batch_and_keyless_ones_change_the_partition() -> None:
+    story = Story(partitions=2, batch_size=200)
+    for _ in range(4):
+        story.send(b"x" * 100, partition=None)
+    assert [len(story.queue(number).batches) for number in range(2)] == [2, 2]
+
+
+def test_keyless_records_avoid_partitions_without_a_leader() -> None:
+    story = Story(partitions=3, batch_size=200)
+    story.accumulator.add_partitions("t", 3, [1])
+    story.send(b"x" * 100, partition=None)
+    for _ in range(3):
+        story.send(b"x" * 100, partition=None)
+    assert [len(story.queue(number).batches) for number in range(3)] == [0, 4, 0]
+
+
+def test_bytes_are_counted_until_the_outcome() -> None:
+    story = Story(buffer_memory=150)
+    story.send(b"x" * 100)
+    assert story.accumulator.append(story.topic, 0, 0, None, b"y", (), lambda: 0) is None
+    called: list[bool] = []
+    assert story.accumulator.when_space(lambda: called.append(True))
+    story.take(ANONYMOUS)
+    story.accumulator.succeed(story.queue(), 0)
+    assert called == [True] and story.accumulator.buffered_bytes == 0
+    assert not story.accumulator.when_space(lambda: called.append(True))
+
+
+def test_lingering_ends_with_time_a_full_batch_or_a_flush() -> None:
+    story = Story(linger_ms=50, batch_size=200)
+    story.send(b"x" * 60)
+    assert story.accumulator.ready_at_ms(story.queue()) == 1050
+    story.send(b"x" * 100)
+    assert story.accumulator.ready_at_ms(story.queue()) == 1000
+    story.take()
+    story.accumulator.succeed(story.queue(), 0)
+    assert story.accumulator.ready_at_ms(story.queue()) == 1050
+    (unsettled,) = story.accumulator.begin_flush(1010)
+    assert not unsettled.settled and story.accumulator.ready_at_ms(story.queue()) == 1000
+
+
+def test_a_future_waits_with_a_deadline() -> None:
+    story = Story()
+    with pytest.raises(TimeoutError, match="t-0"):
+        story.send().get(timeout=0.01)

@@ -1,0 +1,60 @@
+"""The client's picture of the cluster: merged from answers that may be older than what is known."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
+from tidelog.metadata import ClusterView, Leader
+from tidelog.model import Endpoint
+
+BROKERS = (BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
+
+
+def told(
+    leader: int, epoch: int, topic_id: str = "id", brokers: tuple[BrokerAddress, ...] = BROKERS
+) -> MetadataResponse:
+    partition = PartitionMetadata(0, 0 if leader > 0 else 5, leader, epoch, (1, 2), (1, 2))
+    return MetadataResponse("c", 1, brokers, (TopicMetadata("t", 0, topic_id, False, (partition,)),))
+
+
+def test_the_first_answer_is_taken_as_it_is() -> None:
+    view = ClusterView().merged(told(1, 3))
+    assert view.leader_of("t", 0) == Leader(1, 3)
+    assert (view.cluster_id, view.controller_id, view.brokers[2]) == ("c", 1, Endpoint("b", 2))
+    assert (view.partition_count("t"), view.partition_count("u"), view.version) == (1, 0, 1)
+
+
+def test_an_older_epoch_does_not_replace_a_newer_one() -> None:
+    assert ClusterView().merged(told(2, 4)).merged(told(1, 3)).leader_of("t", 0) == Leader(2, 4)
+
+
+def test_the_same_epoch_may_lose_its_leader() -> None:
+    assert ClusterView().merged(told(2, 4)).merged(told(-1, 4)).leader_of("t", 0) is None
+
+
+def test_a_topic_made_anew_starts_its_epochs_again() -> None:
+    assert ClusterView().merged(told(2, 4)).merged(told(1, 0, "other")).leader_of("t", 0) == Leader(1, 0)
+
+
+def test_a_leader_that_is_not_among_the_brokers_is_none() -> None:
+    assert ClusterView().merged(told(2, 4, brokers=BROKERS[:1])).leader_of("t", 0) is None
+
+
+def test_a_broker_that_knows_nothing_yet_takes_nothing_away() -> None:
+    view = ClusterView().merged(told(2, 4)).merged(MetadataResponse("", -1, (), (TopicMetadata("t", 3),)))
+    assert view.leader_of("t", 0) == Leader(2, 4)
+    assert view.refused == {"t": 3}
+    assert view.merged(told(2, 4)).refused == {}
+    assert view.without("t").partition_count("t") == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 5))))
+def test_epochs_never_go_back(answers: list[tuple[int, int]]) -> None:
+    view, highest = ClusterView(), -1
+    for leader, epoch in answers:
+        view = view.merged(told(leader, epoch))
+        highest = max(highest, epoch)
+        known = view.leader_of("t", 0)
+        assert known is not None and known.epoch == highest
