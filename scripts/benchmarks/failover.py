@@ -1,6 +1,6 @@
 """The leader is SIGKILLed: from the kill to the next acknowledgement, the longest over the partitions that it led.
 
-What counts is the first record that was *sent after* the kill; an answer that was on its way already says nothing.
+What counts is the first record that was *sent after* the death; an answer that was on its way already says nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from benchmarks.pulse import Pulse
 _PARTITIONS = 6
 _PACE_S = 0.005
 _PATIENCE_S = 60.0
+_END_MS = 10_000
 
 _LEADER = Figure(
     "failover.leader", "failover: SIGKILL of a leader to the next acknowledgement (Kafka: the C client)", "s", "≤ 2",
@@ -45,9 +46,11 @@ def _gap(lab: Lab, *, of_controller: bool) -> float:
     with Pulse(cluster.bootstrap_servers, tps, _PACE_S) as pulse:
         killed = time.monotonic()
         process.signal(signal.SIGKILL)
+        process.wait(_END_MS)
+        dead = time.monotonic()
 
         def recovered() -> list[float]:
-            found = [pulse.first_acknowledgement(tp, killed) for tp in led]
+            found = [pulse.first_acknowledgement(tp, dead) for tp in led]
             return [moment for moment in found if moment] if all(found) else []
 
         first = wait_for("an acknowledgement on every partition of the dead leader", recovered, _PATIENCE_S)
