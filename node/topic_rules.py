@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from cluster.coordination import new_topic_id
 from cluster.placement import check_assignment, place_replicas
 from cluster.state import TopicAssignment
+from storage.config import LogConfig
 from tidelog.errors import InvalidPartitionsError, InvalidRequestError, InvalidTopicError, TopicAlreadyExistsError
 from tidelog.messages import NewTopic
 from tidelog.model import validate_topic
@@ -20,8 +21,6 @@ ValidateConfigs = Callable[[Mapping[str, str]], object]
 
 def validate_topic_configs(configs: Mapping[str, str]) -> object:
     """InvalidConfigError names the setting that does not exist or whose value is not allowed."""
-    from storage.config import LogConfig
-
     return LogConfig.from_topic_configs(dict(configs))
 
 
