@@ -107,7 +107,12 @@ class ZooKeeperStore:
                 f"{session_timeout_ms} ms; set the timeout between 2 and 20 of its ticks"
             )
         if store._chroot:
-            await store._request(lambda: store._client.ensure_path_async("/"))
+            # Below itself the client could make only the last of a chroot's levels.
+            store._client.chroot = ""
+            try:
+                await store._request(lambda: store._client.ensure_path_async(store._chroot))
+            finally:
+                store._client.chroot = store._chroot
         return store
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tidelog.cli.find import data_dir_option, find_data_dir
+from tidelog.cli.find import data_dir_option, find_data_dir, up_command
 from tidelog.cli.table import format_table
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_command, broker_environment
@@ -75,7 +75,7 @@ def status(data_dir: Path | None, as_json: bool) -> None:
         click.echo(line)
     click.echo(f"\ndata  {cluster.data_dir}\nlogs  {cluster.log_dir}")
     if not state.running:
-        click.echo("\nstart it with tidelog up")
+        click.echo(f"\nstart it with {up_command(cluster.data_dir, cluster.home)}")
 
 
 @click.command()

@@ -57,12 +57,16 @@ def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] =
     home = data_home(environment)
     data_dir = last_up(home)
     state = load_state(data_dir) if data_dir else None
-    if state is None:
+    if data_dir is None or state is None:
         raise LocalError("no cluster is known: start one with tidelog up, or pass --bootstrap-servers HOST:PORT")
     if not any(broker.running for broker in state.brokers):
-        where = "" if data_dir == home else f" --data-dir {shlex.quote(str(data_dir))}"
-        raise LocalError(f"the cluster in {data_dir} is stopped: start it with tidelog up{where}")
+        raise LocalError(f"the cluster in {data_dir} is stopped: start it with {up_command(data_dir, home)}")
     return state.bootstrap_servers
+
+
+def up_command(data_dir: Path, home: Path) -> str:
+    """What starts this very cluster."""
+    return "tidelog up" + ("" if data_dir == home else f" --data-dir {shlex.quote(str(data_dir))}")
 
 
 def find_data_dir(data_dir: Path | None, environment: Mapping[str, str] = os.environ) -> Path:

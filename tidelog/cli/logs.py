@@ -25,7 +25,7 @@ _BYTES_PER_LINE = 512
 def logs(process: str | None, data_dir: Path | None, lines: int, follow: bool) -> None:
     """Show the logs of all processes, or of one: a broker's id, or zookeeper."""
     cluster = LocalCluster(find_data_dir(data_dir))
-    tails = [_Tail(name, path) for name, path in _choose(cluster, process).items()]
+    tails = [Tail(name, path) for name, path in _choose(cluster, process).items()]
     if not any(tail.path.exists() for tail in tails):
         raise LocalError(f"nothing was logged in {cluster.log_dir} yet: start the cluster with tidelog up")
     writer = _Writer(with_headings=len(tails) > 1)
@@ -65,7 +65,7 @@ class _Writer:
         click.echo(content, nl=False)
 
 
-class _Tail:
+class Tail:
     """Follows a file by its inode, so that a rotation is noticed and nothing of the old file is missed."""
 
     def __init__(self, name: str, path: Path) -> None:

@@ -93,7 +93,7 @@ class LocalCluster:
         """
         prepare_directory(self.data_dir)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        with self._locked():
+        with self.locked():
             self.refresh()
             self._save(self._plan(brokers, zookeeper, settings))
             remember_last_up(self.data_dir, self.home)
@@ -113,7 +113,7 @@ class LocalCluster:
 
     def stop(self) -> bool:
         """Brokers first, all at once, then ZooKeeper; whether anything ran. Those that do not end are killed."""
-        with self._locked():
+        with self.locked():
             state = self.refresh()
             if state is None:
                 return False
@@ -145,7 +145,7 @@ class LocalCluster:
         self, broker_id: int, *, on_ready: OnReady = lambda what, where: None, timeout_ms: int = START_TIMEOUT_MS
     ) -> Process:
         """Starts one broker that does not run, and returns when it is registered."""
-        with self._locked():
+        with self.locked():
             self.refresh()
             process = self._start_broker(self.known_state().broker(broker_id))
             try:
@@ -160,7 +160,8 @@ class LocalCluster:
         return self.known_state().broker(broker_id).process
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
+        """Keeps other commands from starting or stopping this cluster; LocalError where one does so now."""
         try:
             descriptor = os.open(self.data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except FileNotFoundError:
