@@ -10,7 +10,9 @@ The rules (KIP-101, KIP-320, KIP-903, KAFKA-2729):
    `min.insync.replicas` counts the smaller of the two. So neither outcome of the compare-and-set can surprise.
 3. Shrinking is always safe. A follower joins when its log end offset, reported by the registration of it that is
    live now, has reached the high watermark and the start of this epoch; and once the compare-and-set is accepted.
-4. One proposal at a time. A conflict means that somebody wrote the state since: if that was still about this
+4. Below `min.insync.replicas` the high watermark stands still: a record that too few have is neither acknowledged to
+   acks=all nor shown to a consumer (KAFKA-15583).
+5. One proposal at a time. A conflict means that somebody wrote the state since: if that was still about this
    leader in this epoch it is adopted, else the leader stops, for it would never know its ISR again.
 """
 
@@ -94,6 +96,7 @@ class Partition:
     isr                 confirmed by ZooKeeper
     pending             the one proposal whose outcome is not known
     high_watermark      exclusive end of what is committed. A leader starts from what it had as a follower
+    min_insync_replicas the topic's setting; more than there are replicas asks for all of them
     epoch_start_offset  where the log ended when this leader's epoch began; until the high watermark reaches it
                         the leader does not know how much was committed before it (KIP-207)
     """
@@ -109,6 +112,7 @@ class Partition:
         "leader_epoch",
         "live",
         "max_lag_ms",
+        "min_insync_replicas",
         "partition_epoch",
         "pending",
         "replicas",
@@ -122,6 +126,7 @@ class Partition:
         self.broker_id = broker_id
         self.topic_partition = topic_partition
         self.max_lag_ms = max_lag_ms
+        self.min_insync_replicas = 1
         self.high_watermark = high_watermark
         self.role = Role.STOPPED
         self.leader = NO_LEADER
@@ -151,6 +156,11 @@ class Partition:
     def in_sync_count(self) -> int:
         """What `min.insync.replicas` is compared with: the smaller of the confirmed and the proposed ISR."""
         return min(len(self.isr), len(self.pending.state.isr)) if self.pending else len(self.isr)
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """An acknowledgement of the whole ISR means as many copies as `min.insync.replicas` asks for."""
+        return self.in_sync_count >= min(self.min_insync_replicas, len(self.replicas))
 
     @property
     def knows_committed_end(self) -> bool:
@@ -237,7 +247,7 @@ class Partition:
         if known is None or broker_epoch < known.broker_epoch:
             return NOTHING
         self.followers[replica] = known.fetched(fetch_offset, broker_epoch, log_end_offset, now_ms)
-        proposal = self._propose_expansion(replica)
+        proposal = self._propose_expansion(replica, now_ms)
         if known.log_end_offset == fetch_offset:
             return Facts(False, proposal) if proposal else NOTHING
         advanced = self._advance_high_watermark(log_end_offset, now_ms)
@@ -264,7 +274,7 @@ class Partition:
         """Time has passed: whom the high watermark waited for may lag now. To be called twice in `max_lag_ms`."""
         if self.role is not Role.LEADER:
             return NOTHING
-        proposal = self._propose_shrinking(log_end_offset, now_ms) or self.expansion_due()
+        proposal = self._propose_shrinking(log_end_offset, now_ms) or self.expansion_due(now_ms)
         return Facts(self._advance_high_watermark(log_end_offset, now_ms), proposal)
 
     def _propose_shrinking(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
@@ -279,10 +289,10 @@ class Partition:
         )
         return self._propose(in_sync) if in_sync != self.isr else None
 
-    def expansion_due(self) -> IsrProposal | None:
+    def expansion_due(self, now_ms: int) -> IsrProposal | None:
         """The ISR with the first follower that may join: for one whose turn came while another was pending."""
         for replica in self.followers:
-            if proposal := self._propose_expansion(replica):
+            if proposal := self._propose_expansion(replica, now_ms):
                 return proposal
         return None
 
@@ -293,7 +303,7 @@ class Partition:
         self.pending = None
         self.isr = proposal.state.isr
         self.partition_epoch = partition_epoch
-        return Facts(self._advance_high_watermark(log_end_offset, now_ms), self.expansion_due())
+        return Facts(self._advance_high_watermark(log_end_offset, now_ms), self.expansion_due(now_ms))
 
     def isr_conflict(
         self, proposal: IsrProposal, actual: VersionedState | None, log_end_offset: int, now_ms: int
@@ -315,7 +325,7 @@ class Partition:
         self.pending = None
         self._apply(actual, self.replicas)
         self._remember_followers(now_ms)
-        return Facts(self._advance_high_watermark(log_end_offset, now_ms), self.expansion_due())
+        return Facts(self._advance_high_watermark(log_end_offset, now_ms), self.expansion_due(now_ms))
 
     # --- the follower's events -------------------------------------------------------------------------------
 
@@ -337,7 +347,7 @@ class Partition:
     # --- rules -----------------------------------------------------------------------------------------------
 
     def _advance_high_watermark(self, log_end_offset: int, now_ms: int) -> bool:
-        if self.role is not Role.LEADER:
+        if self.role is not Role.LEADER or not self.has_enough_in_sync:
             return False
         maximal_isr = self.maximal_isr
         least = log_end_offset
@@ -362,11 +372,12 @@ class Partition:
         registered = self.live.get(replica)
         return known.log_end_offset != UNKNOWN_OFFSET and registered is not None and registered == known.broker_epoch
 
-    def _propose_expansion(self, replica: int) -> IsrProposal | None:
+    def _propose_expansion(self, replica: int, now_ms: int) -> IsrProposal | None:
         if self.pending is not None or self.role is not Role.LEADER or replica in self.isr:
             return None
         known = self.followers[replica]
-        if not self._reports_as_live(replica, known):
+        # While the high watermark stands still, one that fell silent has still "reached" it: it must have asked lately.
+        if not self._reports_as_live(replica, known) or now_ms - known.last_fetch_time_ms > self.max_lag_ms:
             return None
         if known.log_end_offset < max(self.high_watermark, self.epoch_start_offset):
             return None

@@ -76,7 +76,7 @@ class DelayedProduce(DelayedResponse):
                 self._fail(append, NotLeaderOrFollowerError.code)  # A
             elif replica.partition.high_watermark < append.required_offset:
                 still_pending.append(append)
-            elif not replica.has_enough_in_sync:
+            elif not replica.partition.has_enough_in_sync:
                 self._fail(append, NotEnoughReplicasAfterAppendError.code)  # B
         self._pending = still_pending
         return not still_pending

@@ -78,10 +78,10 @@ class Replica:
         self.partition = partition
         self.offline = False
 
-    @property
-    def has_enough_in_sync(self) -> bool:
-        """An acknowledgement of the whole ISR would mean `min.insync.replicas` copies."""
-        return self.partition.in_sync_count >= self.log.config.min_insync_replicas
+    def configure(self, config: LogConfig) -> None:
+        """The topic has these settings from now on."""
+        self.log.config = config
+        self.partition.min_insync_replicas = config.min_insync_replicas
 
     def leads_in(self, leader_epoch: int) -> bool:
         """This broker still leads the partition in that epoch."""

@@ -227,7 +227,7 @@ class Replicas:
                     self._recovered_high_watermarks.pop(tp, None)  # an earlier topic's
                 opened = await self._offload(self._directory.get_or_create, tp, info.topic_id, config)
             replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
-        replica.log.config = config
+        replica.configure(config)
         return replica.online_or_raise()
 
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:

@@ -68,7 +68,7 @@ def _append(
     replica = replicas.get_or_raise(tp).leader_or_raise()
     partition, log = replica.partition, replica.log
     if acks == ACKS_ALL:
-        if not replica.has_enough_in_sync:
+        if not partition.has_enough_in_sync:
             raise NotEnoughReplicasError(f"{tp} has {partition.in_sync_count} in-sync replicas")
     elif replicas.isolated:
         raise NotLeaderOrFollowerError(f"broker {replicas.broker_id} is cut off and may not lead {tp} any more")

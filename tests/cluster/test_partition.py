@@ -48,6 +48,30 @@ def test_a_leader_alone_commits_what_it_appends() -> None:
     assert partition.high_watermark == 12
 
 
+def test_below_min_insync_replicas_nothing_more_is_committed() -> None:
+    partition = leader(end=10)
+    partition.min_insync_replicas = 2
+    fetch(partition, 2, 10, 10)
+    fetch(partition, 3, 10, 10)
+    lagging = partition.tick(12, now_ms=MAX_LAG_MS + 1)
+    assert lagging.proposal is not None and lagging.proposal.state.isr == (1,)
+    accepted = partition.isr_accepted(lagging.proposal, 8, 12, now_ms=MAX_LAG_MS + 1)
+    assert accepted == Facts() and partition.high_watermark == 10, "who fell silent is not asked back"
+    assert not partition.has_enough_in_sync
+    back = fetch(partition, 2, 12, 12, now_ms=MAX_LAG_MS + 2)
+    assert back.proposal is not None and partition.high_watermark == 10
+    assert partition.isr_accepted(back.proposal, 9, 12, now_ms=MAX_LAG_MS + 3).high_watermark_advanced
+    assert partition.high_watermark == 12
+
+
+def test_a_topic_with_fewer_replicas_than_min_insync_replicas_asks_for_all_of_them() -> None:
+    partition = leader(end=10)
+    partition.min_insync_replicas = 5
+    fetch(partition, 2, 10, 10)
+    assert fetch(partition, 3, 10, 10).high_watermark_advanced
+    assert partition.has_enough_in_sync
+
+
 def test_a_new_epoch_forgets_acknowledgements_of_the_old_one() -> None:
     partition = leader(end=10)
     fetch(partition, 2, 10, 10)

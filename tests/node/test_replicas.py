@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.state import PartitionState, VersionedState
+from node.delayed import DelayedProduce, PendingAppend
 from tests.node.memory_cluster import (
     TP,
     MemoryCluster,
@@ -26,6 +27,7 @@ from tidelog.errors import (
     InvalidRequiredAcksError,
     NotControllerError,
     NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
@@ -48,6 +50,9 @@ from tidelog.messages import (
     MetadataRequest,
     NewTopic,
     OffsetForLeaderEpochRequest,
+    ProducePartitionResponse,
+    ProduceResponse,
+    Response,
     StopReplicaPartition,
     StopReplicaRequest,
     TopicInfo,
@@ -172,14 +177,36 @@ def test_the_same_leader_in_a_new_epoch_does_not_acknowledge_what_the_old_epoch_
     run(story())
 
 
-def test_an_isr_that_became_too_small_is_told_after_the_append() -> None:
+def test_what_too_few_replicas_have_is_neither_acknowledged_nor_committed() -> None:
     async def story() -> None:
         async with MemoryCluster() as cluster:
             await cluster.elect(1)
             await cluster.produce(b"a")
             cluster.cut(1, 2)
             cluster.cut(1, 3)
-            assert (await cluster.produce(b"b", timeout_ms=10_000))[0] == NotEnoughReplicasAfterAppendError.code
+            assert (await cluster.produce(b"b", timeout_ms=10_000))[0] == RequestTimedOutError.code
+            partition = cluster.leader.replica().partition
+            assert (partition.isr, partition.high_watermark) == ((1,), 1)
+            assert (await cluster.produce(b"c"))[0] == NotEnoughReplicasError.code
+
+    run(story())
+
+
+def test_an_isr_that_becomes_too_small_between_commit_and_answer_is_told() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            await cluster.produce(b"a")
+            replica = cluster.leader.replica()
+            replica.partition.isr = (1,)
+            future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+            appended = PendingAppend(0, replica, replica.partition.leader_epoch, required_offset=1)
+            produce = DelayedProduce(0, future, [ProducePartitionResponse("t", 0, 0, 0)], [appended])
+            assert produce.is_satisfied()
+            produce.on_complete()
+            answer = await future
+            assert isinstance(answer, ProduceResponse)
+            assert answer.partitions[0].error_code == NotEnoughReplicasAfterAppendError.code
 
     run(story())
 
