@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.election import initial_state, next_state, preferred_state
@@ -83,6 +83,7 @@ BROKERS = st.integers(1, 5)
 REPLICAS = st.lists(BROKERS, min_size=1, max_size=4, unique=True).map(tuple)
 
 
+@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
     replicas = data.draw(REPLICAS)
