@@ -136,7 +136,8 @@ class Delivery:
             self._acknowledged += self._open.popleft().succeeded()
         tally = f"{self._acknowledged} of the {self._sent} records sent were acknowledged"
         if isinstance(error, KeyboardInterrupt):
-            click.echo(f"tidelog: interrupted: {tally}", err=True)
+            newline = "\n" if sys.stderr.isatty() else ""
+            click.echo(f"{newline}tidelog: interrupted: {tally}", err=True)
             return error
         return click.ClickException(f"{str(error) or type(error).__name__}; {tally}")
 

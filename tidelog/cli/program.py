@@ -67,6 +67,8 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # behind the terminal's own ^C
             raise click.exceptions.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _abandon_output()
