@@ -24,6 +24,7 @@ class Figure:
     aim     "≤ 5" or "≥ 100,000", as the project has set it for itself; only shown
     bound   the key of what the machine allows at best, measured in the same run
     kafka   NAME:FIELD of what the reference's scripts print for the same thing
+    same_client   False where Kafka's side is measured through another client than ours; its row says so then
     """
 
     key: str
@@ -32,6 +33,7 @@ class Figure:
     aim: str = ""
     bound: str = ""
     kafka: str = ""
+    same_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)

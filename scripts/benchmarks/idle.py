@@ -11,7 +11,9 @@ from benchmarks.lab import Lab
 _SETTLE_S = 2.0
 _WATCH_S = 3.0
 
-_MEMORY = Figure("idle.memory", "resident memory of an idle broker", "MB", "≤ 100", kafka="idle:rss_mb")
+_MEMORY = Figure(
+    "idle.memory", "resident memory of an idle broker", "MB", "≤ 100", kafka="idle:rss_mb", same_client=True
+)
 _CPU = Figure("idle.cpu", "CPU of an idle broker", "% of a core")
 
 

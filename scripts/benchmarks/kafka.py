@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, NotMeasured
-from benchmarks.lab import Lab
+from benchmarks.lab import Lab, wait_for
 
 _START_S = 300
 _MEASURE_S = 900
@@ -103,12 +103,27 @@ def _is_number(value: object) -> bool:
 
 
 def _first_acknowledgement(addresses: str) -> None:
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     topic = f"first-{uuid.uuid4().hex[:8]}"
     new = NewTopic(topic, num_partitions=1, replication_factor=3, config={"min.insync.replicas": "2"})
-    AdminClient({"bootstrap.servers": addresses}).create_topics([new])[topic].result(60)
+    admin = AdminClient({"bootstrap.servers": addresses})
+    refusals: list[KafkaException] = []
+
+    def created() -> bool:
+        """Until every broker is registered, three replicas are refused."""
+        try:
+            admin.create_topics([new])[topic].result(_START_S)
+        except KafkaException as refusal:
+            refusals.append(refusal)
+            return False
+        return True
+
+    try:
+        wait_for("a topic of Kafka's", created)
+    except NotMeasured as error:
+        raise NotMeasured(f"{error}: {refusals[-1]}") from None
     producer = Producer({"bootstrap.servers": addresses, "acks": "all"})
     producer.produce(topic, os.urandom(100))
     if producer.flush(60):

@@ -26,11 +26,10 @@ def benchmark(size: int, partitions: int, aim: str) -> Benchmark:
     name = f"produce-{size}B-{partitions}p"
     values = f"{'1 KB' if size == 1000 else f'{size} B'}, {partitions} partition{'s' if partitions > 1 else ''}"
     kafka = f"produce {size}B x{partitions}"
-    clients = "(Kafka: the C client)"
     in_bytes = size >= 1000
     rate = Figure(
         f"{name}.rate",
-        f"produce {values} {clients}",
+        f"produce {values}",
         "MB/s" if in_bytes else "records/s",
         aim,
         bound=floor.RATE.key if in_bytes else "",
@@ -38,7 +37,7 @@ def benchmark(size: int, partitions: int, aim: str) -> Benchmark:
     )
     brokers_cpu = Figure(
         f"{name}.brokers-cpu",
-        f"… CPU of the three brokers {clients}",
+        "… CPU of the three brokers",
         "s/GB",
         bound=floor.CPU.key,
         kafka=f"{kafka}:broker_cpu_s_per_gb",

@@ -9,6 +9,7 @@ from benchmarks.figures import Figure, Results
 
 KAFKA = "Kafka 3.9"
 _NONE = "–"
+_OTHER_CLIENT = "our Python client; Kafka's side: confluent-kafka, in C"
 
 
 def markdown(figures: Sequence[Figure], results: Results) -> str:
@@ -31,7 +32,7 @@ def _row(figure: Figure, results: Results) -> list[str]:
     kafka = results.kafka_median(figure.kafka)
     spread = f"{number(min(values))}–{number(max(values))}" if len(values) > 1 else ""
     return [
-        figure.what,
+        figure.what if kafka is None or figure.same_client else f"{figure.what} ({_OTHER_CLIENT})",
         _NONE if median is None else f"{number(median)} {figure.unit}",
         spread,
         figure.aim and f"{figure.aim} {figure.unit}",
