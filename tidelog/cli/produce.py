@@ -136,9 +136,7 @@ class Delivery:
             self._acknowledged += self._open.popleft().succeeded()
         tally = f"{self._acknowledged} of the {self._sent} records sent were acknowledged"
         if isinstance(error, KeyboardInterrupt):
-            newline = "\n" if sys.stderr.isatty() else ""
-            click.echo(f"{newline}tidelog: interrupted: {tally}", err=True)
-            return error
+            return KeyboardInterrupt(f"interrupted: {tally}")
         return click.ClickException(f"{str(error) or type(error).__name__}; {tally}")
 
     def _settle(self) -> None:

@@ -66,9 +66,11 @@ class _Commands(click.Group):
         # Here, because click has its own ideas of what these two print, and of the status they end with.
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             if sys.stderr.isatty():
                 click.echo(err=True)  # behind the terminal's own ^C
+            if interrupt.args:
+                click.echo(f"tidelog: {interrupt.args[0]}", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _abandon_output()
