@@ -6,6 +6,7 @@ Work grows with what does not agree: the two tables meet in one shuffle, which d
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
@@ -16,6 +17,7 @@ JOURNAL_SCHEMA = "topic string, partition int, offset bigint, digest string, ack
 DIGEST_DIGITS = 32
 
 _PLACE = ("partition", "offset")
+_NAMED_KINDS = ("lost", "doubled", "altered", "misplaced", "foreign")
 
 
 @dataclass
@@ -150,8 +152,5 @@ def _examples(residue: DataFrame, outcome: DataFrame, altered: DataFrame, number
         .when(fn.col("doubled") > 0, "doubled")
     )
     named = rows.withColumn("kind", kind).where("kind is not null").select("kind", *_PLACE, "digest")
-    # Grouped by hand: five of each kind and no sort of all that disagrees.
-    found: list[dict[str, Any]] = []
-    for each in ("lost", "doubled", "altered", "misplaced", "foreign"):
-        found += [row.asDict() for row in named.where(fn.col("kind") == each).limit(number).collect()]
-    return found
+    some = [named.where(fn.col("kind") == each).limit(number) for each in _NAMED_KINDS]
+    return [row.asDict() for row in reduce(DataFrame.unionByName, some).collect()]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
+HERE = Path(__file__).parent
+JOBS = HERE.parents[1] / "scripts" / "jobs"
+# Spark's workers import the cluster from here by its plain name; the jobs import each other so.
+sys.path[:0] = [str(path) for path in (HERE, JOBS) if str(path) not in sys.path]
 
 pytest.importorskip("pyspark")
 
@@ -24,10 +25,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session whose workers can import this directory; started when the first test asks for it."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.memory": "1g",
         "spark.log.level": "ERROR",
         "spark.python.unix.domain.socket.enabled": "true",
