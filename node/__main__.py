@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from logging.handlers import RotatingFileHandler
@@ -31,6 +32,7 @@ def main() -> int:
     try:
         settings = BrokerSettings.load(arguments.config)
         _log_to(settings)
+        _allow_many_files()
         failure = uvloop.run(_serve(settings))
     except (TidelogError, OSError) as error:
         failure = error
@@ -60,6 +62,12 @@ async def _serve(settings: BrokerSettings) -> Exception | None:
         await asyncio.gather(starting, ended, return_exceptions=True)
         await broker.stop()
     return broker.failure
+
+
+def _allow_many_files() -> None:
+    """Each partition keeps its newest segment's three files open: as many as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _log_to(settings: BrokerSettings) -> None:

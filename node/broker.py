@@ -168,11 +168,11 @@ class Broker:
         return server.endpoint
 
     def _registration_at(self, coordination: Coordination, clients: Endpoint, brokers: Endpoint) -> Registration:
-        previous = self._directory.read_session()
+        previous = self._directory.read_session() or ""
         return Registration(
             coordination,
             BrokerRegistration(self._settings.broker_id, clients.host, clients.port, brokers.host, brokers.port),
-            previous_session=int(previous) if previous and previous.isdecimal() else 0,
+            previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,
             save_session=lambda session_id: self._directory.write_session(str(session_id)),
             on_lost=self._on_registration_lost,
             on_registered=self._on_registered,

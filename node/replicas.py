@@ -200,7 +200,8 @@ class Replicas:
         if not self.metadata.set_brokers(live_brokers):
             return
         self._fetchers.brokers_changed(self.metadata.brokers)
-        self._live = {broker_id: broker.epoch for broker_id, broker in self.metadata.brokers.items()}
+        # One that is shutting down has been taken out of every ISR, and must not be let back in.
+        self._live = {id_: broker.epoch for id_, broker in self.metadata.brokers.items() if not broker.shutting_down}
         now_ms = self.clock.monotonic_ms()
         for replica in self:
             if replica.partition.is_leader:

@@ -360,6 +360,7 @@ class Node:
         self.epoch = epoch
         self.directory = directory
         self.alive = True
+        self.shutting_down = False
         self.storage_errors: list[StorageError] = []
         loop = asyncio.get_running_loop()
         clock = LoopClock()
@@ -388,7 +389,8 @@ class Node:
 
     @property
     def info(self) -> BrokerInfo:
-        return BrokerInfo(self.broker_id, self.epoch, "h", self.broker_id, "h", 100 + self.broker_id)
+        clients, brokers = ("h", self.broker_id), ("h", 100 + self.broker_id)
+        return BrokerInfo(self.broker_id, self.epoch, *clients, *brokers, self.shutting_down)
 
     def replica(self, tp: TopicPartition = TP) -> Replica:
         found = self.replicas.get(tp)

@@ -174,3 +174,19 @@ def test_a_full_disk_takes_the_broker_out_and_loses_nothing_acknowledged() -> No
             assert await cluster.consume(0) == (0, [b"a"]) or await cluster.consume(0) == (0, [b"a", b"b"])
 
     run(story())
+
+
+def test_a_follower_that_is_shutting_down_is_not_let_back_into_the_isr() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            cluster.nodes[3].shutting_down = True
+            await cluster.elect(1, isr=[1, 2])
+            await cluster.produce(b"a")
+            await until(lambda: cluster.nodes[3].log().log_end_offset == 1)
+            await cluster.produce(b"b")
+            assert cluster.leader.replica().partition.isr == (1, 2)
+            cluster.nodes[3].shutting_down = False
+            await cluster.tell()
+            await until(lambda: cluster.leader.replica().partition.isr == (1, 2, 3))
+
+    run(story())
