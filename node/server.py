@@ -105,6 +105,7 @@ class Server:
         self._parked: dict[bytes, deque[list[Buffer]]] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
         self._open = False
+        self._reading = False
 
     def start(self) -> None:
         """Bind and serve. OSError-like zmq.ZMQError where the port is taken becomes an OSError that names it."""
@@ -132,18 +133,20 @@ class Server:
         self._socket.close(linger=0)
 
     def _on_readable(self) -> None:
-        if not self._open:
-            return
-        for _ in range(READ_BATCH):
-            if not has_input(self._socket):
-                return
-            peer, *frames = receive_message(self._socket)
-            self._on_request(bytes(peer), frames)
+        self._reading = True  # what is answered meanwhile needs no look of its own
+        try:
+            for _ in range(READ_BATCH):
+                if not self._open or not has_input(self._socket):
+                    return
+                peer, *frames = receive_message(self._socket)
+                self._on_request(bytes(peer), frames)
+        finally:
+            self._reading = False
         self._loop.call_soon(self._on_readable)
 
     def _look_again(self) -> None:
         """The descriptor announces only changes: a send or receive may have swallowed one."""
-        if has_input(self._socket):
+        if not self._reading and has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:

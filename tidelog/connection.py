@@ -126,6 +126,7 @@ class Connection:
         self._in_flight: dict[int, tuple[type[Response], asyncio.Future[Any], asyncio.TimerHandle]] = {}
         self._peer_clock_ms = 0
         self._closed = self._loop.create_future()
+        self._reading = False
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         apply_common_options(self._socket)
         self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
@@ -268,22 +269,21 @@ class Connection:
 
     def _look_again(self) -> None:
         """The descriptor announces only changes: a send or receive may have swallowed one."""
-        if has_input(self._socket):
+        if not self._reading and has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
-        if self._closed.done():
-            return
-        for _ in range(READ_BATCH):
-            if not has_input(self._socket):
-                return
-            try:
+        self._reading = True  # what is sent meanwhile needs no look of its own
+        try:
+            for _ in range(READ_BATCH):
+                if self._closed.done() or not has_input(self._socket):
+                    return
                 self._on_frames(receive_message(self._socket))
-            except ProtocolError as error:
-                self.close(f"the broker sent no message of this protocol ({error})")
-                return
-            if self._closed.done():
-                return
+        except ProtocolError as error:
+            self.close(f"the broker sent no message of this protocol ({error})")
+            return
+        finally:
+            self._reading = False
         self._loop.call_soon(self._on_readable)
 
     def _on_frames(self, frames: list[memoryview]) -> None:
