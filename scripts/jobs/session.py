@@ -29,8 +29,11 @@ def start(
 ) -> SparkSession:
     """A session of its own JVM; `settings` win over the defaults. The caller stops it."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Spark looks for its Python by an unquoted shell line: a path with a space in it would not be found, a name is.
+    python = Path(sys.executable)
+    os.environ["PATH"] = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
+    os.environ.setdefault("PYSPARK_PYTHON", python.name)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python.name)
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
     builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
     for key, value in {**_SETTINGS, **(settings or {})}.items():
