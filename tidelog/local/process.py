@@ -9,18 +9,22 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_STATE, _START_TIME = 0, 19  # fields of /proc/PID/stat, counted from behind the command's name
+_STATE, _THREADS, _START_TIME = 0, 17, 19  # fields of /proc/PID/stat, counted from behind the command's name
 
 
 def birth_of(pid: int) -> str | None:
-    """What no two processes with this pid share: the kernel's boot and the tick of the start. None: not running."""
+    """What no two processes with this pid share: the kernel's boot and the tick of the start. None: not running.
+
+    A killed process runs until its last thread has ended: until then its ports and its locks are taken.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
     fields = stat[stat.rindex(")") + 2 :].split()
-    return None if fields[_STATE] in "ZX" else f"{boot}/{fields[_START_TIME]}"
+    ended = fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1
+    return None if ended else f"{boot}/{fields[_START_TIME]}"
 
 
 class Process:
