@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from cluster.election import initial_state, next_state, preferred_state, renewed_state
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
-from tidelog.messages import BrokerInfo, PartitionStateMessage, StopReplicaPartition, TopicInfo
+from tidelog.control_messages import BrokerInfo, PartitionStateMessage, StopReplicaPartition, TopicInfo
 from tidelog.model import TopicPartition
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"

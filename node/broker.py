@@ -28,8 +28,8 @@ from storage.files import RealFiles
 from storage.log_directory import LogDirectory
 from tidelog.clock import Clock
 from tidelog.connection import Connection
+from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.errors import StorageError, TidelogError
-from tidelog.messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.model import Endpoint
 
 log = logging.getLogger(__name__)

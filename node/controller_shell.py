@@ -23,6 +23,7 @@ from node.settings import BrokerSettings
 from node.topic_rules import ValidateConfigs, plan_topic, validate_topic_configs
 from tidelog.clock import Clock
 from tidelog.connection import Connection
+from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,
@@ -34,8 +35,6 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.messages import (
-    ControlledShutdownRequest,
-    ControlledShutdownResponse,
     CreatedTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,

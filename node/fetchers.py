@@ -18,10 +18,10 @@ from typing import Protocol, TypeVar, cast
 from cluster.follower import Backoff, Following, Phase
 from node.replica import Replica
 from tidelog.clock import Clock
+from tidelog.control_messages import BrokerInfo
 from tidelog.errors import BrokerError, ProtocolError, StorageError, TidelogError, error_for
 from tidelog.messages import (
     ApiVersionsResponse,
-    BrokerInfo,
     EpochEndOffset,
     EpochPartition,
     FetchPartition,

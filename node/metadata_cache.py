@@ -9,16 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tidelog.control_messages import BrokerInfo, PartitionStateMessage, UpdateMetadataRequest
 from tidelog.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
-from tidelog.messages import (
-    BrokerAddress,
-    BrokerInfo,
-    MetadataResponse,
-    PartitionMetadata,
-    PartitionStateMessage,
-    TopicMetadata,
-    UpdateMetadataRequest,
-)
+from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.model import NO_LEADER
 
 

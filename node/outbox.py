@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidelog.messages import PartitionStateMessage, StopReplicaPartition
+from tidelog.control_messages import PartitionStateMessage, StopReplicaPartition
 from tidelog.model import TopicPartition
 
 #: Entries of one request, so that a request stays far below the largest frame.

@@ -34,15 +34,14 @@ from node.detector import Detector, FenceLimiter
 from node.outbox import Batch, MetadataBatch, StateBatch, StopBatch
 from node.progress import Progress
 from tidelog.clock import Clock
-from tidelog.messages import (
+from tidelog.control_messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
-    Request,
-    Response,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
 )
+from tidelog.messages import Request, Response
 from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)

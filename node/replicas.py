@@ -20,17 +20,7 @@ from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
 from storage.config import LogConfig
 from tidelog.clock import Clock
-from tidelog.errors import (
-    BrokerError,
-    FencedLeaderEpochError,
-    NotLeaderOrFollowerError,
-    StaleControllerEpochError,
-    StorageError,
-    TidelogError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
-from tidelog.messages import (
+from tidelog.control_messages import (
     BrokerInfo,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -40,6 +30,16 @@ from tidelog.messages import (
     StopReplicaRequest,
     StopReplicaResponse,
     TopicInfo,
+)
+from tidelog.errors import (
+    BrokerError,
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    StaleControllerEpochError,
+    StorageError,
+    TidelogError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.model import NO_LEADER, TopicPartition
 

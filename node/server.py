@@ -34,6 +34,7 @@ from tidelog.connection import (
     receive_message,
     send_message,
 )
+from tidelog.control_messages import CONTROL_REQUESTS
 from tidelog.errors import (
     BrokerError,
     ClusterAuthorizationFailedError,
@@ -46,8 +47,7 @@ from tidelog.errors import (
     UnsupportedVersionError,
 )
 from tidelog.messages import (
-    REQUESTS,
-    ApiKey,
+    CLIENT_REQUESTS,
     ApiRange,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -64,6 +64,8 @@ log = logging.getLogger(__name__)
 #: Answers that wait for one slow peer; beyond it that peer's newest are dropped (its requests then time out).
 MAX_PARKED = 256
 PARKED_RETRY_S = 0.005
+
+_REQUESTS: dict[int, type[Request]] = {cls.api: cls for cls in (*CLIENT_REQUESTS, *CONTROL_REQUESTS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +205,9 @@ class Server:
             raise StaleBrokerEpochError(f"broker {identity.broker_id} has epoch {identity.broker_epoch} now")
         if 0 <= header.deadline_ms < self._clock.monotonic_ms():
             raise RequestTimedOutError("the request came after its deadline")
-        try:
-            cls = REQUESTS[ApiKey(header.api_key)]
-        except ValueError:
-            raise UnsupportedVersionError(f"this broker knows no API {header.api_key}") from None
+        cls = _REQUESTS.get(header.api_key)
+        if cls is None:
+            raise UnsupportedVersionError(f"this broker knows no API {header.api_key}")
         low, high = cls.versions
         if not low <= header.api_version <= high:
             name = cls.api.name
@@ -223,7 +224,7 @@ class Server:
         identity = self._identity
         apis = tuple(
             ApiRange(cls.api, *cls.versions)
-            for cls in REQUESTS.values()
+            for cls in _REQUESTS.values()
             if self._between_brokers or not cls.between_brokers
         )
         return ApiVersionsResponse(

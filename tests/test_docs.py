@@ -11,14 +11,17 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from tidelog import errors, messages
+from tidelog import control_messages, errors, messages
 from tidelog.messages import Message, Request
 from tidelog.model import Buffer
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 MESSAGES = [
-    cls for cls in vars(messages).values() if isinstance(cls, type) and issubclass(cls, Message) and is_dataclass(cls)
+    cls
+    for module in (messages, control_messages)
+    for cls in vars(module).values()
+    if isinstance(cls, type) and issubclass(cls, Message) and is_dataclass(cls) and cls.__module__ == module.__name__
 ]
 WIRE_ERRORS = errors.BrokerError.__subclasses__()
 

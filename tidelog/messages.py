@@ -1,9 +1,10 @@
 """The native protocol's messages: one frozen dataclass each, a request beside its response.
 
-On the wire a message is a msgpack array of its fields in the order in which they stand here
-(`tidelog.codec`); a `Buffer` field is an index into the frames that follow. API numbers, error codes
-and the meaning of the fields are Kafka's; numbers from 1000 on are ours. Times are milliseconds.
-An `error_code` of 0 means success (`tidelog.errors.error_for`).
+Here is what clients may ask (and followers, who fetch as consumers do); what the controller and the brokers ask
+of each other is in `tidelog.control_messages`. On the wire a message is a msgpack array of its fields in their
+order (`tidelog.codec`); a `Buffer` field is an index into the frames that follow. API numbers, error codes and the
+meaning of the fields are Kafka's; numbers from 1000 on are ours. Times are milliseconds. An `error_code` of 0 means
+success (`tidelog.errors.error_for`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-from tidelog.model import (
-    CONSUMER_REPLICA_ID,
-    NO_TIMESTAMP,
-    READ_UNCOMMITTED,
-    Buffer,
-)
+from tidelog.model import CONSUMER_REPLICA_ID, NO_TIMESTAMP, READ_UNCOMMITTED, Buffer
 
 
 class ApiKey(IntEnum):
@@ -472,170 +468,16 @@ class DescribeReplicasRequest(Request):
     response = DescribeReplicasResponse
 
 
-# --- The controller's requests -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerInfo(Message):
-    """A live broker: where clients reach it and where its peers do. `epoch` is the czxid of its registration."""
-
-    broker_id: int
-    epoch: int
-    host: str
-    port: int
-    replication_host: str
-    replication_port: int
-    shutting_down: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionStateMessage(Message):
-    """A partition as its state znode has it; `partition_epoch` is that znode's version."""
-
-    topic: str
-    partition: int
-    controller_epoch: int
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    partition_epoch: int
-    replicas: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo(Message):
-    """A topic's identity and its settings (only those that differ from the defaults)."""
-
-    name: str
-    topic_id: str
-    configs: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionOutcome(Message):
-    """The outcome for one partition."""
-
-    topic: str
-    partition: int
-    error_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsrResponse(Response):
-    """`error_code` is for the request as a whole."""
-
-    error_code: int
-    partitions: tuple[PartitionOutcome, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsrRequest(Request):
-    """Makes the addressee leader or follower. Repeated until answered; older epochs are ignored one by one."""
-
-    controller_id: int
-    controller_epoch: int
-    partitions: tuple[PartitionStateMessage, ...]
-    topics: tuple[TopicInfo, ...]
-    live_brokers: tuple[BrokerInfo, ...]
-
-    api = ApiKey.LEADER_AND_ISR
-    response = LeaderAndIsrResponse
-    between_brokers = True
-
-
-@dataclass(frozen=True, slots=True)
-class StopReplicaPartition(Message):
-    """`delete` also removes the log."""
-
-    topic: str
-    partition: int
-    leader_epoch: int
-    delete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StopReplicaResponse(Response):
-    """`error_code` is for the request as a whole."""
-
-    error_code: int
-    partitions: tuple[PartitionOutcome, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StopReplicaRequest(Request):
-    """The addressee stops being a replica of these."""
-
-    controller_id: int
-    controller_epoch: int
-    partitions: tuple[StopReplicaPartition, ...]
-
-    api = ApiKey.STOP_REPLICA
-    response = StopReplicaResponse
-    between_brokers = True
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateMetadataResponse(Response):
-    """`error_code` is for the request as a whole."""
-
-    error_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateMetadataRequest(Request):
-    """What the addressee tells clients from now on: all live brokers, and the partitions that changed.
-
-    `deleted_topics` leave the picture.
-    """
-
-    controller_id: int
-    controller_epoch: int
-    live_brokers: tuple[BrokerInfo, ...]
-    partitions: tuple[PartitionStateMessage, ...]
-    topics: tuple[TopicInfo, ...]
-    deleted_topics: tuple[str, ...] = ()
-
-    api = ApiKey.UPDATE_METADATA
-    response = UpdateMetadataResponse
-    between_brokers = True
-
-
-@dataclass(frozen=True, slots=True)
-class ControlledShutdownResponse(Response):
-    """`remaining` are the partitions that the broker still leads."""
-
-    error_code: int
-    remaining: tuple[DescribePartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ControlledShutdownRequest(Request):
-    """A broker asks the controller to move its leaderships away before it stops."""
-
-    broker_id: int
-    broker_epoch: int
-
-    api = ApiKey.CONTROLLED_SHUTDOWN
-    response = ControlledShutdownResponse
-    between_brokers = True
-
-
-REQUESTS: dict[ApiKey, type[Request]] = {
-    cls.api: cls
-    for cls in (
-        ApiVersionsRequest,
-        ProduceRequest,
-        FetchRequest,
-        ListOffsetsRequest,
-        MetadataRequest,
-        OffsetForLeaderEpochRequest,
-        InitProducerIdRequest,
-        CreateTopicsRequest,
-        DeleteTopicsRequest,
-        DescribeReplicasRequest,
-        LeaderAndIsrRequest,
-        StopReplicaRequest,
-        UpdateMetadataRequest,
-        ControlledShutdownRequest,
-    )
-}
+#: What any client may ask.
+CLIENT_REQUESTS: tuple[type[Request], ...] = (
+    ApiVersionsRequest,
+    ProduceRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+    InitProducerIdRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeReplicasRequest,
+)

@@ -6,18 +6,20 @@ from typing import Protocol
 
 from node.metadata_cache import MetadataCache
 from node.replicas import Replicas
-from tidelog.errors import NotControllerError, StaleControllerEpochError
-from tidelog.messages import (
+from tidelog.control_messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from tidelog.errors import NotControllerError, StaleControllerEpochError
+from tidelog.messages import (
     CreatedTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletedTopic,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    UpdateMetadataRequest,
-    UpdateMetadataResponse,
 )
 
 

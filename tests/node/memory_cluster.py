@@ -22,6 +22,13 @@ from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
 from storage.config import LogConfig
+from tidelog.control_messages import (
+    BrokerInfo,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionStateMessage,
+    TopicInfo,
+)
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
@@ -32,19 +39,14 @@ from tidelog.errors import (
 )
 from tidelog.messages import (
     ApiVersionsResponse,
-    BrokerInfo,
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    PartitionStateMessage,
     ProducePartition,
     ProduceRequest,
     ProduceResponse,
     Request,
     Response,
-    TopicInfo,
 )
 from tidelog.model import Buffer, Endpoint, TopicPartition
 from tidelog.records import assign_offsets, decode_records, encode_batch, iter_headers, read_header

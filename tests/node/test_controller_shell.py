@@ -16,6 +16,17 @@ from node.server import Identity, RequestContext, Server
 from node.session import Registration
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
+from tidelog.control_messages import (
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionOutcome,
+    PartitionStateMessage,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from tidelog.errors import (
     InvalidConfigError,
     InvalidReplicationFactorError,
@@ -26,22 +37,7 @@ from tidelog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import (
-    ControlledShutdownRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    NewTopic,
-    PartitionOutcome,
-    PartitionStateMessage,
-    Request,
-    Response,
-    StopReplicaRequest,
-    StopReplicaResponse,
-    UpdateMetadataRequest,
-    UpdateMetadataResponse,
-)
+from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic, Request, Response
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
 SESSION_TIMEOUT_MS = 5000

@@ -12,10 +12,10 @@ from node.fetchers import Fetchers, FetchSettings
 from node.replica import Replica
 from storage.config import LogConfig
 from tests.node.memory_cluster import TP, LoopClock, MemoryLog, batch_of, run, until
+from tidelog.control_messages import BrokerInfo
 from tidelog.errors import DisconnectedError, FencedLeaderEpochError, StorageError, UnknownLeaderEpochError
 from tidelog.messages import (
     ApiVersionsResponse,
-    BrokerInfo,
     EpochEndOffset,
     FetchPartitionResponse,
     FetchRequest,

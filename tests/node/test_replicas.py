@@ -20,6 +20,7 @@ from tests.node.memory_cluster import (
     until,
     values_of,
 )
+from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import (
     ClusterAuthorizationFailedError,
     FencedLeaderEpochError,
@@ -53,10 +54,6 @@ from tidelog.messages import (
     ProducePartitionResponse,
     ProduceResponse,
     Response,
-    StopReplicaPartition,
-    StopReplicaRequest,
-    TopicInfo,
-    UpdateMetadataRequest,
 )
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 

@@ -16,6 +16,7 @@ from node.server import Identity, RequestContext, Server
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, decode_response_header, encode_body, encode_header
 from tidelog.connection import Connection
+from tidelog.control_messages import UpdateMetadataRequest
 from tidelog.errors import (
     BrokerError,
     ClusterAuthorizationFailedError,
@@ -38,7 +39,6 @@ from tidelog.messages import (
     ProduceRequest,
     Request,
     Response,
-    UpdateMetadataRequest,
 )
 from tidelog.model import Endpoint
 

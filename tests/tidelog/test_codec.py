@@ -20,9 +20,10 @@ from tidelog.codec import (
     encode_body,
     encode_header,
 )
+from tidelog.control_messages import CONTROL_REQUESTS
 from tidelog.errors import ProtocolError
 from tidelog.messages import (
-    REQUESTS,
+    CLIENT_REQUESTS,
     FetchPartitionResponse,
     FetchResponse,
     Message,
@@ -32,7 +33,8 @@ from tidelog.messages import (
 )
 from tidelog.model import Buffer
 
-ALL = sorted({*REQUESTS.values(), *(r.response for r in REQUESTS.values())}, key=lambda cls: cls.__name__)
+REQUESTS = (*CLIENT_REQUESTS, *CONTROL_REQUESTS)
+ALL = sorted({*REQUESTS, *(request.response for request in REQUESTS)}, key=lambda cls: cls.__name__)
 
 
 def values_of(annotation: Any) -> st.SearchStrategy[Any]:

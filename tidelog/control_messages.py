@@ -1,0 +1,164 @@
+"""What brokers and the controller ask of each other: who leads what, who stops, who leaves.
+
+Messages as in `tidelog.messages`; only the endpoint between brokers takes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.messages import ApiKey, DescribePartition, Message, Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo(Message):
+    """A live broker: where clients reach it and where its peers do. `epoch` is the czxid of its registration."""
+
+    broker_id: int
+    epoch: int
+    host: str
+    port: int
+    replication_host: str
+    replication_port: int
+    shutting_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStateMessage(Message):
+    """A partition as its state znode has it; `partition_epoch` is that znode's version."""
+
+    topic: str
+    partition: int
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo(Message):
+    """A topic's identity and its settings (only those that differ from the defaults)."""
+
+    name: str
+    topic_id: str
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome(Message):
+    """The outcome for one partition."""
+
+    topic: str
+    partition: int
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrResponse(Response):
+    """`error_code` is for the request as a whole."""
+
+    error_code: int
+    partitions: tuple[PartitionOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrRequest(Request):
+    """Makes the addressee leader or follower. Repeated until answered; older epochs are ignored one by one."""
+
+    controller_id: int
+    controller_epoch: int
+    partitions: tuple[PartitionStateMessage, ...]
+    topics: tuple[TopicInfo, ...]
+    live_brokers: tuple[BrokerInfo, ...]
+
+    api = ApiKey.LEADER_AND_ISR
+    response = LeaderAndIsrResponse
+    between_brokers = True
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaPartition(Message):
+    """`delete` also removes the log."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaResponse(Response):
+    """`error_code` is for the request as a whole."""
+
+    error_code: int
+    partitions: tuple[PartitionOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicaRequest(Request):
+    """The addressee stops being a replica of these."""
+
+    controller_id: int
+    controller_epoch: int
+    partitions: tuple[StopReplicaPartition, ...]
+
+    api = ApiKey.STOP_REPLICA
+    response = StopReplicaResponse
+    between_brokers = True
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataResponse(Response):
+    """`error_code` is for the request as a whole."""
+
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataRequest(Request):
+    """What the addressee tells clients from now on: all live brokers, and the partitions that changed.
+
+    `deleted_topics` leave the picture.
+    """
+
+    controller_id: int
+    controller_epoch: int
+    live_brokers: tuple[BrokerInfo, ...]
+    partitions: tuple[PartitionStateMessage, ...]
+    topics: tuple[TopicInfo, ...]
+    deleted_topics: tuple[str, ...] = ()
+
+    api = ApiKey.UPDATE_METADATA
+    response = UpdateMetadataResponse
+    between_brokers = True
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledShutdownResponse(Response):
+    """`remaining` are the partitions that the broker still leads."""
+
+    error_code: int
+    remaining: tuple[DescribePartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledShutdownRequest(Request):
+    """A broker asks the controller to move its leaderships away before it stops."""
+
+    broker_id: int
+    broker_epoch: int
+
+    api = ApiKey.CONTROLLED_SHUTDOWN
+    response = ControlledShutdownResponse
+    between_brokers = True
+
+
+#: Every request in here.
+CONTROL_REQUESTS: tuple[type[Request], ...] = (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+    ControlledShutdownRequest,
+)
