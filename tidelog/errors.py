@@ -447,7 +447,7 @@ class ConfigError(ClientError, ValueError):
 
 
 class LocalError(ClientError):
-    """This machine lacks what a local cluster needs, or a process of it did not come up; the message says what to do."""
+    """This machine lacks what a local cluster needs, or one of its processes did not come up; it says what to do."""
 
 
 class DataDirectoryError(TidelogError):
