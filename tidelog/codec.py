@@ -14,6 +14,8 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import product
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -30,6 +32,7 @@ MAX_STRING = 32767
 
 _FRAMING = 0
 _INT64 = 1 << 63
+_UINT64_TAG = 0xCF
 
 M = TypeVar("M", bound=Message)
 
@@ -74,18 +77,12 @@ def encode_header(header: RequestHeader | ResponseHeader) -> bytes:
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
     """Frame 0 of a request; ProtocolError if it is not one."""
-    header = RequestHeader._make(_header_fields(frame, _REQUEST_TYPES))
-    if len(header.client_id) > MAX_STRING or len(header.cluster_id) > MAX_STRING:
-        raise ProtocolError("a header field is too long")
-    return header
+    return RequestHeader._make(_header_fields(frame, _REQUEST_TYPES))
 
 
 def decode_response_header(frame: Buffer) -> ResponseHeader:
     """Frame 0 of a response; ProtocolError if it is not one."""
-    header = ResponseHeader._make(_header_fields(frame, _RESPONSE_TYPES))
-    if header.error_message and len(header.error_message) > MAX_STRING:
-        raise ProtocolError("a header field is too long")
-    return header
+    return ResponseHeader._make(_header_fields(frame, _RESPONSE_TYPES))
 
 
 def _header_fields(frame: Buffer, allowed: _Types) -> list[Any]:
@@ -100,7 +97,7 @@ def encode_body(message: Message) -> list[Buffer]:
     """The body frame and the frames of record bytes after it, uncopied."""
     attachments: list[Buffer] = []
     kind: Any = type(message)
-    body = _coder(kind).encode(message, attachments)
+    body = _message_coder(kind).encode(message, attachments)
     return [msgpack.packb(body), *attachments]
 
 
@@ -110,17 +107,30 @@ def decode_body(cls: type[M], frames: Sequence[Buffer]) -> M:
         raise ProtocolError(f"{cls.__name__}: the body is missing")
     cursor = _Attachments(frames)
     kind: Any = cls
-    message: M = _coder(kind).decode(_unpack(frames[0]), cursor)
+    message: M = _message_coder(kind).decode(_unpack(frames[0]), cursor)
     if cursor.next != len(frames):
         raise ProtocolError(f"{cls.__name__}: {len(frames) - cursor.next} frames that nothing refers to")
     return message
 
 
 def _unpack(frame: Buffer) -> Any:
+    """What is in the frame; no string is too long and no number too large."""
     try:
-        return msgpack.unpackb(frame, strict_map_key=False)
+        value = msgpack.unpackb(frame, strict_map_key=False, max_str_len=MAX_STRING)
     except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors derive from ValueError
-        raise ProtocolError(f"not msgpack: {type(error).__name__}") from None
+        raise ProtocolError(f"not msgpack, or a string that is too long: {type(error).__name__}") from None
+    # Only this tag can bring a number beyond our 64 signed bits; frames without such a byte need no look.
+    if _UINT64_TAG in bytes(frame) and _has_huge_number(value):
+        raise ProtocolError("an integer field holds more than 64 bits with a sign")
+    return value
+
+
+def _has_huge_number(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_huge_number, value))
+    if isinstance(value, dict):
+        return any(map(_has_huge_number, value)) or any(map(_has_huge_number, value.values()))
+    return isinstance(value, int) and value >= _INT64
 
 
 class _Attachments:
@@ -132,8 +142,8 @@ class _Attachments:
         self.frames = frames
         self.next = 1
 
-    def take(self, index: Any) -> Buffer:
-        if type(index) is not int or index != self.next - 1 or self.next >= len(self.frames):
+    def take(self, index: int) -> Buffer:
+        if index != self.next - 1 or self.next >= len(self.frames):
             raise ProtocolError("a records field does not refer to the next frame")
         self.next += 1
         return self.frames[index + 1]
@@ -141,20 +151,37 @@ class _Attachments:
 
 @dataclass(frozen=True, slots=True)
 class _Coder:
-    """How one type travels. `plain` says that encoding changes nothing."""
+    """How one type travels.
 
-    encode: Callable[[Any, list[Buffer]], Any]
+    wire     the types of Python that msgpack may make of it; whoever holds a value checks that before decoding
+    encode   None where the value travels as it is
+    decode   None where the wire's type says it all
+    """
+
+    wire: frozenset[type]
+    encode: Callable[[Any, list[Buffer]], Any] | None = None
+    decode: Callable[[Any, _Attachments], Any] | None = None
+
+
+class _MessageCoder(NamedTuple):
+    encode: Callable[[Any, list[Buffer]], list[Any]]
     decode: Callable[[Any, _Attachments], Any]
-    plain: bool = False
+
+
+_LIST = frozenset({list})
+_DICT = frozenset({dict})
 
 
 @cache
 def _coder(annotation: Any) -> _Coder:
     """The coder of one type, compiled at its first use."""
     if isinstance(annotation, type) and issubclass(annotation, Message):
-        return _message_coder(annotation)
+        kind: Any = annotation
+        return _Coder(_LIST, *_message_coder(kind))
     if annotation == Buffer:
-        return _Coder(_attach, lambda value, cursor: cursor.take(value))
+        return _Coder(frozenset({int}), _attach, lambda value, cursor: cursor.take(value))
+    if annotation in (int, bool, str):
+        return _Coder(frozenset({annotation}))
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return _optional_coder(arguments)
@@ -162,8 +189,6 @@ def _coder(annotation: Any) -> _Coder:
         return _tuple_coder(_coder(arguments[0]))
     if origin is dict:
         return _dict_coder(_coder(arguments[0]), _coder(arguments[1]))
-    if annotation in _SCALARS:
-        return _SCALARS[annotation]
     raise TypeError(f"a message field cannot be of type {annotation}")
 
 
@@ -172,86 +197,67 @@ def _attach(value: Buffer, attachments: list[Buffer]) -> int:
     return len(attachments) - 1
 
 
-def _decode_int(value: Any, _: _Attachments) -> int:
-    if type(value) is not int or not -_INT64 <= value < _INT64:
-        raise ProtocolError("an integer field holds something else")
-    return value
-
-
-def _decode_bool(value: Any, _: _Attachments) -> bool:
-    if type(value) is not bool:
-        raise ProtocolError("a boolean field holds something else")
-    return value
-
-
-def _decode_str(value: Any, _: _Attachments) -> str:
-    if type(value) is not str or len(value) > MAX_STRING:
-        raise ProtocolError("a string field holds something else, or too much")
-    return value
-
-
-def _same(value: Any, _: list[Buffer]) -> Any:
-    return value
-
-
-_SCALARS: dict[Any, _Coder] = {
-    int: _Coder(_same, _decode_int, plain=True),
-    bool: _Coder(_same, _decode_bool, plain=True),
-    str: _Coder(_same, _decode_str, plain=True),
-}
-
-
 def _optional_coder(arguments: tuple[Any, ...]) -> _Coder:
     members = [a for a in arguments if a is not types.NoneType]
     inner = _coder(Buffer if set(members) == set(get_args(Buffer)) else members[0])
+    encode, decode = inner.encode, inner.decode
     return _Coder(
-        _same if inner.plain else lambda value, att: None if value is None else inner.encode(value, att),
-        lambda value, cursor: None if value is None else inner.decode(value, cursor),
-        inner.plain,
+        inner.wire | {types.NoneType},
+        encode and (lambda value, attachments: None if value is None else encode(value, attachments)),
+        decode and (lambda value, cursor: None if value is None else decode(value, cursor)),
     )
 
 
 def _tuple_coder(item: _Coder) -> _Coder:
-    encode_item, decode_item = item.encode, item.decode
+    wire, encode_item, decode_item = item.wire, item.encode, item.decode
 
-    def decode(value: Any, cursor: _Attachments) -> tuple[Any, ...]:
-        if type(value) is not list:
+    def decode(value: list[Any], cursor: _Attachments) -> tuple[Any, ...]:
+        if not wire.issuperset(map(type, value)):
             raise ProtocolError("an array field holds something else")
-        return tuple([decode_item(v, cursor) for v in value])
+        return tuple(value) if decode_item is None else tuple([decode_item(each, cursor) for each in value])
 
-    if item.plain:
-        return _Coder(_same, decode, plain=True)
-    return _Coder(lambda value, att: [encode_item(v, att) for v in value], decode)
+    return _Coder(
+        _LIST,
+        encode_item and (lambda value, attachments: [encode_item(each, attachments) for each in value]),
+        decode,
+    )
 
 
 def _dict_coder(key: _Coder, item: _Coder) -> _Coder:
-    def decode(value: Any, cursor: _Attachments) -> dict[Any, Any]:
-        if type(value) is not dict:
-            raise ProtocolError("a map field holds something else")
-        return {key.decode(k, cursor): item.decode(v, cursor) for k, v in value.items()}
-
-    if not (key.plain and item.plain):
+    decode_item = item.decode
+    if key.encode or key.decode or item.encode:
         raise TypeError("maps in messages hold scalars or tuples of them")
-    return _Coder(_same, decode, plain=True)
+
+    def decode(value: dict[Any, Any], cursor: _Attachments) -> dict[Any, Any]:
+        if not key.wire.issuperset(map(type, value)) or not item.wire.issuperset(map(type, value.values())):
+            raise ProtocolError("a map field holds something else")
+        return value if decode_item is None else {k: decode_item(v, cursor) for k, v in value.items()}
+
+    return _Coder(_DICT, None, decode)
 
 
-def _message_coder(cls: type[Message]) -> _Coder:
+@cache
+def _message_coder(cls: type[Message]) -> _MessageCoder:
     hints = get_type_hints(cls)
     names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # every concrete message is a dataclass
     coders = [_coder(hints[name]) for name in names]
-    encoders = [(name, None if coder.plain else coder.encode) for name, coder in zip(names, coders, strict=True)]
-    decoders = [coder.decode for coder in coders]
-    width = len(names)
+    encoders = [(index, coder.encode) for index, coder in enumerate(coders) if coder.encode]
+    decoders = [(index, coder.decode) for index, coder in enumerate(coders) if coder.decode]
+    # All types at once: one comparison instead of a call for each field.
+    allowed = frozenset(product(*(coder.wire for coder in coders)))
+    values_of = attrgetter(*names) if len(names) > 1 else lambda message: [getattr(message, name) for name in names]
 
     def encode(message: Any, attachments: list[Buffer]) -> list[Any]:
-        return [
-            getattr(message, name) if enc is None else enc(getattr(message, name), attachments)
-            for name, enc in encoders
-        ]
+        values = list(values_of(message))
+        for index, encode_field in encoders:
+            values[index] = encode_field(values[index], attachments)
+        return values
 
-    def decode(value: Any, cursor: _Attachments) -> Message:
-        if type(value) is not list or len(value) != width:
-            raise ProtocolError(f"{cls.__name__} has {width} fields")
-        return cls(*[dec(v, cursor) for dec, v in zip(decoders, value, strict=True)])
+    def decode(values: Any, cursor: _Attachments) -> Message:
+        if type(values) is not list or tuple(map(type, values)) not in allowed:
+            raise ProtocolError(f"{cls.__name__}: not its {len(names)} fields, or not their types")
+        for index, decode_field in decoders:
+            values[index] = decode_field(values[index], cursor)
+        return cls(*values)
 
-    return _Coder(encode, decode)
+    return _MessageCoder(encode, decode)
