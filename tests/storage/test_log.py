@@ -18,7 +18,8 @@ from tidelog.errors import (
     RecordListTooLargeError,
     UnsupportedForMessageFormatError,
 )
-from tidelog.records import decode_records, iter_headers, read_header, stamp_log_append_time
+from tidelog.records import HEADER_BYTES, decode_records, iter_headers, read_header, stamp_log_append_time
+from tidelog.records.header import HEADER, seal
 
 
 def test_a_leader_gives_offsets_and_its_epoch_and_leaves_the_callers_bytes_alone(tmp_path: Path) -> None:
@@ -43,6 +44,14 @@ def test_a_segment_is_rolled_before_it_grows_past_its_size(tmp_path: Path) -> No
     assert max(sizes) <= 300
     assert sum(sizes) == log.size_bytes
     assert [path.name for path in sorted(tmp_path.glob("*.log"))] == [f"{o:020d}.log" for o in log.segment_base_offsets]
+
+
+def test_a_segment_takes_exactly_its_size(tmp_path: Path) -> None:
+    size = len(batch(NOW))
+    log = open_log(tmp_path, segment_bytes=3 * size)
+    for _ in range(7):
+        append(log)
+    assert log.segment_base_offsets == (0, 3, 6)
 
 
 def test_a_segment_is_rolled_when_an_index_is_full(tmp_path: Path) -> None:
@@ -145,6 +154,14 @@ def marked_as_log_append_time() -> bytes:
     return bytes(data)
 
 
+def changed(data: bytes, **fields: int) -> bytes:
+    """The batch with other fields in its header, and the CRC that fits."""
+    header = read_header(data)._replace(**fields)
+    patched = bytearray(HEADER.pack(*header) + data[HEADER_BYTES:])
+    seal(patched, 0, len(patched))
+    return bytes(patched)
+
+
 @pytest.mark.parametrize(
     ("data", "settings", "error"),
     [
@@ -162,6 +179,9 @@ def marked_as_log_append_time() -> bytes:
         (batch(NOW - 10, NOW), {"message_timestamp_before_max_ms": 9}, InvalidTimestampError),
         (batch(NOW + 10), {"message_timestamp_after_max_ms": 9}, InvalidTimestampError),
         (marked_as_log_append_time(), {}, InvalidTimestampError),
+        (changed(batch(NOW), attributes=0x20), {}, InvalidRecordError),  # a control batch
+        (changed(batch(NOW, NOW), record_count=1), {}, InvalidRecordError),  # a gap that only compaction may make
+        (changed(batch(NOW), record_count=0), {}, InvalidRecordError),
     ],
 )
 def test_a_batch_that_is_refused_leaves_no_trace(
@@ -173,6 +193,21 @@ def test_a_batch_that_is_refused_leaves_no_trace(
     with pytest.raises(error):
         log.append_as_leader(data, 7, NOW)
     assert (read_all(log), log.epochs) == before
+
+
+def test_a_timestamp_at_the_very_bounds_is_taken(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_before_max_ms=9)
+    append(log, NOW + 3_600_000)
+    append(log, NOW - 9, NOW)
+    assert log.log_end_offset == 3
+
+
+def test_log_append_time_goes_on_from_the_old_leaders_stamps(tmp_path: Path) -> None:
+    settings = {"message_timestamp_type": "LogAppendTime"}
+    leader, follower = open_log(tmp_path / "a", **settings), open_log(tmp_path / "b", **settings)
+    leader.append_as_leader(batch(1), 0, NOW)
+    follower.append_as_follower(read_all(leader))
+    assert follower.append_as_leader(batch(1), 1, NOW - 500).log_append_time_ms == NOW
 
 
 def test_log_append_time_stamps_the_batch_and_never_goes_back(tmp_path: Path) -> None:
@@ -207,6 +242,27 @@ def test_truncation_takes_everything_with_it(tmp_path: Path) -> None:
     log.abandon()
     again = open_log(tmp_path, clean=False, segment_bytes=400, index_interval_bytes=100)
     assert again.epochs == ((0, 0), (1, 10), (3, 12))
+
+
+@pytest.mark.parametrize("end", range(12))
+def test_a_log_ends_where_it_was_cut_at_segment_borders_too(tmp_path: Path, end: int) -> None:
+    log = open_log(tmp_path, segment_bytes=3 * len(batch(NOW)))
+    for number in range(12):
+        append(log, NOW - number)
+    whole = read_all(log)
+    assert log.truncate_to(end)
+    assert log.log_end_offset == end
+    assert read_all(log) == whole[: end * len(batch(NOW))]
+    assert append(log) == end
+
+
+def test_trimming_forgets_the_epochs_that_it_takes(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for number in range(6):
+        append(log, leader_epoch=number // 2)
+    log.advance_log_start_offset(3)
+    assert log.epochs == ((1, 3), (2, 4))
+    assert log.end_offset_for_epoch(0) == (0, 3)
 
 
 def test_a_reader_does_not_read_on_where_the_log_was_cut_and_written_anew(tmp_path: Path) -> None:
@@ -265,6 +321,8 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tm
     log.truncate_to(1)
     assert announced == [(2, 5), (1, 2)]
     assert log.recovery_point == 1
+    log.truncate_fully_and_start_at(0)
+    assert announced[2:] == [(0, 1)]
 
 
 def test_an_epoch_in_which_nothing_was_written_leaves_no_trace(tmp_path: Path) -> None:

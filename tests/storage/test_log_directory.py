@@ -107,6 +107,18 @@ def test_a_killed_process_leaves_logs_that_are_checked_from_the_recovery_point(t
     assert 0 < log.recovered.checked_bytes <= 300
 
 
+def test_without_a_recovery_point_a_clean_end_is_not_believed(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    log = directory.get_or_create(ORDERS, "id", LogConfig())
+    append(log)
+    directory.close()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    directory = open_directory(tmp_path)
+    directory.open_logs()
+    assert directory.clean
+    assert directory.logs()[ORDERS].recovered.checked_bytes == log.size_bytes
+
+
 def test_a_log_of_an_earlier_topic_of_the_same_name_is_set_aside_and_never_read(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     append(directory.get_or_create(ORDERS, "old", LogConfig()))

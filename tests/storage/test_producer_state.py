@@ -44,6 +44,14 @@ def test_a_gap_is_refused_and_other_producers_do_not_count(tmp_path: Path) -> No
     assert produce(log, 3) == (7, False)
 
 
+def test_only_the_very_batch_is_a_repetition_and_not_one_that_ends_alike(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    produce(log, 0, 3)
+    with pytest.raises(DuplicateSequenceError):
+        produce(log, 1, 2)
+    assert log.log_end_offset == 3
+
+
 def test_a_new_epoch_begins_at_zero_and_ends_the_old_one(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     produce(log, 0)
@@ -101,6 +109,20 @@ def test_what_is_truncated_may_be_sent_again(tmp_path: Path) -> None:
     with pytest.raises(OutOfOrderSequenceError):
         produce(log, 5)
     assert produce(log, 4) == (4, False)
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_a_producer_is_remembered_when_its_segments_are_gone(tmp_path: Path, how: str) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    produce(log, 0)
+    while len(log.segment_base_offsets) < 3:
+        append(log)
+    log.close() if how == "closed" else log.abandon()
+    for path in tmp_path.glob("00000000000000000000.*"):
+        path.unlink()  # as retention does
+    log = open_log(tmp_path, clean=how == "closed", segment_bytes=300)
+    assert log.log_start_offset > 0
+    assert produce(log, 0) == (0, True)
 
 
 def test_a_damaged_snapshot_is_replaced_by_the_batches(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
+from storage.log_directory import LogDirectory
 from tests.storage.logs import NOW, batch, config, read_all
 from tidelog.errors import StorageError
-from tidelog.model import Buffer
+from tidelog.model import Buffer, TopicPartition
 
 
 class FailingFile(RealFile):
@@ -39,11 +40,20 @@ class FailingFile(RealFile):
 class FailingFiles(RealFiles):
     def __init__(self) -> None:
         self.refuses: Callable[[str, Path], bool] = lambda call, path: False
+        self.replaced: Callable[[Path, bool], object] = lambda path, sync: None
 
     def open(self, path: Path) -> File:
         file = FailingFile(path)
         file.disk = self  # type: ignore[attr-defined]
         return file
+
+    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        super().replace(path, data, sync=sync)
+        self.replaced(path, sync)
+
+    def sync_directory(self, path: Path) -> None:
+        if self.refuses("sync", path):
+            raise StorageError(f"{path}: input/output error")
 
 
 def open_on(files: RealFiles, directory: Path) -> Log:
@@ -95,6 +105,65 @@ def test_a_failed_sync_is_never_forgotten(tmp_path: Path) -> None:
     for again in (log.flush, lambda: log.append_as_leader(batch(NOW), 0, NOW)):
         with pytest.raises(StorageError, match="offline"):
             again()
+
+
+def test_what_the_recovery_point_vouches_for_was_synced_before(tmp_path: Path) -> None:
+    disk = FailingFiles()
+    log = open_on(disk, tmp_path)
+    for number in range(3):
+        log.append_as_leader(batch(NOW + number), 0, NOW)
+    synced: list[tuple[str, int]] = []
+    disk.refuses = lambda call, path: call == "sync" and synced.append((path.name, log.recovery_point)) is not None
+    log.flush()
+    names = ["00000000000000000000.log", "00000000000000000000.index", "00000000000000000000.timeindex"]
+    assert synced == [(name, 0) for name in [*names, "leader-epoch-checkpoint", tmp_path.name]]
+    assert log.recovery_point == 3
+
+
+def test_a_truncation_in_the_middle_of_a_sync_keeps_the_recovery_point_below_it(tmp_path: Path) -> None:
+    disk = FailingFiles()
+    log = open_on(disk, tmp_path)
+    for _ in range(5):
+        log.append_as_leader(batch(NOW), 0, NOW)
+
+    def meanwhile(call: str, path: Path) -> bool:
+        if call == "sync" and path.suffix == ".log" and log.log_end_offset == 5:
+            log.truncate_to(2)
+            for _ in range(4):
+                log.append_as_leader(batch(NOW), 1, NOW)
+        return False
+
+    disk.refuses = meanwhile
+    log.flush()
+    assert (log.recovery_point, log.log_end_offset) == (0, 6)
+
+
+def test_a_checkpoint_is_synced_with_its_name(tmp_path: Path) -> None:
+    disk = FailingFiles()
+    directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
+    replaced: list[tuple[str, bool]] = []
+    disk.replaced = lambda path, sync: replaced.append((path.name, sync))
+    directory.checkpoint_high_watermarks({TopicPartition("orders", 0): 3})
+    directory.checkpoint_recovery_points()
+    assert {name for name, sync in replaced if sync} == {
+        "replication-offset-checkpoint",
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+    }
+    directory.close()
+
+
+def test_a_directory_whose_disk_failed_at_the_end_is_not_called_clean(tmp_path: Path) -> None:
+    disk = FailingFiles()
+    directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
+    log = directory.get_or_create(TopicPartition("orders", 0), "id", config())
+    log.append_as_leader(batch(NOW), 0, NOW)
+    disk.refuses = lambda call, path: call == "sync" and path.suffix == ".log"
+    with pytest.raises(StorageError):
+        directory.close()
+    again = LogDirectory.open(tmp_path, RealFiles(), 1, "c1", None)
+    assert not again.clean
+    again.close()
 
 
 def test_errors_of_the_operating_system_name_the_file(tmp_path: Path) -> None:
