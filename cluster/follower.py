@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from cluster.backoff import Backoff
 from tidelog.errors import BrokerError, OffsetOutOfRangeError
-
-MIN_BACKOFF_MS = 20
-MAX_BACKOFF_MS = 1000
 
 UNKNOWN_EPOCH = -1
 
@@ -66,27 +64,6 @@ class RestartAt:
     """The leader's log begins after the end of ours: drop everything, begin at `offset`."""
 
     offset: int
-
-
-class Backoff:
-    """Delays that double from `MIN_BACKOFF_MS` to `MAX_BACKOFF_MS` while failures follow one another."""
-
-    __slots__ = ("_least_ms", "_most_ms", "_next_ms")
-
-    def __init__(self, least_ms: int = MIN_BACKOFF_MS, most_ms: int = MAX_BACKOFF_MS) -> None:
-        self._least_ms = least_ms
-        self._most_ms = most_ms
-        self._next_ms = least_ms
-
-    def next_ms(self) -> int:
-        """The delay for one more failure."""
-        delay_ms = self._next_ms
-        self._next_ms = min(2 * delay_ms, self._most_ms)
-        return delay_ms
-
-    def reset(self) -> None:
-        """Something worked."""
-        self._next_ms = self._least_ms
 
 
 def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) -> TruncateTo | None:

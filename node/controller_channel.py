@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from cluster.backoff import Backoff
 from cluster.state import BrokerRegistration
 from node.outbox import Batch, Outbox
 from tidelog.connection import Connection
@@ -25,8 +26,9 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 5000
 CONNECT_TIMEOUT_MS = 1000
-_FIRST_BACKOFF_S = 0.02
-_LAST_BACKOFF_S = 0.5
+#: Between two attempts to reach a broker; after a refusal of what was asked always the longest.
+LEAST_BACKOFF_MS = 20
+MOST_BACKOFF_MS = 500
 
 #: Opens a connection to a broker's replication endpoint, within so many milliseconds.
 OpenConnection = Callable[[Endpoint, int], Awaitable[Connection]]
@@ -75,7 +77,7 @@ class ControllerChannel:
         self._task.cancel()
 
     async def _run(self) -> None:
-        backoff_s = _FIRST_BACKOFF_S
+        backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
             try:
                 connection = await self._open(self.broker.replication_endpoint, CONNECT_TIMEOUT_MS)
@@ -89,7 +91,7 @@ class ControllerChannel:
                     if connection.peer.broker_epoch > self.broker.epoch:
                         self._owner.on_replaced(self.broker)
                     elif connection.peer.broker_epoch == self.broker.epoch:
-                        backoff_s = _FIRST_BACKOFF_S
+                        backoff.reset()
                         await self._serve(connection)
                     # A lower epoch: the broker does not yet know of its registration.
                 finally:
@@ -97,8 +99,7 @@ class ControllerChannel:
                     connection.close()
                 if was_closed:
                     self._owner.on_gone(self.broker)
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
+            await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _serve(self, connection: Connection) -> None:
         """Returns when the connection is of no more use."""
@@ -121,7 +122,7 @@ class ControllerChannel:
                 return
             except BrokerError as error:
                 log.warning("broker %d refuses the controller's request: %s", self.broker.broker_id, error)
-                await asyncio.sleep(_LAST_BACKOFF_S)
+                await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
             code = getattr(response, "error_code", 0)
             if code == StaleControllerEpochError.code:
@@ -131,7 +132,7 @@ class ControllerChannel:
                 return
             if code:
                 log.warning("broker %d answers the controller with error %d", self.broker.broker_id, code)
-                await asyncio.sleep(_LAST_BACKOFF_S)
+                await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
             self.outbox.answered(batch)
             self._owner.on_answer(self.broker, batch, response)

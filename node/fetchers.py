@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
-from cluster.follower import Backoff, Following, Phase
+from cluster.backoff import Backoff
+from cluster.follower import Following, Phase
 from node.replica import Replica
 from tidelog.clock import Clock
 from tidelog.control_messages import BrokerInfo

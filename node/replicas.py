@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from cluster.backoff import Backoff
 from cluster.coordination import StateConflict
-from cluster.follower import Backoff
 from cluster.partition import Facts, IsrProposal, Partition
 from cluster.state import PartitionState, VersionedState
 from node.delayed import Waiting

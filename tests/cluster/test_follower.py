@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.backoff import MAX_BACKOFF_MS, MIN_BACKOFF_MS
 from cluster.follower import (
-    MAX_BACKOFF_MS,
-    MIN_BACKOFF_MS,
     Following,
     Phase,
     RestartAt,

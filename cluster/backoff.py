@@ -1,0 +1,27 @@
+"""How long to wait before one more attempt."""
+
+from __future__ import annotations
+
+MIN_BACKOFF_MS = 20
+MAX_BACKOFF_MS = 1000
+
+
+class Backoff:
+    """Delays that double from `least_ms` to `most_ms` while failures follow one another."""
+
+    __slots__ = ("_least_ms", "_most_ms", "_next_ms")
+
+    def __init__(self, least_ms: int = MIN_BACKOFF_MS, most_ms: int = MAX_BACKOFF_MS) -> None:
+        self._least_ms = least_ms
+        self._most_ms = most_ms
+        self._next_ms = least_ms
+
+    def next_ms(self) -> int:
+        """The delay for one more failure."""
+        delay_ms = self._next_ms
+        self._next_ms = min(2 * delay_ms, self._most_ms)
+        return delay_ms
+
+    def reset(self) -> None:
+        """Something worked."""
+        self._next_ms = self._least_ms
