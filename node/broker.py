@@ -19,9 +19,10 @@ from node.delayed import Waiting
 from node.fetchers import Fetchers, FetchSettings
 from node.handlers import Handlers
 from node.metadata_cache import MetadataCache
+from node.registration import Registration
 from node.replicas import Replicas
 from node.server import Identity, Server
-from node.session import Registration, Session
+from node.session import Session
 from node.settings import BrokerSettings
 from storage.config import LogConfig
 from storage.files import RealFiles

@@ -13,14 +13,15 @@ import random
 from collections.abc import Callable
 
 from cluster import znodes
+from cluster.backoff import Backoff
 from cluster.coordination import ControllerFenced, Coordination
 from cluster.state import BrokerRegistration, ControllerSeat
 from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
-from node.controller_channel import CONNECT_TIMEOUT_MS
+from node.controller_channel import CONNECT_TIMEOUT_MS, LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
 from node.reign import Reign
 from node.settings import BrokerSettings
-from node.topic_rules import ValidateConfigs, plan_topic, validate_topic_configs
+from node.topic_rules import plan_topic
 from tidelog.clock import Clock
 from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
@@ -49,8 +50,6 @@ from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
-_FIRST_BACKOFF_S = 0.02
-_LAST_BACKOFF_S = 0.5
 #: How long an answer waits, at most, until every broker tells its clients the same.
 _PROPAGATION_MS = 500
 #: How long a controlled shutdown waits for writes, and then for the new leaders' answers.
@@ -61,8 +60,7 @@ _HANDOVER_ANSWERS_MS = 1000
 class ControllerShell:
     """`start` it once the broker is registered and answers at its replication endpoint.
 
-    broker_epoch()    the epoch of this broker's registration, which it sends with each request
-    on_controller(id) called when another broker (or none, −1) is found in the seat
+    broker_epoch()   the epoch of this broker's registration, which it sends with each request
     """
 
     def __init__(
@@ -73,18 +71,14 @@ class ControllerShell:
         *,
         broker_epoch: Callable[[], int],
         cluster_id: str = "",
-        validate_configs: ValidateConfigs = validate_topic_configs,
         source: random.Random | None = None,
-        on_controller: Callable[[int], None] = lambda broker_id: None,
     ) -> None:
         self._settings = settings
         self._coordination = coordination
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._cluster_id = cluster_id
-        self._validate_configs = validate_configs
         self._source = source or random.Random()
-        self._on_controller = on_controller
         self._limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._addresses: dict[int, BrokerRegistration] = {}
@@ -231,7 +225,6 @@ class ControllerShell:
                 brokers=reign.controller.brokers.keys() - reign.controller.leaving,
                 num_partitions=self._settings.num_partitions,
                 replication_factor=self._settings.default_replication_factor,
-                validate_configs=self._validate_configs,
                 source=self._source,
             )
             if not validate_only and not await reign.create_topic(assignment):
@@ -277,7 +270,7 @@ class ControllerShell:
             # An earlier life of this broker: only we can hold this id now.
             mine = await self._coordination.take_seat(me, seat, oust=True)
         else:
-            self._note(seat)
+            self._seat = seat
             if not await self._found_dead(seat):
                 return
             log.warning("controller %d refuses connections: running for its seat", seat.controller_id)
@@ -286,14 +279,14 @@ class ControllerShell:
                 self._oust_limiter.fenced(seat.controller_id, self._clock.monotonic_ms())
         if mine is None:
             return
-        self._note(mine)
+        self._seat = mine
         self._reign = Reign(mine, self._coordination, self._clock, self._limiter, self._connect)
         try:
             await self._reign.run()
         finally:
             self._reign = None
-            self._note(ControllerSeat(NO_LEADER, mine.epoch, mine.epoch_version))
-        await asyncio.sleep(_FIRST_BACKOFF_S)
+            self._seat = ControllerSeat(NO_LEADER, mine.epoch, mine.epoch_version)
+        await asyncio.sleep(LEAST_BACKOFF_MS / 1000)
 
     async def _found_dead(self, seat: ControllerSeat) -> bool:
         """Waits until the seat changes (False) or its holder refuses connections (True)."""
@@ -309,11 +302,11 @@ class ControllerShell:
             refused.cancel()
         if self._oust_limiter.allows(seat.controller_id, self._clock.monotonic_ms()):
             return True
-        await asyncio.sleep(_LAST_BACKOFF_S)
+        await asyncio.sleep(MOST_BACKOFF_MS / 1000)
         return False
 
     async def _until_refused(self, controller_id: int) -> None:
-        backoff_s = _FIRST_BACKOFF_S
+        backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
             # A registration may go before the seat does; where it was is still where to knock.
             if registration := await self._coordination.read_broker(controller_id):
@@ -321,7 +314,7 @@ class ControllerShell:
             if known := self._addresses.get(controller_id):
                 try:
                     connection = await self._connect(known.replication_endpoint, CONNECT_TIMEOUT_MS)
-                    backoff_s = _FIRST_BACKOFF_S
+                    backoff.reset()
                     try:
                         await connection.wait_closed()
                     finally:
@@ -330,8 +323,7 @@ class ControllerShell:
                     log.debug("controller %d: %s", controller_id, error)
                 if await probe(known.replication_endpoint) is ProbeOutcome.REFUSED:
                     return
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
+            await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _connect(self, endpoint: Endpoint, timeout_ms: int) -> Connection:
         return await Connection.open(
@@ -341,12 +333,6 @@ class ControllerShell:
             sender_epoch=self._broker_epoch(),
             cluster_id=self._cluster_id,
         )
-
-    def _note(self, seat: ControllerSeat) -> None:
-        changed = seat.controller_id != self._seat.controller_id
-        self._seat = seat
-        if changed:
-            self._on_controller(seat.controller_id)
 
     def _on_event(self, event: StoreEvent) -> None:
         if isinstance(event, SessionChanged) or event == NodeChanged(znodes.CONTROLLER):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 
 from cluster.coordination import new_topic_id
 from cluster.placement import check_assignment, place_replicas
@@ -16,13 +16,6 @@ from tidelog.model import validate_topic
 #: One znode holds the assignment of all partitions, and has to stay below ZooKeeper's 1 MB.
 MAX_PARTITIONS = 10_000
 
-ValidateConfigs = Callable[[Mapping[str, str]], object]
-
-
-def validate_topic_configs(configs: Mapping[str, str]) -> object:
-    """InvalidConfigError names the setting that does not exist or whose value is not allowed."""
-    return LogConfig.from_topic_configs(dict(configs))
-
 
 def plan_topic(
     new: NewTopic,
@@ -31,10 +24,12 @@ def plan_topic(
     brokers: Collection[int],
     num_partitions: int,
     replication_factor: int,
-    validate_configs: ValidateConfigs,
     source: random.Random,
 ) -> TopicAssignment:
-    """The topic to create; the last arguments are the broker's defaults. Raises the BrokerError to answer with."""
+    """The topic to create; raises the BrokerError to answer with.
+
+    `num_partitions` and `replication_factor` are the broker's defaults; `source` chooses where placing begins.
+    """
     validate_topic(new.name)
     if new.name in existing:
         raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
@@ -43,7 +38,7 @@ def plan_topic(
         if other.replace(".", "_") == flat:
             raise InvalidTopicError(f"topic {new.name!r} differs from {other!r} only in '.' and '_'")
     configs = dict(new.configs or {})
-    validate_configs(configs)
+    LogConfig.from_topic_configs(configs)  # raises what is wrong with them
     if new.assignment is not None:
         if new.num_partitions != -1 or new.replication_factor != -1:
             raise InvalidRequestError("a manual assignment says both how many partitions and how many replicas")

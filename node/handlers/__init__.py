@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from node.handlers.control import ControllerFace, NoController, update_metadata
+from node.handlers.control import ControllerFace, update_metadata
 from node.handlers.fetch import Fetches
 from node.handlers.offsets import list_offsets, offset_for_leader_epoch
 from node.handlers.produce import produce
@@ -22,22 +22,21 @@ from node.server import RequestContext
 from tidelog.errors import ClusterAuthorizationFailedError, UnsupportedVersionError
 from tidelog.messages import ApiKey, Request, Response
 
-__all__ = ["ControllerFace", "Handlers", "NoController"]
+__all__ = ["Handlers"]
 
 Outcome = Response | Awaitable[Response] | None
 
 
 class Handlers:
-    """The dispatch table of one broker. `controller` may be set later; until then nobody here is the controller."""
+    """The dispatch table of one broker."""
 
     def __init__(
         self,
         replicas: Replicas,
         metadata: MetadataCache,
         producer_id_blocks: ProducerIdBlocks,
-        controller: ControllerFace | None = None,
+        controller: ControllerFace,
     ) -> None:
-        self.controller: ControllerFace = controller or NoController()
         fetches = Fetches(replicas)
         producer_ids = ProducerIds(replicas.broker_id, producer_id_blocks)
         self._table: dict[ApiKey, Callable[[Any, RequestContext], Outcome]] = {
@@ -47,13 +46,13 @@ class Handlers:
             ApiKey.METADATA: lambda request, _: metadata.describe(request.topics),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request, _: offset_for_leader_epoch(replicas, request),
             ApiKey.INIT_PRODUCER_ID: lambda request, _: producer_ids.handle(request),
-            ApiKey.CREATE_TOPICS: lambda request, _: self.controller.create_topics(request),
-            ApiKey.DELETE_TOPICS: lambda request, _: self.controller.delete_topics(request),
+            ApiKey.CREATE_TOPICS: lambda request, _: controller.create_topics(request),
+            ApiKey.DELETE_TOPICS: lambda request, _: controller.delete_topics(request),
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
             ApiKey.LEADER_AND_ISR: lambda request, _: replicas.apply_leader_and_isr(request),
             ApiKey.STOP_REPLICA: lambda request, _: replicas.apply_stop_replica(request),
             ApiKey.UPDATE_METADATA: lambda request, _: update_metadata(metadata, replicas, request),
-            ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: self.controller.controlled_shutdown(request),
+            ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controller.controlled_shutdown(request),
         }
 
     def handle(self, request: Request, context: RequestContext) -> Outcome:

@@ -12,12 +12,10 @@ from tidelog.control_messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from tidelog.errors import NotControllerError, StaleControllerEpochError
+from tidelog.errors import StaleControllerEpochError
 from tidelog.messages import (
-    CreatedTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeletedTopic,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
@@ -29,20 +27,6 @@ class ControllerFace(Protocol):
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
-
-
-class NoController:
-    """Stands in for the shell until the broker has one."""
-
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        code = NotControllerError.code
-        return CreateTopicsResponse(tuple(CreatedTopic(topic.name, code) for topic in request.topics))
-
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        return DeleteTopicsResponse(tuple(DeletedTopic(name, NotControllerError.code) for name in request.topics))
-
-    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        return ControlledShutdownResponse(NotControllerError.code)
 
 
 def update_metadata(

@@ -24,6 +24,8 @@ from node.server import RequestContext
 from storage.config import LogConfig
 from tidelog.control_messages import (
     BrokerInfo,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     PartitionStateMessage,
@@ -33,12 +35,19 @@ from tidelog.errors import (
     BrokerError,
     DisconnectedError,
     InvalidRecordError,
+    NotControllerError,
     OffsetOutOfRangeError,
     StorageError,
     TimeoutError,
 )
 from tidelog.messages import (
     ApiVersionsResponse,
+    CreatedTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletedTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -386,7 +395,7 @@ class Node:
             on_storage_error=self.storage_errors.append,
         )
         self.fetchers.on_storage_error = self.replicas.take_offline
-        self.handlers = Handlers(self.replicas, self.metadata, cluster.states)
+        self.handlers = Handlers(self.replicas, self.metadata, cluster.states, NoController())
         self._ticking = loop.create_task(self._tick(clock))
 
     @property
@@ -425,6 +434,20 @@ async def _inline(function: Callable[..., T], *args: Any) -> T:
 
 
 # --- the cluster ---------------------------------------------------------------------------------------------
+
+
+class NoController:
+    """A shell whose broker does not hold the seat."""
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        code = NotControllerError.code
+        return CreateTopicsResponse(tuple(CreatedTopic(topic.name, code) for topic in request.topics))
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(tuple(DeletedTopic(name, NotControllerError.code) for name in request.topics))
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        return ControlledShutdownResponse(NotControllerError.code)
 
 
 class MemoryCluster:

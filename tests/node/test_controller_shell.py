@@ -12,8 +12,8 @@ from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, PartitionState
 from cluster.store import NoNodeError
 from node.controller_shell import ControllerShell
+from node.registration import Registration
 from node.server import Identity, RequestContext, Server
-from node.session import Registration
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
 from tidelog.control_messages import (
@@ -86,7 +86,6 @@ class Broker:
             self.clock,
             broker_epoch=lambda: self.identity.broker_epoch,
             cluster_id=CLUSTER_ID,
-            validate_configs=self._validate,
             source=random.Random(1),
         )
         await self.shell.start()
@@ -115,11 +114,6 @@ class Broker:
                 return self.server.start()
             except OSError:
                 await asyncio.sleep(0.01)
-
-    @staticmethod
-    def _validate(configs: Any) -> None:
-        if "nonsense" in configs:
-            raise InvalidConfigError("there is no topic setting 'nonsense'")
 
     def _answer(self, request: Request, context: RequestContext) -> Response | None:
         self.requests.append(request)

@@ -11,7 +11,9 @@ from cluster import znodes
 from cluster.coordination import BrokerIdTaken, Coordination
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration
-from node.session import Registration, Session, Watchdog
+from node.registration import Registration
+from node.session import Session
+from node.watchdog import Watchdog
 from tidelog.clock import SystemClock
 
 BROKER = BrokerRegistration(1, "127.0.0.1", 9600, "127.0.0.1", 9601)

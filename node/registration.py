@@ -1,0 +1,126 @@
+"""This broker's `/brokers/ids/N`: made, watched, and made again when it is found gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from cluster import znodes
+from cluster.coordination import BrokerIdTaken, Coordination
+from cluster.state import BrokerRegistration
+from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.1
+
+
+class Registration:
+    """`/brokers/ids/N`, made and made again.
+
+    on_lost()             at once when the registration is found gone: stop leading, there is another world now
+    on_registered(epoch)  after each registration but the first, whose epoch `start` returns
+    on_taken(error)       another live process has our id: this one must end
+    save_session(id)      before each registration: a restart may then delete this session's registration, and no other
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        registration: BrokerRegistration,
+        *,
+        previous_session: int = 0,
+        save_session: Callable[[int], None] = lambda session_id: None,
+        on_lost: Callable[[], None] = lambda: None,
+        on_registered: Callable[[int], None] = lambda epoch: None,
+        on_taken: Callable[[BrokerIdTaken], None] = lambda error: None,
+    ) -> None:
+        self._coordination = coordination
+        self._registration = registration
+        self._previous_session = previous_session
+        self._save_session = save_session
+        self._on_lost = on_lost
+        self._on_registered = on_registered
+        self._on_taken = on_taken
+        self._path = znodes.broker_path(registration.broker_id)
+        self._changed = asyncio.Event()
+        self._expired = False
+        self._task: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    @property
+    def broker_epoch(self) -> int:
+        """The czxid of the registration, −1 while there is none."""
+        return self._registration.epoch
+
+    async def start(self) -> int:
+        """Registers, and keeps registered from now on. Returns the broker epoch; BrokerIdTaken, StoreError."""
+        self._unsubscribe = self._coordination.store.subscribe(self._on_event)
+        epoch = await self._register()
+        self._task = asyncio.create_task(self._keep(), name="registration")
+        return epoch
+
+    async def stop(self) -> None:
+        """Removes the registration (as far as ZooKeeper can be reached), so that nobody has to find out."""
+        self._unsubscribe()
+        if self._task is not None:
+            self._task.cancel()
+        epoch, self._registration = self.broker_epoch, replace(self._registration, epoch=-1)
+        if epoch >= 0 and self._coordination.store.connected:
+            try:
+                await self._coordination.unregister_broker(self._registration.broker_id, epoch)
+            except StoreError as error:
+                log.info("the registration was left to its session: %s", error)
+
+    def _on_event(self, event: StoreEvent) -> None:
+        if isinstance(event, SessionChanged):
+            self._expired |= event.state is SessionState.EXPIRED
+            self._changed.set()
+        elif isinstance(event, NodeChanged) and event.path == self._path:
+            self._changed.set()
+
+    async def _register(self) -> int:
+        self._expired = False
+        session_id = self._coordination.store.session_id
+        self._save_session(session_id)
+        epoch = await self._coordination.register_broker(self._registration, self._previous_session)
+        self._previous_session = session_id
+        self._registration = replace(self._registration, epoch=epoch)
+        return epoch
+
+    async def _keep(self) -> None:
+        while True:
+            await self._until_lost()
+            log.warning("the registration of broker %d is gone", self._registration.broker_id)
+            self._registration = replace(self._registration, epoch=-1)
+            self._on_lost()
+            try:
+                epoch = await self._register_with_patience()
+            except BrokerIdTaken as error:
+                self._on_taken(error)
+                return
+            log.info("broker %d is registered again, epoch %d", self._registration.broker_id, epoch)
+            self._on_registered(epoch)
+
+    async def _until_lost(self) -> None:
+        while not self._expired:
+            self._changed.clear()
+            try:
+                broker_id, epoch = self._registration.broker_id, self._registration.epoch
+                if not await self._coordination.is_registered(broker_id, epoch, watch=True):
+                    return
+            except StoreError as error:
+                log.debug("looking for the registration: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            await self._changed.wait()
+
+    async def _register_with_patience(self) -> int:
+        while True:
+            try:
+                return await self._register()
+            except StoreError as error:
+                log.debug("registering again: %s", error)
+                await asyncio.sleep(_RETRY_S)
