@@ -9,7 +9,6 @@ from benchmarks.figures import Benchmark, NotMeasured, Results
 from benchmarks.kafka import Kafka
 from benchmarks.lab import Lab
 from benchmarks.table import number
-from tidelog.errors import TidelogError
 
 
 def run(
@@ -30,9 +29,9 @@ def run(
             say(f"run {count} of {runs}  Kafka …")
             try:
                 results.add_kafka(kafka.measure([figure for each in benchmarks for figure in each.figures]))
-            except NotMeasured as error:
+            except Exception as error:
                 results.failures.append(f"Kafka, run {count}: {error}")
-                say(f"    {error}")
+                say(f"    not measured: {error}")
     return results
 
 
@@ -44,9 +43,10 @@ def _measure(benchmark: Benchmark, lab: Lab, where: str, results: Results, say: 
         missing = [figure.key for figure in benchmark.figures if figure.key not in values]
         if missing:
             raise NotMeasured(f"no value for {', '.join(missing)}")
-    except (NotMeasured, TidelogError, OSError, AssertionError) as error:
-        results.failures.append(f"{benchmark.name}, {where}: {error or type(error).__name__}")
-        say(f"    not measured: {error or type(error).__name__}")
+    except Exception as error:  # whatever it was, the others go on, and the exit status tells
+        why = str(error) or type(error).__name__
+        results.failures.append(f"{benchmark.name}, {where}: {why}")
+        say(f"    not measured: {why}")
         return
     results.add(values)
     told = ", ".join(f"{figure.what} {number(values[figure.key])} {figure.unit}" for figure in benchmark.figures)

@@ -1,0 +1,111 @@
+"""The frame of the benchmarks: medians, ratios, silences, and what becomes of a figure that cannot be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from benchmarks.catalog import BENCHMARKS
+from benchmarks.figures import Benchmark, Figure, NotMeasured, Results
+from benchmarks.frame import run
+from benchmarks.lab import Lab
+from benchmarks.pulse import longest_silence
+from benchmarks.table import as_json, markdown, number
+
+RATE = Figure("made-up.rate", "a made-up rate", "MB/s", "≥ 40", bound="made-up.bound", kafka="produce:mb_per_s")
+BOUND = Figure("made-up.bound", "its bound", "MB/s")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, 1.0, lambda line: None)
+
+
+def benchmark_of(*values: Mapping[str, float] | Exception) -> Benchmark:
+    """Yields these, one in each run."""
+    following = iter(values)
+
+    def measure(lab: Lab) -> Mapping[str, float]:
+        value = next(following)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return Benchmark("made-up", "none", (RATE, BOUND), measure)
+
+
+def test_each_figure_is_the_median_of_its_runs(lab: Lab) -> None:
+    values = [{RATE.key: rate, BOUND.key: 100.0} for rate in (30.0, 90.0, 50.0)]
+    results = run([benchmark_of(*values)], lab, 3, None, lambda line: None)
+    assert results.median(RATE.key) == 50.0
+    assert not results.failures
+
+
+def test_a_row_shows_spread_aim_bound_and_ratio(lab: Lab) -> None:
+    results = Results()
+    for rate in (30.0, 90.0, 50.0):
+        results.add({RATE.key: rate, BOUND.key: 100.0})
+    heading, rule, row, _ = markdown([RATE, BOUND], results).splitlines()
+    assert heading == "| figure | Tidelog | lowest–highest | aim | bound | of the bound |"
+    assert rule == "| - | -: | -: | -: | -: | -: |"
+    assert row == "| a made-up rate | 50 MB/s | 30–90 | ≥ 40 MB/s | 100 | 0.5 × |"
+
+
+def test_a_row_that_compares_different_clients_says_so(lab: Lab) -> None:
+    results = Results()
+    results.add({RATE.key: 50.0, BOUND.key: 100.0})
+    assert "confluent-kafka" not in markdown([RATE], results)
+    results.add_kafka({"produce:mb_per_s": 25.0})
+    [row] = markdown([RATE], results).splitlines()[2:]
+    assert "confluent-kafka" in row
+    assert row.endswith("| 25 | 2 × |")
+
+
+def test_what_cannot_be_measured_is_told_and_the_others_go_on(lab: Lab) -> None:
+    fine = {RATE.key: 1.0, BOUND.key: 2.0}
+    failing = benchmark_of(NotMeasured("no broker"), fine)
+    told: list[str] = []
+    results = run([failing], lab, 2, None, told.append)
+    assert results.failures == ["made-up, run 1 of 2: no broker"]
+    assert results.median(RATE.key) == 1.0
+    assert any("no broker" in line for line in told)
+
+
+def test_a_missing_value_is_a_failure(lab: Lab) -> None:
+    results = run([benchmark_of({RATE.key: 1.0})], lab, 1, None, lambda line: None)
+    assert results.failures == ["made-up, run 1 of 1: no value for made-up.bound"]
+    assert markdown([RATE], results).splitlines()[2].startswith("| a made-up rate | – |")
+    assert as_json([RATE], results)[0]["median"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.0638, "0.0638"), (1.2345, "1.23"), (99.96, "100"), (147.4, "147"), (128_765, "129,000")],
+)
+def test_three_digits_count(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_the_longest_silence_reaches_over_both_ends() -> None:
+    events = [1.0, 2.0, 2.1, 5.0]
+    assert longest_silence(events, 1.5, 5.5) == pytest.approx(2.9)
+    assert longest_silence(events, 1.5, 2.5) == pytest.approx(1.0)
+    assert longest_silence(events, 1.5, 9.5) == pytest.approx(4.5)
+
+
+def test_silence_without_an_event_before_and_after_is_not_measured() -> None:
+    with pytest.raises(NotMeasured):
+        longest_silence([], 1.0, 2.0)
+    with pytest.raises(NotMeasured):
+        longest_silence([3.0], 1.0, 2.0)
+
+
+def test_names_and_keys_are_unique_and_bounds_exist() -> None:
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    figures = [figure for benchmark in BENCHMARKS for figure in benchmark.figures]
+    keys = [figure.key for figure in figures]
+    assert len(set(names)) == len(names)
+    assert len(set(keys)) == len(keys)
+    assert all(figure.key.startswith(f"{benchmark.name}.") for benchmark in BENCHMARKS for figure in benchmark.figures)
+    assert {figure.bound for figure in figures} - {""} <= set(keys)
