@@ -193,6 +193,17 @@ def test_without_a_live_isr_member_there_is_no_leader_until_one_is_back() -> Non
     assert cluster.state() == PartitionState(2, 2, (2,), 1)
 
 
+def test_a_reading_that_is_older_than_what_is_known_is_ignored() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    before = cluster.states[TP]
+    cluster.leader_sets_isr(TP, 1, 2)
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
+    cluster.play(cluster.controller.states_read({TP: before}))  # a notification that was overtaken
+    assert cluster.controller.states[TP] == cluster.states[TP]
+
+
 def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2), **{"unclean.leader.election.enable": "true"})

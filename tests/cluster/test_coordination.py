@@ -11,7 +11,7 @@ from cluster import znodes
 from cluster.coordination import BrokerIdTaken, ControllerFenced, Coordination, StateConflict, new_topic_id
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
-from cluster.store import OutcomeUnknownError
+from cluster.store import Node, OutcomeUnknownError
 from tests.cluster.stores import Server, run
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
@@ -83,6 +83,31 @@ def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_election
         assert (await first.read_seat()).vacant
         await first.store.close()
         await second.store.close()
+
+    run(story)
+
+
+def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() -> None:
+    async def story() -> None:
+        zookeeper, _, coordination = await twin()
+        dead = await reign(coordination)
+        rival = Coordination(zookeeper.connect(), SystemClock(), patience_ms=500)
+
+        class Interrupted(MemoryStore):
+            """Between two of its requests the rival is elected."""
+
+            async def get(self, path: str, *, watch: bool = False) -> Node:
+                node = await super().get(path, watch=watch)
+                if (await rival.read_seat()) == dead:
+                    assert await rival.take_seat(2, dead, oust=True)
+                return node
+
+        interrupted = Interrupted(zookeeper)
+        interrupted.session_id = zookeeper.new_session()
+        slow = Coordination(interrupted, SystemClock(), patience_ms=500)
+        seen = await slow.read_seat()
+        assert await slow.take_seat(3, seen, oust=True) is None
+        assert (await coordination.read_seat()).controller_id == 2
 
     run(story)
 

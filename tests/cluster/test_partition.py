@@ -101,6 +101,18 @@ def test_a_proposed_member_counts_for_the_high_watermark_and_not_for_min_insync_
     assert (partition.isr, partition.partition_epoch, partition.in_sync_count) == ((1, 2, 3), 8, 3)
 
 
+def test_a_proposed_member_that_falls_silent_still_counts_until_the_outcome_is_known() -> None:
+    partition = leader(isr=[1, 2], end=10)
+    fetch(partition, 2, 10, 10)
+    proposal = fetch(partition, 3, 10, 10).proposal
+    assert proposal is not None
+    partition.brokers_changed({1: 101, 2: 102}, 10, 20)  # 3 is gone, and ZooKeeper may have it in the ISR all the same
+    assert not fetch(partition, 2, 12, 12, now_ms=2 * MAX_LAG_MS).high_watermark_advanced
+    assert partition.high_watermark == 10
+    facts = partition.isr_conflict(proposal, state(isr=[1, 2], version=8), 12, now_ms=2 * MAX_LAG_MS)
+    assert facts.high_watermark_advanced and partition.high_watermark == 12
+
+
 def test_a_member_that_is_to_leave_counts_until_it_has_left() -> None:
     partition = leader(end=10)
     fetch(partition, 2, 10, 10)
@@ -109,6 +121,7 @@ def test_a_member_that_is_to_leave_counts_until_it_has_left() -> None:
     proposal = partition.tick(10, now_ms=1500).proposal
     assert proposal is not None
     assert proposal.state.isr == (1, 2)
+    assert partition.tick(10, now_ms=3000).proposal is None, "one proposal at a time"
     assert partition.high_watermark == 8
     assert partition.in_sync_count == 2
     assert partition.isr_accepted(proposal, 8, 10, now_ms=1500).high_watermark_advanced
@@ -213,6 +226,35 @@ def test_an_outcome_that_a_newer_state_overtook_is_ignored() -> None:
     partition.isr_accepted(proposal, 8, 10, now_ms=0)
     assert (partition.isr, partition.partition_epoch) == ((1, 2, 3), 9)
     assert not partition.isr_conflict(proposal, None, 10, now_ms=0).resigned
+
+
+def test_an_outcome_that_comes_when_the_leader_follows_changes_nothing() -> None:
+    for actual in (None, state(leader=2, epoch=6, isr=[2, 3], version=8)):
+        partition = leader(isr=[1], end=10)
+        proposal = fetch(partition, 2, 10, 10).proposal
+        assert proposal is not None
+        partition.make_follower(state(leader=2, epoch=6, isr=[2, 3], version=8), REPLICAS)
+        assert not partition.isr_conflict(proposal, actual, 10, now_ms=0).resigned
+        partition.isr_accepted(proposal, 9, 10, now_ms=0)
+        assert (partition.role, partition.isr, partition.partition_epoch) == (Role.FOLLOWER, (2, 3), 8)
+
+
+def test_an_older_version_of_the_own_epoch_does_not_bring_its_isr_back() -> None:
+    partition = leader(isr=[1], end=10)
+    proposal = fetch(partition, 2, 10, 10).proposal
+    assert proposal is not None
+    partition.isr_accepted(proposal, 8, 10, now_ms=0)
+    partition.make_leader(state(isr=[1]), REPLICAS, LIVE, 10, now_ms=0)
+    assert (partition.isr, partition.partition_epoch) == ((1, 2), 8)
+
+
+def test_a_follower_whose_registration_becomes_known_late_is_let_in_by_the_clock() -> None:
+    partition = leader(isr=[1], end=10)
+    partition.brokers_changed({1: 101}, 10, 0)
+    assert fetch(partition, 2, 10, 10, now_ms=5).proposal is None
+    partition.brokers_changed(LIVE, 10, 6)
+    proposal = partition.tick(10, now_ms=7).proposal
+    assert proposal is not None and proposal.state.isr == (1, 2)
 
 
 def test_the_same_epoch_again_keeps_what_was_acknowledged() -> None:

@@ -214,7 +214,7 @@ def test_a_leader_cut_off_from_zookeeper_serves_only_what_cannot_be_wrong() -> N
             await cluster.elect(1)
             await cluster.produce(b"a")
             leader = cluster.leader
-            leader.replicas.isolated = True
+            leader.cut_off = True
             assert (await cluster.produce(b"b", acks=1))[0] == NotLeaderOrFollowerError.code
             assert await cluster.produce(b"b") == (0, 1)
             for timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP, T0 + 10_000_000):
@@ -279,6 +279,8 @@ def test_a_fetch_is_fenced_by_its_leader_epoch_and_bounded_by_the_log() -> None:
             assert (await fetch_one(leader, fetch_request(0, epoch=2)))[0] == UnknownLeaderEpochError.code
             assert (await fetch_one(leader, fetch_request(7, epoch=1)))[0] == OffsetOutOfRangeError.code
             assert (await fetch_one(cluster.nodes[2], fetch_request(0)))[0] == NotLeaderOrFollowerError.code
+            unfenced = fetch_request(0, replica_id=2)
+            assert (await fetch_one(leader, unfenced, sender_epoch=102))[0] == UnknownLeaderEpochError.code
             with pytest.raises(InvalidRequestError):
                 await leader.ask(fetch_request(0, max_wait_ms=-1))
 
@@ -289,10 +291,16 @@ def test_an_epoch_change_ends_a_waiting_fetch_at_once() -> None:
     async def story() -> None:
         async with MemoryCluster() as cluster:
             await cluster.elect(1)
-            waiting = asyncio.ensure_future(fetch_one(cluster.leader, fetch_request(0, epoch=0, max_wait_ms=30_000)))
+            old = cluster.leader
+            consumer = asyncio.ensure_future(fetch_one(old, fetch_request(0, epoch=0, max_wait_ms=30_000)))
+            follower = fetch_request(0, replica_id=3, epoch=0, max_wait_ms=30_000)
+            follower_fetch = asyncio.ensure_future(fetch_one(old, follower, peer=b"x", sender_epoch=103))
             await asyncio.sleep(0.01)
+            started = asyncio.get_running_loop().time()
             await cluster.elect(2)
-            assert (await waiting)[0] in (FencedLeaderEpochError.code, NotLeaderOrFollowerError.code)
+            for waiting in (consumer, follower_fetch):
+                assert (await waiting)[0] in (FencedLeaderEpochError.code, NotLeaderOrFollowerError.code)
+            assert asyncio.get_running_loop().time() - started < 0.1
 
     run(story())
 
