@@ -11,7 +11,7 @@ _SECOND_BUCKETS = 1_000_000_000 // _BUCKET_NS
 
 
 class Acknowledgements:
-    """Written by the client's thread, read by any: every field only grows.
+    """Written by one thread at a time, read by any: every field only grows.
 
     acked, failed   records with an outcome
     by_partition    acknowledged records of each partition

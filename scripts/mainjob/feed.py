@@ -56,6 +56,7 @@ class Feed:
         self._count = count
         self._pace = pace
         self._keys: dict[str, bytes] = {}
+        self._books = threading.Lock()
         self._errand: _Errand | None = None
         self._finishing = False
         self._stopped = False
@@ -149,13 +150,17 @@ class Feed:
         future.add_callback(self._acknowledged, digest, sent_ns)
         future.add_errback(self._gave_up, partition, digest)
 
+    # An outcome is told on the client's thread, and on ours where it was known before we could ask for it.
+
     def _acknowledged(self, digest: str, sent_ns: int, where: RecordMetadata) -> None:
-        self._journal.acknowledged(where.partition, where.offset, digest)
-        self.acks.succeeded(where.partition, where.offset, sent_ns)
+        with self._books:
+            self._journal.acknowledged(where.partition, where.offset, digest)
+            self.acks.succeeded(where.partition, where.offset, sent_ns)
 
     def _gave_up(self, partition: int, digest: str, error: Exception) -> None:
-        self._journal.unacknowledged(partition, digest)
-        self.acks.gave_up(error)
+        with self._books:
+            self._journal.unacknowledged(partition, digest)
+            self.acks.gave_up(error)
 
 
 class _Errand:

@@ -18,7 +18,7 @@ def digest_of(value: bytes) -> str:
 
 
 class Journal:
-    """Appends to a new file. Used from one thread: the client's, which tells of outcomes."""
+    """Appends to a new file; one thread at a time."""
 
     def __init__(self, path: Path, topic: str) -> None:
         self.path = path
