@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from tidelog.clock import Clock, SystemClock
@@ -29,7 +30,7 @@ from tidelog.errors import (
 )
 from tidelog.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse, Request, Response
 from tidelog.metadata import ClusterView, TopicView
-from tidelog.model import Endpoint
+from tidelog.model import Endpoint, TopicPartition
 from tidelog.settings import ClientSettings
 
 #: A broker that does not answer the handshake for this long is not waited for.
@@ -65,6 +66,10 @@ class Opener(Protocol):
     """Makes a connected Peer, or raises DisconnectedError or TimeoutError."""
 
     async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
+
+
+#: Connects to one candidate, within so many milliseconds.
+_PeerOf = Callable[[int], Awaitable[Peer]]
 
 
 async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
@@ -125,12 +130,6 @@ class ClusterClient:
         if not done:
             raise TimeoutError(f"no connection to broker {broker_id} at {endpoint} in {timeout_ms} ms")
         return opening.result()
-
-    async def call(self, broker_id: int, request: Request, timeout_ms: int) -> Response:
-        """One request to one broker, once."""
-        deadline_ms = self.clock.monotonic_ms() + timeout_ms
-        peer = await self.peer(broker_id, timeout_ms)
-        return await peer.send(request, timeout_ms=max(1, deadline_ms - self.clock.monotonic_ms()))
 
     async def call_leader(
         self, peer: Peer, request: Request, timeout_ms: int, moved: Callable[[ClusterView], bool]
@@ -196,6 +195,15 @@ class ClusterClient:
         if since_ms is None or self.clock.monotonic_ms() - since_ms < UNKNOWN_TOPIC_GRACE_MS:
             return None
         return UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
+
+    def partition_refusal(self, tp: TopicPartition) -> BrokerError | None:
+        """Why there is no such partition for this client, once that is certain."""
+        if refusal := self.refusal(tp.topic):
+            return refusal
+        view = self.view.topics.get(tp.topic)
+        if view is not None and tp.partition not in view.partitions:
+            return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
+        return None
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
         """The topic's view, waited for. Its refusal, or TimeoutError (NoBrokersError before any broker was found)."""
@@ -357,11 +365,11 @@ class ClusterClient:
         strangers.sort(key=lambda each: self._avoid_until_ms.get(each, 0) > now_ms)
         good = [entry for entry in known if rank(entry) < 2]
         for broker_id, _ in good:
-            yield lambda timeout_ms, broker_id=broker_id: self.peer(broker_id, timeout_ms)
+            yield partial(self.peer, broker_id)
         for endpoint in strangers:
-            yield lambda timeout_ms, endpoint=endpoint: self._open_bootstrap(endpoint, timeout_ms)
+            yield partial(self._open_bootstrap, endpoint)
         for broker_id, _ in known[len(good) :]:
-            yield lambda timeout_ms, broker_id=broker_id: self.peer(broker_id, timeout_ms)
+            yield partial(self.peer, broker_id)
 
     async def _refresh(self) -> None:
         topics = tuple(sorted(self._tracked))
@@ -403,10 +411,6 @@ class ClusterClient:
                 del self._peers[broker_id]
         for listener in self.listeners:
             listener(self.view)
-
-
-class _PeerOf(Protocol):
-    async def __call__(self, timeout_ms: int, /) -> Peer: ...
 
 
 def is_retriable(error: BaseException) -> bool:

@@ -20,15 +20,16 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     TidelogError,
     TimeoutError,
-    UnknownTopicOrPartitionError,
     error_for,
 )
 from tidelog.fetch_buffer import PartitionBuffer
+from tidelog.leader_search import LeaderSearch
 from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from tidelog.metadata import ClusterView, Leader
 from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from tidelog.offsets import end_of_each, list_offsets
 from tidelog.settings import ConsumerSettings
+from tidelog.signals import Signal
 
 _log = logging.getLogger(__name__)
 
@@ -49,14 +50,13 @@ class Fetcher:
         self.arrived = asyncio.Event()
         self._client = client
         self._settings = settings
-        self._woken = asyncio.Event()
+        self._woken = Signal()
         self._in_flight: Counter[int] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._resetting: set[tuple[TopicPartition, int]] = set()
-        self._locating: asyncio.Task[None] | None = None
-        self._locating_attempt = 0
+        self._search = LeaderSearch(client, self._woken.set)
         self._running: asyncio.Task[None] | None = None
-        client.listeners.append(lambda _: self._woken.set())
+        client.listeners.append(self._woken.set)
 
     def start(self) -> None:
         """Needs the running loop."""
@@ -65,10 +65,11 @@ class Fetcher:
 
     async def stop(self) -> None:
         """Give up what is in flight."""
-        tasks = [task for task in (self._running, self._locating, *self._tasks) if task]
+        tasks = [task for task in (self._running, *self._tasks) if task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._search.stop()
 
     def wake(self) -> None:
         """A buffer has room, or a position has changed."""
@@ -89,7 +90,6 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            self._woken.clear()
             next_ms: int | None = None
             try:
                 if self.buffers and not self._client.view.version:
@@ -98,13 +98,7 @@ class Fetcher:
             except Exception:
                 _log.exception("the consumer's fetcher stumbled")
                 next_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
-            timer = None
-            if next_ms is not None:
-                delay_ms = max(1, next_ms - self._client.clock.monotonic_ms())
-                timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._woken.set)
-            await self._woken.wait()
-            if timer is not None:
-                timer.cancel()
+            await self._woken.wait(None if next_ms is None else max(1, next_ms - self._client.clock.monotonic_ms()))
 
     async def _find_cluster(self) -> None:
         try:
@@ -147,9 +141,9 @@ class Fetcher:
                     buffer.in_flight = True
                 self._spawn(self._fetch(broker_id, load))
         if leaderless:
-            self._locate()
+            self._search.go_on()
         else:
-            self._locating_attempt = 0
+            self._search.rest()
         return later_ms
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -159,11 +153,7 @@ class Fetcher:
 
     def _refused(self, buffer: PartitionBuffer) -> bool:
         """Whether the partition does not exist, as far as can be known; its reader is told."""
-        tp = buffer.topic_partition
-        refusal: TidelogError | None = self._client.refusal(tp.topic)
-        topic = self._client.view.topics.get(tp.topic)
-        if refusal is None and topic is not None and tp.partition not in topic.partitions:
-            refusal = UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
+        refusal = self._client.partition_refusal(buffer.topic_partition)
         if refusal is not None:
             self._report(buffer, refusal)
         return refusal is not None
@@ -176,7 +166,6 @@ class Fetcher:
 
     async def _fetch(self, broker_id: int, load: _Load) -> None:
         settings, clock = self._settings, self._client.clock
-        epochs = {buffer.topic_partition: leader.epoch for buffer, _, leader in load}
         request = FetchRequest(
             CONSUMER_REPLICA_ID,
             settings.fetch_max_wait_ms,
@@ -192,8 +181,7 @@ class Fetcher:
         )
 
         def moved(view: ClusterView) -> bool:
-            now = (view.leader_of(*tp) for tp in epochs)
-            return any(leader and leader.epoch > epoch for leader, epoch in zip(now, epochs.values(), strict=True))
+            return any(view.has_newer_leader(*buffer.topic_partition, leader.epoch) for buffer, _, leader in load)
 
         try:
             peer = await self._client.peer(broker_id, settings.request_timeout_ms)
@@ -290,7 +278,7 @@ class Fetcher:
         if buffer.generation == generation:
             self._report(buffer, OffsetOutOfRangeError(f"{tp}: offset {asked} is out of range, valid is {between}"))
 
-    # --- positions and leaders --------------------------------------------------------------------
+    # --- positions --------------------------------------------------------------------------------
 
     async def _reset(self, buffers: list[PartitionBuffer]) -> None:
         generations = {buffer.topic_partition: buffer.generation for buffer in buffers}
@@ -314,18 +302,3 @@ class Fetcher:
             self._resetting.difference_update(generations.items())
             self._woken.set()
             self.arrived.set()
-
-    def _locate(self) -> None:
-        if self._locating is None:
-            self._locating = asyncio.create_task(self._find_leaders())
-
-    async def _find_leaders(self) -> None:
-        try:
-            limit_ms = self._client.clock.monotonic_ms() + self._settings.request_timeout_ms
-            if self._locating_attempt:
-                await self._client.backoff(self._locating_attempt - 1, limit_ms)
-            self._locating_attempt += 1
-            await self._client.refresh_or_not(limit_ms)
-        finally:
-            self._locating = None
-            self._woken.set()

@@ -100,7 +100,7 @@ class LeaderQuestion(Generic[Q, A]):
             if any(error.stale_metadata for error in outcomes.errors.values()):
                 await client.refresh_or_not(deadline_ms)
             for tp in list(outcomes.errors):
-                if gone := _gone(client, tp):
+                if gone := client.partition_refusal(tp):
                     outcomes.refused[tp] = gone
                     del outcomes.errors[tp]
             moved = all(client.view.leader_of(*tp) not in (None, leaders[tp]) for tp in outcomes.errors)
@@ -123,31 +123,24 @@ class LeaderQuestion(Generic[Q, A]):
             else:
                 by_broker.setdefault(leader.broker_id, []).append((tp, wanted[tp], leader))
         calls = [self._ask_one(client, broker, asked, deadline_ms) for broker, asked in by_broker.items()]
-        for asked, told in zip(by_broker.values(), await asyncio.gather(*calls), strict=True):
-            for tp, _, _ in asked:
-                error = told if isinstance(told, TidelogError) else None
-                if error is None and not isinstance(told, TidelogError):
-                    code, answer = told.get(tp, (UnknownTopicOrPartitionError.code, None))
-                    error = error_for(code)
-                    if error is None and answer is not None:
-                        outcomes.answers[tp] = answer
-                        del outcomes.errors[tp]
-                        continue
-                assert error is not None
-                if is_retriable(error):
-                    outcomes.errors[tp] = error
+        for told in await asyncio.gather(*calls):
+            for tp, answer in told.items():
+                if not isinstance(answer, TidelogError):
+                    outcomes.answers[tp] = answer
+                elif is_retriable(answer):
+                    outcomes.errors[tp] = answer
+                    continue
                 else:
-                    outcomes.refused[tp] = type(error)(f"{self.what} of {tp}: {error}")
-                    del outcomes.errors[tp]
+                    outcomes.refused[tp] = type(answer)(f"{self.what} of {tp}: {answer}")
+                del outcomes.errors[tp]
 
     async def _ask_one(
         self, client: ClusterClient, broker_id: int, asked: Asked[Q], deadline_ms: int
-    ) -> dict[TopicPartition, tuple[int, A | None]] | TidelogError:
-        epochs = {tp: leader.epoch for tp, _, leader in asked}
+    ) -> dict[TopicPartition, A | TidelogError]:
+        """The answer or the error of each partition that was asked for."""
 
         def moved(view: ClusterView) -> bool:
-            now = {tp: view.leader_of(*tp) for tp in epochs}
-            return any(leader is not None and leader.epoch > epochs[tp] for tp, leader in now.items())
+            return any(view.has_newer_leader(*tp, leader.epoch) for tp, _, leader in asked)
 
         try:
             left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
@@ -156,14 +149,7 @@ class LeaderQuestion(Generic[Q, A]):
             timeout_ms = min(left_ms, client.settings.request_timeout_ms)
             response = await client.call_leader(peer, self._make(asked), timeout_ms, moved)
         except TidelogError as error:
-            return error
-        return {tp: (code, answer) for tp, code, answer in self._read(response)}
-
-
-def _gone(client: ClusterClient, tp: TopicPartition) -> TidelogError | None:
-    if refusal := client.refusal(tp.topic):
-        return refusal
-    topic = client.view.topics.get(tp.topic)
-    if topic is not None and tp.partition not in topic.partitions:
-        return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
-    return None
+            return {tp: error for tp, _, _ in asked}
+        told = {tp: error_for(code) or answer for tp, code, answer in self._read(response)}
+        left_out = UnknownTopicOrPartitionError("the broker's answer leaves this partition out")
+        return {tp: told.get(tp, left_out) for tp, _, _ in asked}

@@ -56,6 +56,11 @@ class ClusterView:
             return None
         return Leader(known.leader, known.leader_epoch)
 
+    def has_newer_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
+        """Whether a leader of a later epoch is known."""
+        leader = self.leader_of(topic, partition)
+        return leader is not None and leader.epoch > leader_epoch
+
     def partition_count(self, topic: str) -> int:
         """0 for an unknown topic."""
         view = self.topics.get(topic)

@@ -33,6 +33,7 @@ from tidelog.errors import (
     UnknownServerError,
     error_for,
 )
+from tidelog.leader_search import LeaderSearch
 from tidelog.messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -43,6 +44,7 @@ from tidelog.messages import (
 )
 from tidelog.metadata import ClusterView, Leader
 from tidelog.settings import ProducerSettings
+from tidelog.signals import Signal
 
 _log = logging.getLogger(__name__)
 
@@ -74,13 +76,12 @@ class Sender:
         self._client = client
         self._settings = settings
         self._loop = loop
-        self._woken = asyncio.Event()
+        self._woken = Signal()
         self._in_flight: Counter[int] = Counter()
         self._deliveries: set[asyncio.Task[None]] = set()
         self._identity: ProducerIdentity | None = None if settings.idempotent else ANONYMOUS
         self._identifying: asyncio.Task[None] | None = None
-        self._locating: asyncio.Task[None] | None = None
-        self._locating_attempt = 0
+        self._search = LeaderSearch(client, self._woken.set)
         self._running: asyncio.Task[None] | None = None
         client.listeners.append(self._on_view)
 
@@ -91,10 +92,11 @@ class Sender:
 
     async def stop(self, error: TidelogError) -> None:
         """Stop sending; what is not settled fails with `error`."""
-        tasks = [task for task in (self._running, self._identifying, self._locating, *self._deliveries) if task]
+        tasks = [task for task in (self._running, self._identifying, *self._deliveries) if task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._search.stop()
         self.accumulator.fail_all(error)
 
     def wake(self) -> None:
@@ -104,20 +106,13 @@ class Sender:
 
     async def _run(self) -> None:
         while True:
-            self._woken.clear()
             self.accumulator.arm()
             try:
                 next_ms = self._turn(self._client.clock.monotonic_ms())
             except Exception:
                 _log.exception("the producer's sender stumbled")
                 next_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
-            timer = None
-            if next_ms is not None:
-                delay_ms = max(1, next_ms - self._client.clock.monotonic_ms())
-                timer = self._loop.call_later(delay_ms / 1000, self._woken.set)
-            await self._woken.wait()
-            if timer is not None:
-                timer.cancel()
+            await self._woken.wait(None if next_ms is None else max(1, next_ms - self._client.clock.monotonic_ms()))
 
     def _turn(self, now_ms: int) -> int | None:
         """Send what may go; returns when to look again at the latest."""
@@ -141,9 +136,9 @@ class Sender:
         for broker_id, queues in loads.items():
             self._dispatch(broker_id, queues)
         if leaderless:
-            self._locate()
+            self._search.go_on()
         else:
-            self._locating_attempt = 0
+            self._search.rest()
         return later_ms
 
     def _dispatch(self, broker_id: int, queues: list[tuple[PartitionQueue, Leader]]) -> None:
@@ -217,10 +212,7 @@ class Sender:
         self, peer: Peer, request: ProduceRequest, timeout_ms: int, load: _Load
     ) -> dict[tuple[str, int], ProducePartitionResponse]:
         def moved(view: ClusterView) -> bool:
-            newer = [
-                leader is not None and leader.epoch > batch.sent_epoch
-                for batch, leader in ((batch, view.leader_of(*batch.topic_partition)) for _, batch in load)
-            ]
+            newer = [view.has_newer_leader(*batch.topic_partition, batch.sent_epoch) for _, batch in load]
             # Without idempotence a repetition may double records, so only what is certainly lost is repeated.
             return any(newer) if self._settings.idempotent else all(newer)
 
@@ -274,22 +266,6 @@ class Sender:
             await asyncio.sleep(self._client.backoff_ms(0) / 1000)
         finally:
             self._identifying = None
-            self._woken.set()
-
-    def _locate(self) -> None:
-        if self._locating is None:
-            self._locating = asyncio.create_task(self._find_leaders())
-
-    async def _find_leaders(self) -> None:
-        """One look at once, the following ones with growing pauses between them."""
-        try:
-            now_ms = self._client.clock.monotonic_ms()
-            if self._locating_attempt:
-                await self._client.backoff(self._locating_attempt - 1, now_ms + self._settings.request_timeout_ms)
-            self._locating_attempt += 1
-            await self._client.refresh_or_not(now_ms + self._settings.request_timeout_ms)
-        finally:
-            self._locating = None
             self._woken.set()
 
     def _on_view(self, view: ClusterView) -> None:

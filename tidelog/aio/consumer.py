@@ -6,9 +6,9 @@ import asyncio
 import builtins
 import contextlib
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Protocol, Self, Unpack
+from typing import Self, Unpack
 
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
@@ -209,7 +209,8 @@ class Consumer:
         timeout_ms = self._timeout_ms(timeout_ms)
         return await end_of_each(self.client, partitions, which, timeout_ms, self.settings.isolation_level)
 
-    async def _wait_for_data(self, timeout_ms: int, take: _Take) -> None:
+    async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], bool]) -> None:
+        """Until `take` has found something in the buffers, or the time is over."""
         deadline_ms = self.clock.monotonic_ms() + timeout_ms
         while True:
             fetcher = self._started()
@@ -247,9 +248,3 @@ class Consumer:
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)
-
-
-class _Take(Protocol):
-    """Takes what the buffers hold; whether that was anything."""
-
-    def __call__(self, fetcher: Fetcher, /) -> bool: ...
