@@ -9,6 +9,7 @@ import pytest
 
 from cluster.state import PartitionState, VersionedState
 from node.delayed import DelayedProduce, PendingAppend
+from node.server import RequestContext
 from tests.node.memory_cluster import (
     TP,
     MemoryCluster,
@@ -34,6 +35,7 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     RequestTimedOutError,
     StaleControllerEpochError,
+    StorageError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
@@ -250,6 +252,45 @@ def test_a_fetch_with_nothing_to_read_answers_when_its_wait_is_over() -> None:
             started = asyncio.get_running_loop().time()
             assert (await fetch_one(cluster.leader, fetch_request(0, max_wait_ms=500)))[:2] == (0, [])
             assert 0.5 <= asyncio.get_running_loop().time() - started < 0.53
+
+    run(story())
+
+
+def test_nothing_waits_longer_than_whoever_asked() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            cluster.cut(1, 2)
+            cluster.cut(1, 3)
+            loop = asyncio.get_running_loop()
+            for request in (produce_request(b"a", timeout_ms=30_000), fetch_request(1, max_wait_ms=30_000)):
+                started = loop.time()
+                context = RequestContext(b"client", "test", -1, round(started * 1000) + 300, False)
+                answer = cluster.leader.handlers.handle(request, context)
+                assert isinstance(answer, asyncio.Future)
+                await answer
+                assert 0.25 < loop.time() - started < 0.4
+
+    run(story())
+
+
+def test_only_the_first_partition_of_an_answer_may_exceed_what_was_asked_for() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            tps = [TP, TP._replace(partition=1), TP._replace(partition=2)]
+            for tp in tps:
+                await cluster.elect(1, tp=tp)
+                await cluster.leader.ask(produce_request(b"a" * 100, tp=tp))
+            wanted = tuple(FetchPartition(*tp, -1, 0, 1 << 20) for tp in tps)
+            for limit, got in (
+                (0, [1, 0, 0]),
+                (10, [1, 0, 0]),
+                (200, [1, 0, 0]),
+                (400, [1, 1, 0]),
+                (10_000, [1, 1, 1]),
+            ):
+                answer = await cluster.leader.ask(FetchRequest(-1, 0, 1, limit, wanted))
+                assert [len(values_of(each.records or b"", 0)) for each in answer.partitions] == got, limit
 
     run(story())
 
@@ -589,6 +630,44 @@ def test_high_watermarks_survive_a_restart_even_of_partitions_not_heard_of_since
             await cluster.nodes[1].replicas.checkpoint_high_watermarks()
             assert cluster.nodes[1].directory.high_watermarks()[other] == 1
             assert cluster.nodes[1].replica().partition.high_watermark == 1
+
+    run(story())
+
+
+def test_a_checkpointed_high_watermark_beyond_the_log_is_cut_to_its_end() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            await cluster.produce(b"a")
+            await cluster.kill(2)
+            cluster.nodes[2].directory.checkpoint_high_watermarks({TP: 7})
+            cluster.restart(2)
+            await cluster.tell([2])
+            assert cluster.nodes[2].replica().partition.high_watermark == 1
+
+    run(story())
+
+
+def test_a_disk_that_fails_under_one_partition_takes_all_of_them_offline() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            other = TP._replace(partition=1)
+            await cluster.elect(1, tp=other)
+            await cluster.elect(1)
+            leader = cluster.leader
+            cluster.cut(1, 2)
+            waiting = asyncio.ensure_future(leader.ask(produce_request(b"a", tp=other, timeout_ms=30_000)))
+            await asyncio.sleep(0.01)
+            started = asyncio.get_running_loop().time()
+            leader.log().broken = True
+            assert (await cluster.produce(b"b"))[0] == StorageError.code
+            assert (await waiting).partitions[0].error_code == NotLeaderOrFollowerError.code
+            assert asyncio.get_running_loop().time() - started < 0.02
+            refused = await leader.ask(produce_request(b"c", tp=other))
+            assert refused.partitions[0].error_code == StorageError.code
+            assert leader.replicas.led() == []
+            assert len(leader.storage_errors) == 1
+            assert (await cluster.consume(0))[0] == StorageError.code
 
     run(story())
 
