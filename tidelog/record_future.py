@@ -43,6 +43,13 @@ class BatchOutcome:
                 return
         _guarded(callback)
 
+    async def wait_settled(self) -> None:
+        """Returns once it is settled; on any event loop."""
+        loop = asyncio.get_running_loop()
+        arrived = asyncio.Event()
+        self.when_settled(lambda: loop.call_soon_threadsafe(arrived.set))
+        await arrived.wait()
+
     def settle(self, base_offset: int, log_append_time_ms: int, error: TidelogError | None) -> None:
         """Once only; takes the lock, so the caller must not hold it."""
         with self._lock:
@@ -103,15 +110,7 @@ class RecordFuture:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self._batch.settled:
-            loop = asyncio.get_running_loop()
-            arrived: asyncio.Future[None] = loop.create_future()
-
-            def arrive() -> None:
-                if not arrived.done():
-                    arrived.set_result(None)
-
-            self._batch.when_settled(lambda: loop.call_soon_threadsafe(arrive))
-            yield from arrived
+            yield from self._batch.wait_settled().__await__()
         return self._outcome()
 
     def _wait(self, timeout: float | None) -> None:

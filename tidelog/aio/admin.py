@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from tidelog.client import ClusterClient, Opener, is_retriable, open_connection
 from tidelog.clock import Clock, SystemClock
@@ -38,10 +39,11 @@ from tidelog.messages import (
     Request,
     Response,
 )
+from tidelog.metadata import ClusterView
 from tidelog.model import NO_LEADER, TopicPartition, validate_topic
 from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
 
-R = TypeVar("R", bound=Response)
+R = TypeVar("R", CreateTopicsResponse, DeleteTopicsResponse)
 
 #: A description does not wait longer for leaders that are missing or hang: that they do is part of what it tells.
 DESCRIBE_PATIENCE_MS = 2_000
@@ -75,20 +77,12 @@ class Admin:
         for topic in wanted:
             validate_topic(topic.name)
         deadline_ms = self._deadline_ms(timeout_ms)
-        asked_before: list[TidelogError] = []
-
-        def refusals(answer: CreateTopicsResponse) -> list[TidelogError]:
-            errors = [_error_in(told) for told in answer.topics]
-            # After a lost answer, "it exists" means that an attempt of ours made it; a creation that timed out goes on.
-            benign = (RequestTimedOutError, TopicAlreadyExistsError) if asked_before else RequestTimedOutError
-            return [error for error in errors if error is not None and not isinstance(error, benign)]
-
         answer = await self._ask_controller(
             lambda left_ms: CreateTopicsRequest(wanted, left_ms, validate_only),
             CreateTopicsResponse,
-            refusals,
             deadline_ms,
-            asked_before,
+            harmless=(RequestTimedOutError,),  # such a creation goes on
+            done_before=TopicAlreadyExistsError,
         )
         if not validate_only:
             for topic in wanted:
@@ -99,19 +93,11 @@ class Admin:
         """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         deadline_ms = self._deadline_ms(timeout_ms)
-        asked_before: list[TidelogError] = []
-
-        def refusals(answer: DeleteTopicsResponse) -> list[TidelogError]:
-            errors = [_error_in(told) for told in answer.topics]
-            gone = UnknownTopicOrPartitionError if asked_before else ()
-            return [error for error in errors if error is not None and not isinstance(error, gone)]
-
         await self._ask_controller(
             lambda left_ms: DeleteTopicsRequest(names, left_ms),
             DeleteTopicsResponse,
-            refusals,
             deadline_ms,
-            asked_before,
+            done_before=UnknownTopicOrPartitionError,
         )
         for name in names:
             self.client.forget(name)
@@ -185,18 +171,21 @@ class Admin:
         self,
         make: Callable[[int], Request],
         cls: type[R],
-        refusals: Callable[[R], list[TidelogError]],
         deadline_ms: int,
-        asked_before: list[TidelogError],
+        *,
+        done_before: type[TidelogError],
+        harmless: tuple[type[TidelogError], ...] = (),
     ) -> R:
         """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
 
-        `asked_before` collects the failures after which it is not known whether the request took effect.
+        harmless      says of a topic nothing that the caller must know
+        done_before   after a request whose answer was lost: says that this one took effect
         """
         client = self._client()
         await client.bootstrapped(deadline_ms)
         attempt = 0
         last: TidelogError = NotControllerError("no controller is elected")
+        fine = harmless
         while True:
             left_ms = deadline_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
@@ -210,27 +199,24 @@ class Admin:
                 left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
                 sent = True
                 timeout_ms = min(left_ms, self.settings.request_timeout_ms)
-                answer: Any = await client.call_leader(
-                    peer,
-                    make(timeout_ms),
-                    timeout_ms,
-                    lambda view, asked=controller: view.controller_id not in (NO_LEADER, asked),  # type: ignore[misc]
-                )
+                moved = partial(_has_other_controller, controller)
+                answer = await client.call_leader(peer, make(timeout_ms), timeout_ms, moved)
                 assert isinstance(answer, cls)
             except TidelogError as error:
                 if not is_retriable(error):
                     raise
                 if sent and not isinstance(error, BrokerError):
-                    asked_before.append(error)
+                    fine = (*harmless, done_before)
                 last = error
             else:
-                refused = refusals(answer)
-                if not refused:
+                errors = filter(None, map(_error_in, answer.topics))
+                refusals = [refusal for refusal in errors if not isinstance(refusal, fine)]
+                if not refusals:
                     return answer
-                for refusal in refused:
+                for refusal in refusals:
                     if not isinstance(refusal, _ASK_AGAIN):
                         raise refusal
-                last = refused[0]
+                last = refusals[0]
             await client.refresh_or_not(deadline_ms)
             if client.view.controller_id in (NO_LEADER, controller):
                 await client.backoff(attempt, deadline_ms)
@@ -250,6 +236,10 @@ class Admin:
                 raise TimeoutError(f"topic {topic!r} was created, but has no leader yet for partitions {missing}")
             await client.backoff(attempt, deadline_ms)
             attempt += 1
+
+
+def _has_other_controller(controller_id: int, view: ClusterView) -> bool:
+    return view.controller_id not in (NO_LEADER, controller_id)
 
 
 def _error_in(told: CreatedTopic | DeletedTopic) -> TidelogError | None:

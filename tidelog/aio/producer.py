@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -14,11 +14,11 @@ from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError, UnknownTopicOrPartitionError
 from tidelog.model import RecordMetadata, validate_topic
-from tidelog.record_future import BatchOutcome, RecordFuture
+from tidelog.record_future import RecordFuture
 from tidelog.records.encode import Header
 from tidelog.sender import Sender
 from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
-from tidelog.timestamps import to_timestamp_ms
+from tidelog.timestamps import Timestamp, to_timestamp_ms
 
 #: How long leaving a `with` block by Ctrl-C goes on sending.
 INTERRUPTED_CLOSE_S = 1.0
@@ -58,7 +58,7 @@ class Producer:
         key: bytes | None = None,
         headers: Sequence[Header] | None = None,
         partition: int | None = None,
-        timestamp_ms: Any = None,
+        timestamp_ms: Timestamp | None = None,
     ) -> RecordFuture:
         """Returns once the record is buffered; await the future for its place. Errors as of `tidelog.Producer.send`."""
         sender = self._started()
@@ -87,7 +87,7 @@ class Producer:
         if self._sender is None:
             return
         unsettled = self._sender.accumulator.begin_flush(self.clock.monotonic_ms())
-        waiting = {asyncio.ensure_future(_settled(batch)) for batch in unsettled}
+        waiting = {asyncio.ensure_future(batch.wait_settled()) for batch in unsettled}
         if waiting:
             _, open_ones = await asyncio.wait(waiting, timeout=timeout)
             for each in open_ones:
@@ -171,14 +171,3 @@ def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
     return BufferExhaustedError(
         f"buffer_memory ({settings.buffer_memory} bytes) stayed full for max_block_ms ({settings.max_block_ms} ms)"
     )
-
-
-async def _settled(batch: BatchOutcome) -> None:
-    loop = asyncio.get_running_loop()
-    arrived = asyncio.Event()
-    batch.when_settled(_threadsafe(loop, arrived.set))
-    await arrived.wait()
-
-
-def _threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> Callable[[], object]:
-    return lambda: loop.call_soon_threadsafe(function)
