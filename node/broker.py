@@ -99,6 +99,7 @@ class Broker:
             max_lag_ms=settings.replica_lag_time_max_ms,
             topic_defaults=LogConfig(min_insync_replicas=settings.min_insync_replicas),
             on_storage_error=self.end,
+            cut_off=lambda: self._session.cut_off,
         )
         self._fetchers.on_storage_error = self._replicas.take_offline
         self._shell = ControllerShell(
@@ -207,7 +208,6 @@ class Broker:
     async def _keep_ticking(self) -> None:
         while True:
             now_ms = self._clock.monotonic_ms()
-            self._replicas.isolated = self._session.cut_off
             self._replicas.tick(now_ms)
             due_ms = self._replicas.waiting.next_deadline_ms()
             pause_ms = _TICK_MS if due_ms is None else min(_TICK_MS, max(1, due_ms - now_ms))

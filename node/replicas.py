@@ -82,8 +82,9 @@ class Follower(Protocol):
 class Replicas:
     """The hosted partitions by name.
 
-    isolated          the broker has not heard of ZooKeeper for a session timeout: another leader may exist, so that
-                      only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5)
+    cut_off           the broker has not heard of ZooKeeper for a session timeout: another leader may exist, so that
+                      only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
+                      each time: a process that was stopped finds requests waiting for it before any timer of its own
     on_storage_error  told once when the disk fails; by then every replica is offline
     """
 
@@ -101,12 +102,13 @@ class Replicas:
         topic_defaults: LogConfig | None = None,
         offload: Offload = asyncio.to_thread,
         on_storage_error: Callable[[StorageError], None] = lambda error: None,
+        cut_off: Callable[[], bool] = lambda: False,
     ) -> None:
         self.broker_id = broker_id
         self.metadata = metadata
         self.waiting = waiting
         self.clock = clock
-        self.isolated = False
+        self._cut_off = cut_off
         self._directory = directory
         self._isr_store = isr_store
         self._fetchers = fetchers
@@ -123,6 +125,11 @@ class Replicas:
         self._next_isr_check_ms = 0
         self._next_notification_ms = 0
         self._offline = False
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the broker is cut off as of now."""
+        return self._cut_off()
 
     # --- looking up ------------------------------------------------------------------------------------------
 

@@ -382,6 +382,7 @@ class Node:
             return await cluster.open(self, endpoint)
 
         self.fetchers = Fetchers(FetchSettings(broker_id), opener, clock)
+        self.cut_off = False
         self.replicas = Replicas(
             broker_id,
             directory=directory,
@@ -393,6 +394,7 @@ class Node:
             max_lag_ms=cluster.max_lag_ms,
             offload=_inline,
             on_storage_error=self.storage_errors.append,
+            cut_off=lambda: self.cut_off,
         )
         self.fetchers.on_storage_error = self.replicas.take_offline
         self.handlers = Handlers(self.replicas, self.metadata, cluster.states, NoController())
