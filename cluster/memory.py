@@ -83,7 +83,7 @@ class MemoryZooKeeper:
     def expire(self, session_id: int) -> None:
         """Ends a session: its ephemerals go, and its client (if it is not cut off) learns of it and starts another."""
         for path in sorted((p for p, node in self._nodes.items() if node.owner == session_id), reverse=True):
-            self._apply(Delete(path), 0)
+            self.apply(Delete(path), 0)
         for client in self._clients:
             if client.session_id == session_id and session_id:
                 client.lose_session()
@@ -130,7 +130,10 @@ class MemoryZooKeeper:
 
     def apply(self, operation: Operation, owner: int) -> Result:
         """One write by itself."""
-        return self._apply(operation, owner)
+        fired: list[tuple[str, bool]] = []
+        result = self._change(operation, owner, fired)
+        self._fire(fired)
+        return result
 
     def next_sequence(self, path: str) -> str:
         """The path of a sequential node: ten digits, counted by the parent."""
@@ -138,12 +141,6 @@ class MemoryZooKeeper:
         number = parent.sequence
         parent.sequence += 1
         return f"{path}{number:010d}"
-
-    def _apply(self, operation: Operation, owner: int) -> Result:
-        fired: list[tuple[str, bool]] = []
-        result = self._change(operation, owner, fired)
-        self._fire(fired)
-        return result
 
     def _change(self, operation: Operation, owner: int, fired: list[tuple[str, bool]]) -> Result:
         path = operation.path

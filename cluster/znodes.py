@@ -7,7 +7,8 @@ Paths are absolute below the store's chroot. Decoders take what Kafka itself may
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
@@ -86,14 +87,16 @@ def _encode(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _decode(kind: str, data: bytes) -> dict[str, Any]:
+@contextmanager
+def _decoded(kind: str, data: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON object in `data`; MalformedZnodeError where it is none, or lacks what is looked for in it."""
     try:
         value = json.loads(data)
-    except ValueError as error:
-        raise MalformedZnodeError(f"{kind}: {data[:80]!r} is not JSON") from error
-    if not isinstance(value, dict):
-        raise MalformedZnodeError(f"{kind}: {data[:80]!r} is not a JSON object")
-    return value
+        if not isinstance(value, dict):
+            raise TypeError("not a JSON object")
+        yield value
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedZnodeError(f"{kind}: {error!r} in {data[:200]!r}") from error
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:
@@ -103,10 +106,8 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> int:
     """The controller's broker id."""
-    try:
-        return int(_decode("/controller", data)["brokerid"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise MalformedZnodeError(f"/controller: {data[:80]!r}") from error
+    with _decoded(CONTROLLER, data) as value:
+        return int(value["brokerid"])
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -144,14 +145,12 @@ def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
 
 def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration:
     """A registration as it was read; its epoch is the znode's czxid."""
-    try:
+    with _decoded(broker_path(broker_id), data) as value:
         listeners: dict[str, Endpoint] = {}
-        for text in _decode("/brokers/ids", data)["endpoints"]:
+        for text in value["endpoints"]:
             name, _, address = text.partition("://")
             listeners[name] = Endpoint.parse(address)
         clients, replication = listeners[_CLIENTS], listeners[_REPLICATION]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise MalformedZnodeError(f"/brokers/ids/{broker_id}: {data[:200]!r}") from error
     return BrokerRegistration(broker_id, clients.host, clients.port, replication.host, replication.port, epoch=czxid)
 
 
@@ -170,12 +169,9 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 def decode_topic(topic: str, data: bytes, configs: Mapping[str, str]) -> TopicAssignment:
     """An assignment as it was read, with the settings from its other znode."""
-    try:
-        value = _decode("/brokers/topics", data)
+    with _decoded(topic_path(topic), data) as value:
         partitions = {int(p): tuple(int(r) for r in replicas) for p, replicas in value["partitions"].items()}
         return TopicAssignment(topic, str(value.get("topic_id", "")), partitions, dict(configs))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise MalformedZnodeError(f"/brokers/topics/{topic}: {data[:200]!r}") from error
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -193,16 +189,13 @@ def encode_state(state: PartitionState) -> bytes:
 
 def decode_state(data: bytes) -> PartitionState:
     """A partition's state."""
-    try:
-        value = _decode("state", data)
+    with _decoded("partition state", data) as value:
         return PartitionState(
             leader=int(value["leader"]),
             leader_epoch=int(value["leader_epoch"]),
             isr=tuple(int(replica) for replica in value["isr"]),
             controller_epoch=int(value["controller_epoch"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise MalformedZnodeError(f"partition state: {data[:200]!r}") from error
 
 
 def encode_topic_config(configs: Mapping[str, str]) -> bytes:
@@ -212,10 +205,8 @@ def encode_topic_config(configs: Mapping[str, str]) -> bytes:
 
 def decode_topic_config(data: bytes) -> dict[str, str]:
     """The settings of a topic that differ from the defaults."""
-    try:
-        return {str(name): str(value) for name, value in _decode("/config/topics", data)["config"].items()}
-    except (KeyError, AttributeError) as error:
-        raise MalformedZnodeError(f"/config/topics: {data[:200]!r}") from error
+    with _decoded(CONFIG_TOPICS, data) as value:
+        return {str(name): str(setting) for name, setting in value["config"].items()}
 
 
 def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
@@ -225,11 +216,8 @@ def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
 
 def decode_isr_change(data: bytes) -> list[TopicPartition]:
     """The partitions that a notification names."""
-    try:
-        entries = _decode("/isr_change_notification", data)["partitions"]
-        return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in entries]
-    except (KeyError, TypeError, ValueError) as error:
-        raise MalformedZnodeError(f"/isr_change_notification: {data[:200]!r}") from error
+    with _decoded(ISR_CHANGE_NOTIFICATION, data) as value:
+        return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
 
 
 def encode_producer_id_block(broker_id: int, ids: range) -> bytes:
@@ -239,11 +227,8 @@ def encode_producer_id_block(broker_id: int, ids: range) -> bytes:
 
 def decode_producer_id_block(data: bytes) -> tuple[int, range]:
     """Who took the latest block, and the block."""
-    try:
-        value = _decode("/latest_producer_id_block", data)
+    with _decoded(PRODUCER_ID_BLOCK, data) as value:
         return int(value["broker"]), range(int(value["block_start"]), int(value["block_end"]) + 1)
-    except (KeyError, TypeError, ValueError) as error:
-        raise MalformedZnodeError(f"/latest_producer_id_block: {data[:200]!r}") from error
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -253,7 +238,5 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 def decode_cluster_id(data: bytes) -> str:
     """The id that every data directory of the cluster carries."""
-    try:
-        return str(_decode("/cluster/id", data)["id"])
-    except KeyError as error:
-        raise MalformedZnodeError(f"/cluster/id: {data[:80]!r}") from error
+    with _decoded(CLUSTER_ID, data) as value:
+        return str(value["id"])
