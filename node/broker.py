@@ -15,8 +15,9 @@ from cluster.coordination import BrokerIdTaken, Coordination
 from cluster.state import BrokerRegistration
 from cluster.zookeeper import ZooKeeperStore
 from node.controller_shell import ControllerShell
+from node.conversation import FetchSettings
 from node.delayed import Waiting
-from node.fetchers import Fetchers, FetchSettings
+from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.metadata_cache import MetadataCache
 from node.registration import Registration

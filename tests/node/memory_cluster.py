@@ -14,8 +14,9 @@ from typing import Any, TypeVar, cast
 
 from cluster.coordination import StateConflict
 from cluster.state import PartitionState, VersionedState
+from node.conversation import FetchSettings
 from node.delayed import Waiting
-from node.fetchers import Fetchers, FetchSettings
+from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.metadata_cache import MetadataCache
 from node.replica import Replica

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from cluster.partition import Partition
 from cluster.state import PartitionState, VersionedState
-from node.fetchers import Fetchers, FetchSettings
+from node.conversation import FetchSettings
+from node.fetchers import Fetchers
 from node.replica import Replica
 from storage.config import LogConfig
 from tests.node.memory_cluster import TP, LoopClock, MemoryLog, batch_of, run, until
@@ -65,7 +66,8 @@ class Following:
         self.refuse = 0
         self.answers_as = 1
         self.storage_errors: list[StorageError] = []
-        self.fetchers = Fetchers(FetchSettings(2), self._open, LoopClock(), self.storage_errors.append)
+        self.fetchers = Fetchers(FetchSettings(2), self._open, LoopClock())
+        self.fetchers.on_storage_error = self.storage_errors.append
         self.fetchers.brokers_changed({1: LEADER})
 
     async def __aenter__(self) -> Following:
