@@ -173,12 +173,9 @@ class Replicas:
                 tp = TopicPartition(state.topic, state.partition)
                 try:
                     outcomes[tp] = self._apply(await self._hosted(tp, topics.get(state.topic)), state)
-                except StorageError as error:
-                    self.take_offline(error)
-                    outcomes[tp] = error.code
                 except BrokerError as error:
                     log.warning("%s: cannot become a replica: %s", tp, error)
-                    outcomes[tp] = error.code
+                    outcomes[tp] = self.code_of(error)
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
             return LeaderAndIsrResponse(
@@ -302,8 +299,7 @@ class Replicas:
                 if tp in self._directory.logs():
                     await self._offload(self._directory.delete, tp)
             except StorageError as error:
-                self.take_offline(error)
-                return error.code
+                return self.code_of(error)
         return 0
 
     # --- acting on the rules ---------------------------------------------------------------------------------
@@ -374,6 +370,12 @@ class Replicas:
             if replica.partition.is_leader:
                 replica.partition.stop()
                 self.waiting.epoch_ended(replica.topic_partition)
+
+    def code_of(self, error: BrokerError) -> int:
+        """What to answer for a partition where this went wrong; if it was the disk, that is offline from now on."""
+        if isinstance(error, StorageError):
+            self.take_offline(error)
+        return error.code
 
     def take_offline(self, error: StorageError) -> None:
         """The disk failed: nothing on it is served any more."""

@@ -78,6 +78,11 @@ class RequestContext:
     deadline_ms: int
     between_brokers: bool
 
+    def due_ms(self, now_ms: int, wait_ms: int) -> int:
+        """When a request that may wait so long is answered: not after its sender has stopped waiting."""
+        due_ms = now_ms + max(0, wait_ms)
+        return due_ms if self.deadline_ms < 0 else min(due_ms, self.deadline_ms)
+
 
 #: Answers at once, later, or (acks=0) never.
 Handler = Callable[[Request, RequestContext], Response | Awaitable[Response] | None]

@@ -17,7 +17,6 @@ from tidelog.errors import (
     InvalidFetchSizeError,
     InvalidRequestError,
     OffsetOutOfRangeError,
-    StorageError,
     UnknownLeaderEpochError,
 )
 from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
@@ -102,11 +101,8 @@ class Fetches:
         response, size, failed = _read(replicas, request, wanted)
         if size >= request.min_bytes or failed or request.max_wait_ms == 0 or not wanted:
             return response
-        deadline_ms = now_ms + request.max_wait_ms
-        if context.deadline_ms >= 0:
-            deadline_ms = min(deadline_ms, context.deadline_ms)  # afterwards nobody waits for the answer
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        delayed = DelayedFetch(deadline_ms, future, replicas, request, wanted)
+        delayed = DelayedFetch(context.due_ms(now_ms, request.max_wait_ms), future, replicas, request, wanted)
         keys = {TopicPartition(want.asked.topic, want.asked.partition) for want in wanted}
         if not for_follower:
             replicas.waiting.consumer_fetches.try_complete_else_watch(delayed, keys)
@@ -186,9 +182,7 @@ def _read_one(
         bounds = (partition.high_watermark, partition.high_watermark, log.log_start_offset)
         return FetchPartitionResponse(asked.topic, asked.partition, error.code, *bounds), 0
     except BrokerError as error:
-        if isinstance(error, StorageError):
-            replicas.take_offline(error)
-        return FetchPartitionResponse(asked.topic, asked.partition, error.code), 0
+        return FetchPartitionResponse(asked.topic, asked.partition, replicas.code_of(error)), 0
     high_watermark = partition.high_watermark
     answer = FetchPartitionResponse(
         asked.topic, asked.partition, 0, high_watermark, high_watermark, log.log_start_offset, records

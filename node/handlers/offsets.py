@@ -9,7 +9,7 @@ from collections import Counter
 
 from node.replica import Replica
 from node.replicas import Replicas
-from tidelog.errors import BrokerError, InvalidRequestError, OffsetNotAvailableError, StorageError
+from tidelog.errors import BrokerError, InvalidRequestError, OffsetNotAvailableError
 from tidelog.messages import (
     EpochEndOffset,
     EpochPartition,
@@ -41,9 +41,7 @@ def list_offsets(replicas: Replicas, request: ListOffsetsRequest) -> ListOffsets
                 raise InvalidRequestError(f"{part.topic}-{part.partition} stands in the request more than once")
             answers.append(_look_up(replicas, request.replica_id, part))
         except BrokerError as error:
-            if isinstance(error, StorageError):
-                replicas.take_offline(error)
-            answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, error.code))
+            answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, replicas.code_of(error)))
     return ListOffsetsResponse(tuple(answers))
 
 

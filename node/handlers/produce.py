@@ -13,7 +13,6 @@ from tidelog.errors import (
     InvalidRequiredAcksError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
-    StorageError,
 )
 from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
 from tidelog.model import TopicPartition
@@ -38,11 +37,8 @@ def produce(
         try:
             replica, required_offset, response = _append(replicas, part, acks, now_ms)
         except BrokerError as error:
-            if isinstance(error, StorageError):
-                replicas.take_offline(error)
-            responses.append(
-                ProducePartitionResponse(part.topic, part.partition, error.code, error_message=str(error) or None)
-            )
+            code, message = replicas.code_of(error), str(error) or None
+            responses.append(ProducePartitionResponse(part.topic, part.partition, code, error_message=message))
             continue
         responses.append(response)
         if acks == ACKS_ALL:
@@ -52,10 +48,7 @@ def produce(
     if not pending:
         return ProduceResponse(tuple(responses))
     future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    deadline_ms = now_ms + max(0, request.timeout_ms)
-    if context.deadline_ms >= 0:
-        deadline_ms = min(deadline_ms, context.deadline_ms)  # afterwards nobody waits for the answer
-    operation = DelayedProduce(deadline_ms, future, responses, pending)
+    operation = DelayedProduce(context.due_ms(now_ms, request.timeout_ms), future, responses, pending)
     keys = [append.replica.topic_partition for append in pending]
     replicas.waiting.produces.try_complete_else_watch(operation, keys)
     return future
