@@ -8,18 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainjob.plain_count import Counts
+from mainjob.plain_count import MINUTE_MS, Counts
 
 
 def read_counts(directory: Path) -> Counts:
     """The `counts/` of `windowed_counts.py`: columns minute, source, lines; a file at a time."""
     pa.set_memory_pool(pa.system_memory_pool())
-    counts: Counter[tuple[int, str]] = Counter()
+    counts: dict[str, Counter[int]] = {}
     for file in sorted(directory.glob("*.parquet")):
         for batch in pq.ParquetFile(file).iter_batches():
-            minutes = batch.column("minute").cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).to_pylist()
+            stamps_ms = batch.column("minute").cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).to_pylist()
             sources = batch.column("source").to_pylist()
             lines = batch.column("lines").to_pylist()
-            for minute_ms, source, number in zip(minutes, sources, lines, strict=True):
-                counts[minute_ms, source or ""] += number
+            for stamp_ms, source, number in zip(stamps_ms, sources, lines, strict=True):
+                counts.setdefault(source or "", Counter())[stamp_ms // MINUTE_MS] += number
     return counts

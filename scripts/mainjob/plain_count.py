@@ -8,33 +8,33 @@ from dataclasses import dataclass
 
 MINUTE_MS = 60_000
 
-#: (start of the minute in ms, source) → lines
-Counts = Mapping[tuple[int, str], int]
+#: Source → minute since 1970 → lines
+Counts = Mapping[str, Mapping[int, int]]
 
 
 class PlainCount:
     """Counts lines from a point in time on that is chosen after the first of them were seen.
 
     excluded   lines older than that point
-    counts     (minute, source) → lines; memory grows with the minutes that occur, not with the lines
+    counts     memory grows with the minutes that occur, not with the lines
     """
 
     def __init__(self) -> None:
         self.excluded = 0
-        self.counts: Counter[tuple[int, str]] = Counter()
+        self.counts: dict[str, Counter[int]] = {}
         self.starting_timestamp_ms: int | None = None
         self._undecided: list[tuple[int, str]] = []
 
     @property
     def total(self) -> int:
-        return self.counts.total()
+        return total(self.counts)
 
     def add(self, timestamp_ms: int, source: str) -> None:
         starting_ms = self.starting_timestamp_ms
         if starting_ms is None:
             self._undecided.append((timestamp_ms, source))
         elif timestamp_ms >= starting_ms:
-            self.counts[timestamp_ms // MINUTE_MS * MINUTE_MS, source] += 1
+            self.counts.setdefault(source, Counter())[timestamp_ms // MINUTE_MS] += 1
         else:
             self.excluded += 1
 
@@ -74,5 +74,14 @@ class Comparison:
 
 
 def compare(plain: Counts, parquet: Counts) -> Comparison:
-    differences = [plain.get(key, 0) - parquet.get(key, 0) for key in plain.keys() | parquet.keys()]
-    return Comparison(sum(d for d in differences if d > 0), -sum(d for d in differences if d < 0))
+    missing = surplus = 0
+    for source in plain.keys() | parquet.keys():
+        ours, theirs = plain.get(source, {}), parquet.get(source, {})
+        missing += sum(max(0, lines - theirs.get(minute, 0)) for minute, lines in ours.items())
+        surplus += sum(max(0, lines - ours.get(minute, 0)) for minute, lines in theirs.items())
+    return Comparison(missing, surplus)
+
+
+def total(counts: Counts) -> int:
+    """All lines of all sources."""
+    return sum(sum(by_minute.values()) for by_minute in counts.values())

@@ -112,9 +112,7 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
 
 def busiest_sources(counts: Counts) -> Table:
     """The sources with the most lines."""
-    by_source: Counter[str] = Counter()
-    for (_, source), lines in counts.items():
-        by_source[source] += lines
+    by_source = Counter({source: sum(by_minute.values()) for source, by_minute in counts.items()})
     rows = Table("source", "lines", box=None, padding=(0, 2), header_style="dim")
     rows.columns[1].justify = "right"
     for source, lines in by_source.most_common(_SOURCES_SHOWN):
@@ -127,8 +125,8 @@ def busiest_sources(counts: Counts) -> Table:
 def plot(counts: Counts) -> str:
     """Lines per minute over time, in block characters; several minutes share a column where they have to."""
     by_minute: Counter[int] = Counter()
-    for (minute_ms, _), lines in counts.items():
-        by_minute[minute_ms // MINUTE_MS] += lines
+    for of_one_source in counts.values():
+        by_minute.update(of_one_source)
     if not by_minute:
         return "no lines to plot"
     first, last = min(by_minute), max(by_minute)

@@ -15,7 +15,7 @@ from mainjob.journal import Journal
 from mainjob.lines import Line
 from mainjob.live_logs import LiveLogs
 from mainjob.parquet_counts import read_counts
-from mainjob.plain_count import Counts, PlainCount, choose_start, compare
+from mainjob.plain_count import Counts, PlainCount, choose_start, compare, total
 from mainjob.read_ahead import ReadAhead
 from mainjob.read_back import count_records
 from mainjob.report import Teller, utc
@@ -252,7 +252,7 @@ class Story:
         difference = compare(self._plain.counts, self.counts)
         stream.ended = True
         stream.excluded, stream.plain = self._plain.excluded, self._plain.total
-        stream.counted, stream.late = sum(self.counts.values()), int(progress.ended["late"])
+        stream.counted, stream.late = total(self.counts), int(progress.ended["late"])
         stream.missing, stream.surplus = difference.missing, difference.surplus
         stream.batches_before = progress.between(0, self._killed_at_ms)
         stream.batches_during = progress.between(self._killed_at_ms, self._in_sync_at_ms)

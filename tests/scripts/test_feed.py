@@ -102,7 +102,7 @@ def test_every_line_is_sent_journaled_and_counted_once(tmp_path: Path) -> None:
     assert [sent["value"] for sent in work.client.sent] == [b"%d" % number for number in range(1000)]
     assert {sent["key"] for sent in work.client.sent} == {b"a"}
     assert (work.feed.sent, work.feed.acks.acked, work.feed.unsettled) == (1000, 1000, 0)
-    assert work.count.counts == {(60_000, "a"): 1000}
+    assert work.count.counts == {"a": {1: 1000}}
     rows = work.rows()
     assert sorted(row["digest"] for row in rows) == sorted(digest_of(b"%d" % number) for number in range(1000))
     assert len({(row["partition"], row["offset"]) for row in rows}) == 1000

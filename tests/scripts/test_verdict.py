@@ -88,12 +88,12 @@ def test_the_figures_are_valid_json_with_the_verdict_in_them(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
-def draw(counts: dict[tuple[int, str], int]) -> list[str]:
+def draw(counts: dict[str, dict[int, int]]) -> list[str]:
     return plot(counts).splitlines()
 
 
 def test_the_plot_has_a_column_for_each_minute_and_its_highest_fills_it() -> None:
-    rows = draw({(0, "a"): 1, (60_000, "a"): 3, (60_000, "b"): 3, (180_000, "a"): 3})
+    rows = draw({"a": {0: 1, 1: 3, 3: 3}, "b": {1: 3}})
     assert rows[0] == "lines per minute"
     bars = [row.partition("│")[2] for row in rows[1:-2]]
     assert [bar[1] for bar in bars] == ["█"] * len(bars)
@@ -104,7 +104,7 @@ def test_the_plot_has_a_column_for_each_minute_and_its_highest_fills_it() -> Non
 
 
 def test_a_long_time_shares_columns_and_says_so() -> None:
-    rows = draw({(minute * 60_000, "a"): 1 for minute in range(0, 100_000, 10)})
+    rows = draw({"a": dict.fromkeys(range(0, 100_000, 10), 1)})
     assert "the busiest of each" in rows[0]
     assert max(map(len, rows)) < 100
 
