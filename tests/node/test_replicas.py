@@ -141,6 +141,11 @@ def test_a_repeated_batch_has_the_first_ones_offset_and_waits_like_it() -> None:
             await cluster.produce(b"unconfirmed", acks=1)
             again = await cluster.leader.ask(produce_request(batch=batch, timeout_ms=50))
             assert again.partitions[0].error_code == 0, "it is committed"
+            late = batch_of(b"c", producer_id=5, sequence=2)
+            assert (await cluster.leader.ask(produce_request(batch=late, acks=1))).partitions[0].base_offset == 3
+            await cluster.produce(b"unconfirmed too", acks=1)
+            repeated = await cluster.leader.ask(produce_request(batch=late, timeout_ms=50))
+            assert repeated.partitions[0].error_code == RequestTimedOutError.code, "it is there, but not committed"
 
     run(story())
 
