@@ -76,7 +76,9 @@ class Registration:
 
     def _on_event(self, event: StoreEvent) -> None:
         if isinstance(event, SessionChanged):
-            self._expired |= event.state is SessionState.EXPIRED
+            if event.state is SessionState.EXPIRED:
+                self._expired = True
+                self._lose()
             self._changed.set()
         elif isinstance(event, NodeChanged) and event.path == self._path:
             self._changed.set()
@@ -93,9 +95,7 @@ class Registration:
     async def _keep(self) -> None:
         while True:
             await self._until_lost()
-            log.warning("the registration of broker %d is gone", self._registration.broker_id)
-            self._registration = replace(self._registration, epoch=-1)
-            self._on_lost()
+            self._lose()
             try:
                 epoch = await self._register_with_patience()
             except BrokerIdTaken as error:
@@ -103,6 +103,13 @@ class Registration:
                 return
             log.info("broker %d is registered again, epoch %d", self._registration.broker_id, epoch)
             self._on_registered(epoch)
+
+    def _lose(self) -> None:
+        """Once for each registration, and at once: the next session is soon confirmed, and it vouches for nothing."""
+        if self.broker_epoch >= 0:
+            log.warning("the registration of broker %d is gone", self._registration.broker_id)
+            self._registration = replace(self._registration, epoch=-1)
+            self._on_lost()
 
     async def _until_lost(self) -> None:
         while not self._expired:

@@ -89,6 +89,23 @@ def test_an_expired_session_means_lost_then_registered_under_the_new_session() -
     run(story)
 
 
+def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited_for() -> None:
+    async def story(zookeeper: MemoryZooKeeper) -> None:
+        node = Node(zookeeper)
+        await node.start()
+        node.store.suspend()
+        await asyncio.sleep(0.01)  # the registration is looked for again, and there is nobody to ask
+        assert node.story == []
+        node.store.resume()
+        zookeeper.expire(node.store.session_id)
+        await asyncio.sleep(0)  # events come with the loop's next turn
+        assert node.story == ["lost"], "a new session may be confirmed long before the old one's question is over"
+        await node.until("lost", "registered")
+        await node.registration.stop()
+
+    run(story)
+
+
 def test_a_short_interruption_loses_nothing() -> None:
     async def story(zookeeper: MemoryZooKeeper) -> None:
         node = Node(zookeeper)
