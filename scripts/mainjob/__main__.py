@@ -62,7 +62,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         else:
             _perform(story, cluster, teller, figures)
             keep_running = options.keep and not figures.interrupted
-            keep_files = keep_running or (bool(figures.failures()) and not figures.interrupted)
+            keep_files = keep_running or figures.went_wrong
     finally:
         teller.quiet()
         if not keep_running:

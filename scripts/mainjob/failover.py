@@ -98,6 +98,7 @@ class Kill:
         signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
         self.unacknowledged = sum(map(self._feed.unacknowledged, self.partitions))
         self._feed.acks.watch(self.killed_ns)
+        self._feed.go_first_to(self.partitions)
         self.killed_at_ms = time.time_ns() // 1_000_000
         self.acks_in_second_before = self._feed.acks.in_second_before(self.killed_ns)
         os.close(self._descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from mainjob.acknowledgements import Acknowledgements
 from mainjob.journal import Journal, digest_of
@@ -50,7 +50,7 @@ class Feed:
         self.error: Exception | None = None
         self._producer = producer
         self._topic = topic
-        self._next_partition = itertools.cycle(range(partitions))
+        self._next_partition: Iterator[int] = itertools.cycle(range(partitions))
         self._ahead = ahead
         self._journal = journal
         self._count = count
@@ -91,6 +91,10 @@ class Feed:
                 raise self.error or RuntimeError("the producer has ended")
         if errand.error is not None:
             raise errand.error
+
+    def go_first_to(self, partitions: Iterable[int]) -> None:
+        """Sends the next records to these; for the sending thread."""
+        self._next_partition = itertools.chain(partitions, self._next_partition)
 
     @property
     def unsettled(self) -> int:

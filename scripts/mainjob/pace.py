@@ -70,6 +70,11 @@ def under_fire(held: int) -> Stage:
     return Stage("under fire", max(300.0, held / 10), held * 2 // 5)
 
 
+def leaderless(held: int) -> Stage:
+    """The same, as long as the gap may last."""
+    return Stage("leaderless", max(300.0, held / 10), held // 2)
+
+
 def one_broker_less(held: int) -> Stage:
     """Lines for some batches of the stream while the broker is away."""
     return Stage("one broker less", max(10.0, held / 20), held // 2)

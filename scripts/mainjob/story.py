@@ -180,6 +180,7 @@ class Story:
 
         self._until("under fire", due, 20)
         self._feed.between_records(kill.blow, behind_burst=True)
+        self._pace.enter(pace.leaderless(len(self.ahead)))
         self._killed_at_ms = kill.killed_at_ms
         failover.victim, failover.partitions = victim, kill.partitions
         failover.acks_in_second_before = kill.acks_in_second_before

@@ -101,15 +101,20 @@ class Figures:
 
     def failures(self) -> list[str]:
         """Every condition that does not hold, one line each."""
-        return list(self._failures())
+        bite = "; ".join(self.bite())
+        toothless = [f"the kill could not bite: {bite} (the input had {self.input.lines} lines)"] if bite else []
+        return [*self._wrongs(), *toothless]
 
-    def _failures(self) -> Iterator[str]:
+    @property
+    def went_wrong(self) -> bool:
+        """Whether there is something to look into: more than an input that was too short, or Ctrl-C."""
+        return not self.interrupted and any(self._wrongs())
+
+    def _wrongs(self) -> Iterator[str]:
         if self.interrupted:
             yield "it was interrupted"
         if self.error:
             yield self.error
-        if bite := self.bite():
-            yield f"the kill could not bite: {'; '.join(bite)} (the input had {self.input.lines} lines)"
         audit, stream = self.audit, self.stream
         if not audit.acknowledged:
             yield "nothing was acknowledged"

@@ -157,6 +157,13 @@ def test_an_errand_behind_a_burst_finds_records_on_their_way(tmp_path: Path) -> 
     assert len(work.ahead) >= 400
 
 
+def test_partitions_that_go_first_get_the_next_records_and_then_it_goes_round(tmp_path: Path) -> None:
+    work = Work(tmp_path, Client(), numbered(6))
+    work.feed.go_first_to([2, 1])
+    work.to_the_end()
+    assert [sent["partition"] for sent in work.client.sent] == [2, 1, 0, 1, 2, 0]
+
+
 def test_an_errand_s_error_is_its_asker_s(tmp_path: Path) -> None:
     def fails() -> None:
         raise ProcessLookupError("the broker's process has ended by itself")
