@@ -18,8 +18,8 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
-from storage.entry_file import EntryFile
 from storage.files import File
+from storage.sparse_index import SparseIndex
 
 LAYOUT = Struct(">ii")
 _FIRST = itemgetter(0)
@@ -32,28 +32,16 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
-class OffsetIndex:
+class OffsetIndex(SparseIndex):
     """The sparse map of one segment from offsets to positions."""
 
-    __slots__ = ("_base_offset", "_entries", "last_position")
+    __slots__ = ("last_position",)
+
+    #: Position of the last entry, 0 without one: what the distance to the next entry is counted from.
+    last_position: int
 
     def __init__(self, file: File, base_offset: int) -> None:
-        self._base_offset = base_offset
-        self._entries = EntryFile(file, LAYOUT)
-        #: Position of the last entry, 0 without one: what the distance to the next entry is counted from.
-        self.last_position = 0
-        self._refresh()
-
-    def __len__(self) -> int:
-        return self._entries.count
-
-    @property
-    def ragged(self) -> bool:
-        return self._entries.ragged
-
-    @property
-    def size_bytes(self) -> int:
-        return self._entries.size_bytes
+        super().__init__(file, LAYOUT, base_offset)
 
     def entry(self, slot: int) -> OffsetPosition:
         relative, position = self._entries[slot]
@@ -75,17 +63,6 @@ class OffsetIndex:
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of batches that end at or after `offset`."""
         self.keep(bisect_left(self._entries, offset - self._base_offset, key=_FIRST))
-
-    def keep(self, count: int) -> None:
-        """Drops all but the first `count` entries."""
-        self._entries.truncate(count)
-        self._refresh()
-
-    def sync(self) -> None:
-        self._entries.sync()
-
-    def close(self) -> None:
-        self._entries.close()
 
     def _refresh(self) -> None:
         last = self.last

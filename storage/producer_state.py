@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from storage.file_names import SNAPSHOT_SUFFIX, file_name, offsets_named
 from storage.files import Files
 from tidelog.errors import (
     DuplicateSequenceError,
@@ -39,7 +40,6 @@ from tidelog.errors import (
 )
 from tidelog.records import BatchHeader
 
-SNAPSHOT_SUFFIX = ".snapshot"
 BATCHES_KEPT = 5
 
 _VERSION = 1
@@ -182,12 +182,7 @@ class Snapshots:
 
     def offsets(self) -> list[int]:
         """Increasing."""
-        names = (
-            name.removesuffix(SNAPSHOT_SUFFIX)
-            for name in self._files.names(self._directory)
-            if name.endswith(SNAPSHOT_SUFFIX)
-        )
-        return sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())
+        return offsets_named(self._files.names(self._directory), SNAPSHOT_SUFFIX)
 
     def write(self, offset: int, state: ProducerState) -> None:
         self._files.replace(self._path(offset), state.to_snapshot(), sync=False)
@@ -208,4 +203,4 @@ class Snapshots:
             self._files.remove(self._path(offset))
 
     def _path(self, offset: int) -> Path:
-        return self._directory / f"{offset:020d}{SNAPSHOT_SUFFIX}"
+        return self._directory / file_name(offset, SNAPSHOT_SUFFIX)

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
 from storage.files import Files
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerState, Snapshots
 from storage.scan import scan_headers
-from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from storage.segment import Segment
 from tidelog.errors import CorruptMessageError
 from tidelog.records import BatchHeader
 
@@ -41,11 +42,6 @@ class RecoveredLog:
     seen_epochs: list[tuple[int, int]] = field(default_factory=list)
 
 
-def base_offsets(files: Files, directory: Path) -> list[int]:
-    """Of the segments in a directory, increasing."""
-    return _offsets_named(files.names(directory), LOG_SUFFIX)
-
-
 def recover(
     directory: Path, files: Files, *, log_start_offset: int, recovery_point: int, clean: bool, index_interval_bytes: int
 ) -> RecoveredLog:
@@ -53,7 +49,7 @@ def recover(
     _remove_leftovers(directory, files)
     epochs = LeaderEpochs.load(directory, files)
     log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
-    bases = base_offsets(files, directory)
+    bases = offsets_named(files.names(directory), LOG_SUFFIX)
     for slot, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
         if log.segments and base_offset != log.segments[-1].next_offset:
@@ -92,12 +88,12 @@ def rebuild_producers(segments: list[Segment], snapshots: Snapshots) -> Producer
     end_offset = segments[-1].next_offset
     snapshot = snapshots.latest(end_offset)
     offset, state = snapshot if snapshot is not None else (segments[0].base_offset, ProducerState())
-    for header in headers_from(segments, offset):
+    for header in _headers_from(segments, offset):
         state.update(header)
     return state
 
 
-def headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
+def _headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
     """The headers of all batches that end at or after `offset`, as far as the log can be read."""
     try:
         for segment in segments:
@@ -135,7 +131,7 @@ def _settle_epochs(log: RecoveredLog, *, known: bool, log_start_offset: int) -> 
     if not known:
         log.seen_epochs = [
             (header.partition_leader_epoch, header.base_offset)
-            for header in headers_from(log.segments, log.segments[0].base_offset)
+            for header in _headers_from(log.segments, log.segments[0].base_offset)
         ]
     for epoch, offset in log.seen_epochs:
         latest = log.epochs.latest
@@ -160,11 +156,3 @@ def _remove_leftovers(directory: Path, files: Files) -> None:
         orphan = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.rpartition(".")[0] + LOG_SUFFIX not in logs
         if orphan or name.endswith(_LEFTOVERS):
             files.remove(directory / name)
-
-
-def _offsets_named(names: list[str], suffix: str) -> list[int]:
-    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
-
-
-__all__ = ["RecoveredLog", "base_offsets", "headers_from", "rebuild_producers", "recover"]

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from storage.files import File, Files
+from storage.offset_index import LAYOUT as OFFSET_ENTRY
 from storage.offset_index import OffsetIndex
 from storage.scan import scan_headers, scan_valid
+from storage.time_index import LAYOUT as TIME_ENTRY
 from storage.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader
 
-LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
@@ -28,11 +30,6 @@ class BatchSpan(NamedTuple):
     last_offset: int
     max_timestamp: int
     size_bytes: int
-
-
-def file_name(base_offset: int, suffix: str) -> str:
-    """Twenty digits, so that the names sort as the offsets do."""
-    return f"{base_offset:020d}{suffix}"
 
 
 class Segment:
@@ -61,9 +58,8 @@ class Segment:
     def load(self) -> BatchHeader | None:
         """Finds the end and the largest timestamp, by indexes that the log confirms, or else by new ones.
 
-        Returns the header of the last batch that it came past.
-
-        CorruptMessageError where the log itself does not consist of whole batches.
+        Returns the header of the last batch that it came past. CorruptMessageError where the log itself does not
+        consist of whole batches.
         """
         try:
             return self._load_from_indexes()
@@ -201,8 +197,8 @@ class Segment:
             return True
         return (
             self.size + size_bytes <= segment_bytes
-            and self.offset_index.size_bytes + 8 <= index_bytes
-            and self.time_index.size_bytes + 12 * 2 <= index_bytes  # one is kept for the entry at closing
+            and self.offset_index.size_bytes + OFFSET_ENTRY.size <= index_bytes
+            and self.time_index.size_bytes + TIME_ENTRY.size * 2 <= index_bytes  # one is kept for the entry at closing
         )
 
     def _note(self, position: int, last_offset: int, max_timestamp: int) -> None:

@@ -19,8 +19,8 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
-from storage.entry_file import EntryFile
 from storage.files import File
+from storage.sparse_index import SparseIndex
 from tidelog.model import NO_TIMESTAMP
 
 LAYOUT = Struct(">qi")
@@ -35,28 +35,16 @@ class IndexedTime(NamedTuple):
     offset: int
 
 
-class TimeIndex:
+class TimeIndex(SparseIndex):
     """The running maximum of one segment's timestamps."""
 
-    __slots__ = ("_base_offset", "_entries", "last_timestamp")
+    __slots__ = ("last_timestamp",)
+
+    #: Timestamp of the last entry, −1 without one: an entry is written only above it.
+    last_timestamp: int
 
     def __init__(self, file: File, base_offset: int) -> None:
-        self._base_offset = base_offset
-        self._entries = EntryFile(file, LAYOUT)
-        #: Timestamp of the last entry, −1 without one: an entry is written only above it.
-        self.last_timestamp = NO_TIMESTAMP
-        self._refresh()
-
-    def __len__(self) -> int:
-        return self._entries.count
-
-    @property
-    def ragged(self) -> bool:
-        return self._entries.ragged
-
-    @property
-    def size_bytes(self) -> int:
-        return self._entries.size_bytes
+        super().__init__(file, LAYOUT, base_offset)
 
     def entry(self, slot: int) -> IndexedTime:
         timestamp, relative = self._entries[slot]
@@ -86,17 +74,6 @@ class TimeIndex:
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of batches that end at or after `offset`."""
         self.keep(bisect_left(self._entries, offset - self._base_offset, key=_SECOND))
-
-    def keep(self, count: int) -> None:
-        """Drops all but the first `count` entries."""
-        self._entries.truncate(count)
-        self._refresh()
-
-    def sync(self) -> None:
-        self._entries.sync()
-
-    def close(self) -> None:
-        self._entries.close()
 
     def _refresh(self) -> None:
         last = self.last

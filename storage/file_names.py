@@ -1,0 +1,21 @@
+"""The names of a log's files: the offset that they stand for in twenty digits, so that they sort as the offsets do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+
+_DIGITS = 20
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """For a segment the first offset that it may hold, for a snapshot the first that it does not cover."""
+    return f"{offset:0{_DIGITS}d}{suffix}"
+
+
+def offsets_named(names: Iterable[str], suffix: str) -> list[int]:
+    """The offsets of the names with this suffix, increasing; other names are passed over."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if len(stem) == _DIGITS and stem.isdecimal())
