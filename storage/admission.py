@@ -22,7 +22,7 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     RecordListTooLargeError, InvalidTimestampError.
     """
     header = read_header(batch)
-    size = header.batch_length + 12
+    size = header.size_bytes
     if size > config.max_message_bytes:
         raise MessageTooLargeError(f"a batch of {size} bytes; max.message.bytes is {config.max_message_bytes}")
     validate_batch(batch, 0, header)

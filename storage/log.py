@@ -24,6 +24,7 @@ from tidelog.errors import CorruptMessageError, InvalidRecordError, OffsetOutOfR
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import (
     HEADER_BYTES,
+    LENGTH_OVERHEAD,
     BatchHeader,
     TimestampType,
     iter_headers,
@@ -190,7 +191,7 @@ class Log:
         base_offset = self.log_end_offset
         header = header._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
         last_offset = base_offset + header.last_offset_delta
-        size = header.batch_length + 12
+        size = header.size_bytes
         if leader_epoch != self._epochs.latest:
             self._epochs.assign(leader_epoch, base_offset)
         parts = (_ASSIGNED.pack(base_offset, header.batch_length, leader_epoch), memoryview(batch)[_ASSIGNED.size :])
@@ -456,7 +457,7 @@ def _whole_batches(data: bytes, max_bytes: int, end_offset: int) -> tuple[int, i
         base_offset, batch_length, last_offset_delta = outline(data, position)
         if batch_length <= 0:
             raise CorruptMessageError(f"batch length {batch_length} after offset {next_offset}")
-        following = position + batch_length + 12
+        following = position + batch_length + LENGTH_OVERHEAD
         if base_offset >= end_offset or following > size:
             break
         position, next_offset = following, base_offset + last_offset_delta + 1

@@ -6,6 +6,7 @@ from tidelog.records.decode import Record, RecordColumns, decode_columns, decode
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
 from tidelog.records.header import (
     HEADER_BYTES,
+    LENGTH_OVERHEAD,
     BatchHeader,
     Codec,
     TimestampType,
@@ -18,6 +19,7 @@ from tidelog.records.header import (
 
 __all__ = [
     "HEADER_BYTES",
+    "LENGTH_OVERHEAD",
     "BatchBuilder",
     "BatchHeader",
     "Codec",
