@@ -73,6 +73,9 @@ class LogDirectory:
         self._files = files
         self._lock = lock
         self._logs: dict[TopicPartition, Log] = {}
+        #: Held while a log is opened; a directory that is closed opens no more.
+        self._opening = threading.Lock()
+        self._closed = False
         #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
         self._checkpoint_lock = threading.Lock()
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
@@ -121,19 +124,25 @@ class LogDirectory:
         """Opens every log that the directory holds, recovers those that need it, and finishes interrupted deletions.
 
         Slow after a crash; run it on a thread. `config_of` gives a topic's settings (the defaults where it is None),
-        `progress` is called with (done, all).
+        `progress` is called with (done, all). Ends early, after the log at hand, where the directory is closed
+        meanwhile.
         """
-        found: list[TopicPartition] = []
         for name in self._files.names(self.path):
             if name.endswith(_DELETED):
                 self._files.remove_directory(self.path / name)
-            elif (partition := _partition_of(name)) is not None:
-                found.append(partition)
-        for done, tp in enumerate(found, start=1):
-            if tp not in self._logs:
-                self._logs[tp] = self._open(tp, config_of(tp.topic) if config_of else LogConfig())
+        found = self._found()
+        for done, tp in enumerate(sorted(found), start=1):
+            with self._opening:
+                if self._closed:
+                    return
+                if tp not in self._logs:
+                    self._logs[tp] = self._open(tp, config_of(tp.topic) if config_of else LogConfig())
             if progress is not None:
                 progress(done, len(found))
+
+    def _found(self) -> set[TopicPartition]:
+        """The partitions that have a log here, open or not."""
+        return {tp for name in self._files.names(self.path) if (tp := _partition_of(name)) is not None}
 
     def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> Log:
         """The log of this partition of this topic, with these settings.
@@ -252,7 +261,10 @@ class LogDirectory:
         """Gives the directory back. `clean`: first every log is completed and synced, then the marker written.
 
         After a storage error the marker stays away, and the next start recovers; the first error is raised at the end.
+        It stays away too where logs that a crash left behind have not been opened, for nobody has checked those.
         """
+        with self._opening:
+            self._closed = True
         failure: StorageError | None = None
         for log in self._logs.values():
             try:
@@ -265,6 +277,7 @@ class LogDirectory:
         try:
             if clean and failure is None:
                 self._write_recovery_points()
+            if clean and failure is None and (self.clean or self._found() <= self._logs.keys()):
                 self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             self._lock.release()

@@ -107,6 +107,21 @@ def test_a_killed_process_leaves_logs_that_are_checked_from_the_recovery_point(t
     assert 0 < log.recovered.checked_bytes <= 300
 
 
+def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    for tp in (ORDERS, TopicPartition("orders", 1)):
+        append(directory.get_or_create(tp, "id", LogConfig()))
+    directory.checkpoint_recovery_points()
+    directory.close(clean=False)
+    directory = open_directory(tmp_path)
+    directory.open_logs(progress=lambda done, all_: directory.close())
+    assert list(directory.logs()) == [ORDERS], "nothing is opened that somebody else may own by now"
+    again = open_directory(tmp_path)
+    assert not again.clean
+    again.open_logs()
+    assert all(log.recovered.checked_bytes for log in again.logs().values())
+
+
 def test_without_a_recovery_point_a_clean_end_is_not_believed(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     log = directory.get_or_create(ORDERS, "id", LogConfig())
