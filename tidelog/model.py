@@ -26,6 +26,7 @@ READ_COMMITTED = 1
 
 _MAX_TOPIC_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|([\w.:%-]+)):([0-9]{1,5})\Z", re.ASCII)
 
 
 class TopicPartition(NamedTuple):
@@ -68,10 +69,10 @@ class Endpoint:
     @classmethod
     def parse(cls, text: str) -> Endpoint:
         """`host:port` or `[v6]:port`; ValueError names what is wrong."""
-        host, colon, port = text.strip().rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        found = _ADDRESS.match(text.strip())
+        if found is None or not 0 < int(found[3]) < 65536:
             raise ValueError(f"{text!r} is not host:port")
-        return cls(host.strip("[]"), int(port))
+        return cls(found[1] or found[2], int(found[3]))
 
 
 def validate_topic(name: str) -> str:

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from tidelog.model import Endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        (" broker-1.example:9092 ", Endpoint("broker-1.example", 9092)),
+        ("my_host:1", Endpoint("my_host", 1)),
+        ("[::1]:9092", Endpoint("::1", 9092)),
+        ("[fe80::1%eth0]:65535", Endpoint("fe80::1%eth0", 65535)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, endpoint: Endpoint) -> None:
+    assert Endpoint.parse(text) == endpoint
+    assert Endpoint.parse(str(endpoint)) == endpoint
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "a:", ":1", "a:0", "a:65536", "a:１", "http://a:1", "tcp://a:1", "*:1", "[::1:1", "a b:1", "\udcff:1"],
+)
+def test_what_no_socket_could_take_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port"):
+        Endpoint.parse(text)
