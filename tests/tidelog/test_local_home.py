@@ -60,6 +60,19 @@ def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert load_state(tmp_path) == running_cluster()
 
 
+def test_a_directory_that_java_could_not_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="is not UTF-8; choose another place"):
+        prepare_directory(tmp_path / "\udcff")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        save_state(tmp_path, cluster())
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"zookeeper": 1}', '{"brokers": [{"nope": 1}]}', "\xff"])
 def test_a_state_file_of_somebody_else_is_left_alone(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)

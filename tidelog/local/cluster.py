@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
@@ -95,10 +95,11 @@ class LocalCluster:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         with self.locked():
             self.refresh()
-            self._save(self._plan(brokers, zookeeper, settings))
-            remember_last_up(self.data_dir, self.home)
+            planned = self._plan(brokers, zookeeper, settings)
             started: list[Process] = []
             try:
+                self._save(planned)
+                remember_last_up(self.data_dir, self.home)
                 self._start_zookeeper(started, on_ready, deadline_ms)
                 for broker in self.known_state().brokers:
                     if not broker.running:
@@ -107,7 +108,7 @@ class LocalCluster:
                 self._wait_for_brokers(on_ready, deadline_ms)
             except BaseException:
                 _stop(started[::-1])
-                self._save(_forget_processes(self.known_state(), {process.pid for process in started}))
+                self._forget(process.pid for process in started)
                 raise
             return self.known_state()
 
@@ -121,11 +122,11 @@ class LocalCluster:
             _stop([process for broker in state.brokers if (process := broker.process)])
             if state.embedded is not None and (process := state.embedded.process):
                 _stop([process])
-            self._save(_forget_processes(state, {process.pid for process in state.processes}))
+            self._forget(process.pid for process in state.processes)
             return was_running
 
-    def purge(self) -> None:
-        """Removes what we wrote, and nothing else, from a cluster that has been stopped."""
+    def purge(self) -> bool:
+        """Removes what we wrote, and nothing else, from a cluster that has been stopped; whether there was any."""
         state = self.refresh()
         if state is not None:
             if state.running:
@@ -140,6 +141,7 @@ class LocalCluster:
         with contextlib.suppress(OSError):
             self.data_dir.rmdir()  # unless somebody keeps something else there
         self.state = None
+        return state is not None
 
     def start_broker(
         self, broker_id: int, *, on_ready: OnReady = lambda what, where: None, timeout_ms: int = START_TIMEOUT_MS
@@ -179,9 +181,25 @@ class LocalCluster:
         finally:
             os.close(descriptor)
 
+    def _forget(self, pids: Iterable[int]) -> None:
+        """After these were stopped on purpose. On a full disk they stay written down, and count as ended."""
+        with contextlib.suppress(LocalError):
+            self._save(_forget_processes(self.known_state(), set(pids)))
+
     def _save(self, state: ClusterState) -> None:
         self.state = state
-        save_state(self.data_dir, state)
+        with self._writing():
+            save_state(self.data_dir, state)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """The disk may be full by now."""
+        try:
+            yield
+        except OSError as error:
+            raise LocalError(
+                f"cannot write to {self.data_dir}: {error.strerror}; make room there, or pass another --data-dir"
+            ) from None
 
     def _plan(
         self, brokers: int | None, zookeeper: str | None, settings: Mapping[str, str | int] | None
@@ -200,7 +218,8 @@ class LocalCluster:
         wanted = brokers or len(state.brokers) or DEFAULT_BROKERS
         if wanted < len(state.brokers):
             raise LocalError(
-                f"the cluster in {self.data_dir} has {len(state.brokers)} brokers: pass another --data-dir"
+                f"the cluster in {self.data_dir} has {len(state.brokers)} brokers, and they stay:"
+                " leave out --brokers, or pass another --data-dir"
             )
         taken = {port for broker in state.brokers for port in (broker.port, broker.replication_port)}
         taken.update(process.port for process in state.processes)
@@ -219,7 +238,8 @@ class LocalCluster:
         if state.embedded.running:
             return
         server = EmbeddedZooKeeper(self.data_dir / "zookeeper", state.embedded.port, log_file=self.log_file())
-        process = server.launch()
+        with self._writing():
+            process = server.launch()
         started.append(process)
         self._save(replace(state, embedded=replace(state.embedded, pid=process.pid, birth=process.birth)))
         server.wait_ready(deadline_ms - self._clock.monotonic_ms())
@@ -227,15 +247,20 @@ class LocalCluster:
 
     def _start_broker(self, broker: BrokerState) -> Process:
         state = self.known_state()
-        process = launch_broker(
-            broker,
-            zookeeper=state.zookeeper,
-            data_dir=self.broker_dir(broker.broker_id),
-            log_file=self.log_file(broker.broker_id),
-            config=self.data_dir / "config" / f"broker-{broker.broker_id}.toml",
-            settings={"default_replication_factor": min(DEFAULT_BROKERS, len(state.brokers)), **state.settings},
-        )
-        self._save(state.with_broker(replace(broker, pid=process.pid, birth=process.birth)))
+        with self._writing():
+            process = launch_broker(
+                broker,
+                zookeeper=state.zookeeper,
+                data_dir=self.broker_dir(broker.broker_id),
+                log_file=self.log_file(broker.broker_id),
+                config=self.data_dir / "config" / f"broker-{broker.broker_id}.toml",
+                settings={"default_replication_factor": min(DEFAULT_BROKERS, len(state.brokers)), **state.settings},
+            )
+        try:
+            self._save(state.with_broker(replace(broker, pid=process.pid, birth=process.birth)))
+        except BaseException:
+            _stop([process])
+            raise
         return process
 
     def _wait_for_brokers(self, on_ready: OnReady, deadline_ms: int, only: int | None = None) -> None:

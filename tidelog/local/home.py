@@ -28,6 +28,10 @@ def data_home(environment: Mapping[str, str] = os.environ) -> Path:
 def prepare_directory(directory: Path) -> Path:
     """Creates it where needed and makes sure that we can write there; LocalError says where to go instead."""
     try:
+        str(directory).encode()  # Java and the brokers' settings files know no other names
+    except UnicodeEncodeError:
+        raise LocalError(f"{directory}: its name is not UTF-8; choose another place with --data-dir") from None
+    try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / f".writable-{os.getpid()}"
         probe.touch()

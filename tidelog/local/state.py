@@ -101,7 +101,11 @@ def load_state(data_dir: Path) -> ClusterState | None:
 
 
 def save_state(data_dir: Path, state: ClusterState) -> None:
-    """Replaces the file whole, so that a reader never sees half of it."""
+    """Replaces the file whole, so that a reader never sees half of it; OSError leaves the old one."""
     new = data_dir / f".{STATE_FILE}-{os.getpid()}"
-    new.write_text(json.dumps(asdict(state), indent=2) + "\n")
-    new.replace(data_dir / STATE_FILE)
+    try:
+        new.write_text(json.dumps(asdict(state), indent=2) + "\n")
+        new.replace(data_dir / STATE_FILE)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
