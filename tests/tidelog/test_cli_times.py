@@ -55,6 +55,7 @@ def test_a_time_is_a_number_of_milliseconds_or_iso_8601(text: str, timestamp_ms:
         ("99999999999999999999", "too large"),
         ("yesterday", "is not a time: give 2026"),
         ("", "is not a time"),
+        ("１２", "is not a time"),
     ],
 )
 def test_what_is_no_time_is_refused_with_the_way_out(text: str, told: str) -> None:

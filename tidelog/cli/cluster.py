@@ -26,8 +26,8 @@ def down(data_dir: Path | None, purge: bool) -> None:
     stopped = cluster.stop()
     click.echo(f"stopped the cluster in {cluster.data_dir}" if stopped else f"nothing ran in {cluster.data_dir}")
     if purge:
-        cluster.purge()
-        click.echo("removed its data and logs")
+        purged = cluster.purge()
+        click.echo("removed its data and logs" if purged else "there was nothing to remove")
 
 
 @click.command()
@@ -74,8 +74,9 @@ def status(data_dir: Path | None, as_json: bool) -> None:
     for line in format_table(("process", "address", "pid", "state"), rows):
         click.echo(line)
     click.echo(f"\ndata  {cluster.data_dir}\nlogs  {cluster.log_dir}")
-    if not state.running:
-        click.echo(f"\nstart it with {up_command(cluster.data_dir, cluster.home)}")
+    if not all(process.running for process in state.processes):
+        what = "what does not run" if state.running else "it"
+        click.echo(f"\nstart {what} with {up_command(cluster.data_dir, cluster.home)}")
 
 
 @click.command()

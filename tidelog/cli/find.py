@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -14,9 +15,31 @@ from tidelog.errors import LocalError
 from tidelog.local.home import data_home, last_up
 from tidelog.local.state import load_state
 
+#: A week: longer than anybody waits, and far below what a clock can count.
+_LONGEST_TIMEOUT_S = 7 * 86_400.0
+
 F = TypeVar("F", bound=Callable[..., object])
 
 ENVIRONMENT_VARIABLE = "TIDELOG_BOOTSTRAP_SERVERS"
+
+
+class _Seconds(click.FloatRange):
+    """Without "not a number", which lies in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
+class _Directory(click.Path):
+    """An empty one is a variable that was never set, not the directory where the user stands."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def bootstrap_option(function: F) -> F:
@@ -32,7 +55,7 @@ def timeout_option(function: F) -> F:
     """`--timeout` in seconds, handed on as `timeout` (float)."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=0.1),
+        type=_Seconds(0.1, _LONGEST_TIMEOUT_S),
         default=30.0,
         show_default=True,
         metavar="SECONDS",
@@ -44,7 +67,7 @@ def data_dir_option(function: F) -> F:
     """`--data-dir`, handed on as `data_dir` (Path | None)."""
     return click.option(
         "--data-dir",
-        type=click.Path(path_type=Path),
+        type=_Directory(path_type=Path),
         metavar="DIR",
         help="Where the cluster lies [default: $TIDELOG_HOME, else $XDG_DATA_HOME/tidelog or ~/.local/share/tidelog]",
     )(function)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
 
+from tidelog.cli.advice import next_step
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.progress import Progress
 from tidelog.cli.record_lines import OutgoingRecord, parse_json, parse_plain, read_lines
@@ -87,12 +88,16 @@ def produce(
                 for file, number, line in _lines(files, most_bytes):
                     try:
                         delivery.send(parse(line))
-                    except ValueError as error:
+                    except (ValueError, UnknownTopicOrPartitionError) as error:
                         raise _at(file, number, error) from None
                     progress.advance(1, len(line))
             delivery.finish()
-        except (TidelogError, ValueError, KeyboardInterrupt) as error:
+        except (TidelogError, ValueError, Undelivered, KeyboardInterrupt) as error:
             raise delivery.explain(error) from None
+
+
+class Undelivered(Exception):
+    """What became of a record that was sent some lines ago."""
 
 
 class Delivery:
@@ -137,7 +142,8 @@ class Delivery:
         tally = f"{self._acknowledged} of the {self._sent} records sent were acknowledged"
         if isinstance(error, KeyboardInterrupt):
             return KeyboardInterrupt(f"interrupted: {tally}")
-        return click.ClickException(f"{str(error) or type(error).__name__}; {tally}")
+        hint = next_step(error) if isinstance(error, TidelogError) else ""
+        return click.ClickException(f"{str(error) or type(error).__name__}{hint}; {tally}")
 
     def _settle(self) -> None:
         while self._open and self._open[0].done():
@@ -145,8 +151,8 @@ class Delivery:
             try:
                 future.get()
             except TidelogError as error:
-                hint = _LARGER if isinstance(error, MessageTooLargeError) else ""
-                raise ValueError(f"record {self._acknowledged + 1}: {error}{hint}") from None
+                hint = _LARGER if isinstance(error, MessageTooLargeError) else next_step(error)
+                raise Undelivered(f"record {self._acknowledged + 1}: {error}{hint}") from None
             self._acknowledged += 1
 
 
@@ -178,10 +184,11 @@ def _standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _at(file: BinaryIO, number: int, error: ValueError | OSError) -> ValueError:
+def _at(file: BinaryIO, number: int, error: ValueError | OSError | UnknownTopicOrPartitionError) -> ValueError:
     name = getattr(file, "name", 0)
     reason = error.strerror if isinstance(error, OSError) else error
-    return ValueError(f"{name if isinstance(name, str) else 'standard input'}, line {number}: {reason}")
+    named = isinstance(name, str) and name != "<stdin>"
+    return ValueError(f"{name if named else 'standard input'}, line {number}: {reason}")
 
 
 def _progress_wanted(files: tuple[BinaryIO, ...]) -> bool | None:

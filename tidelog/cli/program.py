@@ -16,7 +16,8 @@ import sys
 
 import click
 
-from tidelog.errors import ConfigError, NoBrokersError, TidelogError
+from tidelog.cli.advice import next_step
+from tidelog.errors import ConfigError, TidelogError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -112,7 +113,7 @@ def run(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         _abandon_output()
         return 0
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -124,10 +125,8 @@ def run(arguments: list[str] | None = None) -> int:
         return _fail(error.format_message(), error.exit_code)
     except ConfigError as error:
         return _fail(str(error), MISUSED)
-    except NoBrokersError as error:
-        return _fail(f"{error}; tidelog status shows whether the local cluster runs, tidelog up starts it", FAILED)
     except TidelogError as error:
-        return _fail(str(error) or type(error).__name__, FAILED)
+        return _fail(f"{str(error) or type(error).__name__}{next_step(error)}", FAILED)
     except OSError as error:
         full = error.filename is None and error.errno in _OUTPUT_ERRORS
         where = "cannot write to standard output: " if full else f"{error.filename}: " if error.filename else ""

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z")
-_NUMBER = re.compile(r"[+-]?\d+\Z")
+_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 #: A bare number from here on is a time (September 2001 in ms): no partition holds a million million records.
 SMALLEST_BARE_TIME_MS = 10**12
 _LARGEST_TIME_MS = 2**63 - 1

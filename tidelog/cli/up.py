@@ -42,11 +42,12 @@ def up(brokers: int | None, data_dir: Path | None, zookeeper: str | None, detach
     cluster = LocalCluster(data_dir)
     joined = cluster.state is not None and cluster.state.running
     with _polite_signals():
-        state = cluster.start(brokers, zookeeper=zookeeper, on_ready=_ready_reporter())
-        _show_ready(cluster, state, detach or joined)
+        state = cluster.start(brokers, zookeeper=zookeeper, on_ready=_ready_reporter(_running(cluster)))
         if detach or joined:
+            _show_ready(cluster, state, in_background=True)
             return None
         try:
+            _show_ready(cluster, state, in_background=False)
             return _watch(cluster)
         except KeyboardInterrupt:
             for number in _STOP_SIGNALS:
@@ -57,12 +58,20 @@ def up(brokers: int | None, data_dir: Path | None, zookeeper: str | None, detach
             return None
 
 
-def _ready_reporter() -> Callable[[str, str], None]:
+def _running(cluster: LocalCluster) -> set[str]:
+    """The addresses at which something of it runs before we start anything."""
+    return {broker.address for broker in cluster.state.brokers if broker.running} if cluster.state else set()
+
+
+def _ready_reporter(running: set[str]) -> Callable[[str, str], None]:
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
 
     def report(what: str, where: str) -> None:
-        click.echo(f"{what:<10} {where:<16} ready after {(clock.monotonic_ms() - started_ms) / 1000:.1f} s")
+        seconds = (clock.monotonic_ms() - started_ms) / 1000
+        click.echo(
+            f"{what:<10} {where:<16} " + ("runs already" if where in running else f"ready after {seconds:.1f} s")
+        )
 
     return report
 
