@@ -28,14 +28,17 @@ class Batch:
 
     at_ms: int
     rows: int
-    duration_ms: int
 
 
 @dataclass
 class StreamProgress:
-    """What the stream job has told so far, see `windowed_counts.py`. `ended` holds its last event's figures."""
+    """What the stream job has told so far, see `windowed_counts.py`.
 
-    started: bool = False
+    triggered   whether there was a batch at all; `batches` are those with rows
+    ended       its last event's figures
+    """
+
+    triggered: bool = False
     batches: list[Batch] = field(default_factory=list)
     failed_tasks: int = 0
     ended: Mapping[str, Any] | None = None
@@ -48,10 +51,10 @@ class StreamProgress:
     def tell(self, event: Mapping[str, Any]) -> None:
         self.failed_tasks = max(self.failed_tasks, int(event.get("failed_tasks", 0)))
         match event["event"]:
-            case "started":
-                self.started = True
-            case "batch" if event["rows"]:
-                self.batches.append(Batch(int(event["at"]), int(event["rows"]), int(event["duration_ms"])))
+            case "batch":
+                self.triggered = True
+                if event["rows"]:
+                    self.batches.append(Batch(int(event["at"]), int(event["rows"])))
             case "ended":
                 self.ended = event
             case "failed":

@@ -148,7 +148,8 @@ class Story:
         offsets = ", ".join("end" if place is None else str(place.offset) for _, place in sorted(places.items()))
         self._teller.step(f"counting from {utc(start_ms)}: the look-up answers offsets {offsets}")
 
-        self._pace.enter(pace.waiting(len(self.ahead)))
+        stage = pace.waiting(len(self.ahead))
+        self._pace.enter(stage)
         mixed = len(stamps_ms) < len(known_ms) or self._feed.stamped_by_arrival > 0
         servers = self._cluster.bootstrap_servers
         self._stream = StreamJob(
@@ -156,9 +157,14 @@ class Story:
         )
         self._stack.callback(self._stream.stop)
         self._teller.step("Spark is starting, and lines go on arriving")
-        if not self._until("Spark is starting", lambda: self._progress.rows > 0, _SPARK_START_S):
+
+        def running() -> bool:
+            nothing_to_read = self._plain.total == 0 and len(self.ahead) <= stage.keep and not self.ahead.full
+            return self._progress.rows > 0 or (self._progress.triggered and nothing_to_read)
+
+        if not self._until("Spark is starting", running, _SPARK_START_S):
             raise StoryError(f"the Spark stream had no batch within {_SPARK_START_S:.0f} s (see {self._stream.log})")
-        self._teller.step(f"the stream's first batch: {self._progress.rows:,} lines")
+        self._teller.step(f"the stream runs: {self._progress.rows:,} lines in its first batch")
 
     def _kill_a_leader(self) -> Kill:
         """SIGKILL for a leader that is not the controller, with the producer at work."""
