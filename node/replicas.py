@@ -59,7 +59,7 @@ class Directory(Protocol):
     def logs(self) -> Mapping[TopicPartition, Any]: ...
     def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> Any: ...
     def set_aside(self, tp: TopicPartition) -> object: ...
-    def delete(self, tp: TopicPartition) -> object: ...
+    def delete(self, *tps: TopicPartition) -> object: ...
     def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None: ...
 
@@ -193,11 +193,15 @@ class Replicas:
         async with self._control:
             if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
                 return StopReplicaResponse(StaleControllerEpochError.code)
-            outcomes = [
-                PartitionOutcome(each.topic, each.partition, await self._stop_replica(each))
-                for each in request.partitions
-            ]
-            return StopReplicaResponse(0, tuple(outcomes))
+            codes = {each: self._stop_replica(each) for each in request.partitions}
+            deleted = [each for each, code in codes.items() if not code and each.delete]
+            try:
+                await self._delete(TopicPartition(each.topic, each.partition) for each in deleted)
+            except StorageError as error:
+                codes |= dict.fromkeys(deleted, self.code_of(error))
+            return StopReplicaResponse(
+                0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
+            )
 
     def brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
         """The controller named the live brokers; registrations that are new void what was heard from older ones."""
@@ -285,22 +289,25 @@ class Replicas:
             self.waiting.epoch_ended(tp)
         self.act(replica, facts)
 
-    async def _stop_replica(self, stop: StopReplicaPartition) -> int:
+    def _stop_replica(self, stop: StopReplicaPartition) -> int:
         tp = TopicPartition(stop.topic, stop.partition)
         replica = self._replicas.get(tp)
         if replica is not None:
             if 0 <= stop.leader_epoch < replica.partition.leader_epoch:
                 return FencedLeaderEpochError.code
             self._stop_serving(replica)
-        if stop.delete:
+        return 0
+
+    async def _delete(self, tps: Iterable[TopicPartition]) -> None:
+        logs = self._directory.logs()
+        doomed = []
+        for tp in tps:
             self._replicas.pop(tp, None)
             self._recovered_high_watermarks.pop(tp, None)
-            try:
-                if tp in self._directory.logs():
-                    await self._offload(self._directory.delete, tp)
-            except StorageError as error:
-                return self.code_of(error)
-        return 0
+            if tp in logs:
+                doomed.append(tp)
+        if doomed:
+            await self._offload(self._directory.delete, *doomed)
 
     # --- acting on the rules ---------------------------------------------------------------------------------
 

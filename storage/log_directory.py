@@ -167,30 +167,36 @@ class LogDirectory:
 
     def set_aside(self, tp: TopicPartition) -> Path:
         """Takes a log out of use but keeps its files; the directory that they are in now."""
-        return self._retire(tp, _STRAY)
+        self._take_out_of_use(tp)
+        return self._rename(tp, _STRAY)
 
-    def delete(self, tp: TopicPartition) -> None:
-        """Removes a log for good. Renamed first, so that a crash never leaves half a log under the partition's name."""
-        self._files.remove_directory(self._retire(tp, _DELETED))
+    def delete(self, *tps: TopicPartition) -> None:
+        """Removes logs for good. Renamed first, so that a crash never leaves half a log under the partition's name.
 
-    def _retire(self, tp: TopicPartition, kind: str) -> Path:
+        All at once, since what the checkpoints hold of them is forgotten with one sync, and not with one for each.
+        """
+        self._take_out_of_use(*tps)
+        for retired in [self._rename(tp, _DELETED) for tp in tps]:
+            self._files.remove_directory(retired)
+
+    def _rename(self, tp: TopicPartition, kind: str) -> Path:
         directory = self._directory_of(tp)
-        log = self._logs.pop(tp, None)
-        if log is not None:
-            log.abandon()
-        self._forget(tp)
         suffix = f"-{tp.partition}.{uuid.uuid4().hex}{kind}"
         retired = self.path / (tp.topic[: _MAX_NAME - len(suffix)] + suffix)
         self._files.rename(directory, retired)
         return retired
 
-    def _forget(self, tp: TopicPartition) -> None:
+    def _take_out_of_use(self, *tps: TopicPartition) -> None:
         """A later log of the same name must not inherit a recovery point or a log start, not even after a crash."""
+        for tp in tps:
+            if log := self._logs.pop(tp, None):
+                log.abandon()
         with self._checkpoint_lock:
-            if self._log_starts.pop(tp, None) is not None:
-                write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
-            if self._recovery_points.pop(tp, None) is not None:
-                write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
+            for name, offsets in ((LOG_STARTS, self._log_starts), (RECOVERY_POINTS, self._recovery_points)):
+                if known := offsets.keys() & set(tps):
+                    for tp in known:
+                        del offsets[tp]
+                    write_offsets(self._files, self.path / name, offsets)
 
     def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
         return Log.open(

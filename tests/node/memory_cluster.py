@@ -255,8 +255,9 @@ class MemoryDirectory:
     def set_aside(self, tp: TopicPartition) -> None:
         self.stray.append(self._logs.pop(tp))
 
-    def delete(self, tp: TopicPartition) -> None:
-        del self._logs[tp]
+    def delete(self, *tps: TopicPartition) -> None:
+        for tp in tps:
+            del self._logs[tp]
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         return dict(self._high_watermarks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -175,6 +176,26 @@ def test_a_log_that_is_deleted_while_it_is_synced_does_not_fail_the_disk(tmp_pat
     directory.delete(ORDERS)
     log.flush()
     assert list(tmp_path.glob("orders*")) == []
+
+
+def test_a_topic_of_many_partitions_is_forgotten_with_one_write(tmp_path: Path) -> None:
+    class CountingFiles(UnsyncedFiles):
+        written: ClassVar[list[str]] = []
+
+        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+            self.written.append(path.name)
+            super().replace(path, data, sync=sync)
+
+    directory = LogDirectory.open(tmp_path, CountingFiles(), 1, "c", "boot")
+    tps = [TopicPartition("orders", partition) for partition in range(5)]
+    for tp in [*tps, TopicPartition("kept", 0)]:
+        append(directory.get_or_create(tp, "id", LogConfig()))
+    directory.checkpoint_recovery_points()
+    CountingFiles.written.clear()
+    directory.delete(*tps)
+    assert CountingFiles.written == ["recovery-point-offset-checkpoint"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["kept-0"]
+    assert "orders" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
 def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
