@@ -1,0 +1,1 @@
+"""Kafka's dump tool as a judge of our files."""

@@ -1,0 +1,83 @@
+"""One run of the tool over many files, and what its output says about them."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+# The tool silently leaves half an entry unread, and all that follows an entry of zeros.
+ENTRY_BYTES = {".index": 8, ".timeindex": 12}
+
+_TIMEOUT_S = 3600
+
+
+class Reading(NamedTuple):
+    """What was read, counted by file kind (and "records"); `complaints` is empty where everything is right."""
+
+    counts: Counter[str]
+    complaints: list[str]
+
+
+def dump(command: Sequence[str], directory: Path, files: Sequence[str]) -> Reading:
+    """Has the tool read `files`, relative to `directory`. The complaints name no file reliably unless there is one."""
+    sizes = {name: (directory / name).stat().st_size for name in files}
+    arguments = ["--deep-iteration", "--max-message-size", str(2**31 - 1), "--files", ",".join(files)]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [*command, *arguments], cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        )
+        assert process.stdout is not None
+        with process:
+            entries, counts, complaints = _read_output(process.stdout)
+        errors.seek(0)
+        complaints += [line for line in map(_text, errors) if line and not _is_noise(line)]
+    if process.returncode and not complaints:
+        complaints = [f"the tool ended with status {process.returncode}"]
+    return Reading(counts, complaints or list(_unread(sizes, entries)))
+
+
+def _read_output(lines: Iterable[bytes]) -> tuple[Counter[str], Counter[str], list[str]]:
+    """Entries by file, counts by kind, and every line that is not one of those that stand for something right."""
+    entries: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    complaints: list[str] = []
+    name = kind = ""
+    for line in lines:
+        if line.startswith(b"| "):
+            counts["records"] += 1
+        elif line.startswith(b"baseOffset: ") and b" isvalid: true" in line:
+            counts[".log"] += 1
+        elif line.startswith((b"offset: ", b"timestamp: ", b"producerId: ")):
+            entries[name] += 1
+            counts[kind] += 1
+        elif line.startswith(b"Dumping "):
+            name = _text(line).removeprefix("Dumping ")
+            kind = Path(name).suffix
+            entries[name] += 0
+        elif (text := _text(line)) and not text.startswith("Log starting offset: ") and text != f"{name} is empty.":
+            complaints.append(text)
+    return entries, counts, complaints
+
+
+def _unread(sizes: dict[str, int], entries: Counter[str]) -> Iterable[str]:
+    for name, size in sizes.items():
+        entry_bytes = ENTRY_BYTES.get(Path(name).suffix)
+        if name not in entries:
+            yield f"{name}: the tool has not read it"
+        elif entry_bytes and size % entry_bytes:
+            yield f"{size} bytes are no multiple of {entry_bytes}"
+        elif entry_bytes and entries[name] < size // entry_bytes:
+            yield f"the tool reads only {entries[name]} of {size // entry_bytes} entries: the next is zero"
+
+
+def _is_noise(line: str) -> bool:
+    """The JVM's own remarks, and where in Kafka's code an exception was."""
+    return line.startswith(("Picked up ", "at ", "...")) or " VM warning: " in line
+
+
+def _text(line: bytes) -> str:
+    return line.decode(errors="replace").strip()

@@ -1,0 +1,71 @@
+"""Where Java and the jars of Kafka's dump tool are; fetches the jars once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+KAFKA_VERSION = "3.9.1"
+
+_POM = Path(__file__).with_name("pom.xml")
+_FETCH_TIMEOUT_S = 900
+
+
+class NotRun(Exception):
+    """The judge is not here, so nothing was judged; says what is missing."""
+
+
+def tool_command(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The command that starts the tool, without its arguments. Raises NotRun."""
+    java = _find_java(environment)
+    jars = _jars(environment)
+    return [
+        *(java, "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
+        *("-cp", f"{jars}/*", "kafka.tools.DumpLogSegments"),
+    ]
+
+
+def _find_java(environment: Mapping[str, str]) -> str:
+    home = environment.get("JAVA_HOME")
+    if home and os.access(java := os.path.join(home, "bin", "java"), os.X_OK):
+        return java
+    if found := shutil.which("java", path=environment.get("PATH", "")):
+        return found
+    raise NotRun("Kafka's tool needs Java: apt-get install openjdk-17-jre-headless")
+
+
+def _jars(environment: Mapping[str, str]) -> Path:
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog" / "kafka"
+    jars = cache / KAFKA_VERSION
+    if not jars.is_dir():
+        _fetch(jars, environment)
+    return jars
+
+
+def _fetch(jars: Path, environment: Mapping[str, str]) -> None:
+    maven = shutil.which("mvn", path=environment.get("PATH", ""))
+    if maven is None:
+        raise NotRun(f"Maven fetches Kafka's tool into {jars}, once: apt-get install maven")
+    try:
+        jars.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=jars.parent, prefix="fetching-") as scratch:
+            draft = Path(scratch, "jars")
+            command = [maven, "-q", "-B", "-Dstyle.color=never", "-f", str(_POM), f"-Dkafka.version={KAFKA_VERSION}"]
+            command += ["dependency:copy-dependencies", f"-DoutputDirectory={draft}", "-DincludeScope=runtime"]
+            fetched = subprocess.run(
+                command, cwd=scratch, env=dict(environment), stdin=subprocess.DEVNULL, timeout=_FETCH_TIMEOUT_S,
+                capture_output=True, text=True, errors="replace", check=False,
+            )  # fmt: skip
+            if fetched.returncode or not any(draft.glob("kafka_*.jar")):
+                errors = [line for line in fetched.stdout.splitlines() if "ERROR" in line]
+                raise NotRun(f"Maven could not fetch Kafka's tool: {(errors or ['it does not say why'])[0]}")
+            # Whoever else fetched meanwhile has the same jars.
+            if not jars.is_dir():
+                draft.rename(jars)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if not jars.is_dir():
+            raise NotRun(f"Kafka's tool could not be fetched: {error}") from None
