@@ -95,10 +95,22 @@ class ZooKeeperStore:
         grants 2 to 20 of its ticks): a broker must know how long its session lives.
         """
         store = cls(hosts, session_timeout_ms, clock)
-        live = store._client.start_async()
-        if not await asyncio.to_thread(live.wait, connect_timeout_ms / 1000):
+        arrived = asyncio.Event()
+        unsubscribe = store.subscribe(lambda event: arrived.set())
+        store._client.start_async()
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                await arrived.wait()
+        except TimeoutError:
             await store.close()
-            raise UnreachableError(f"no ZooKeeper answers at {store._hosts} (tried for {connect_timeout_ms} ms)")
+            raise UnreachableError(
+                f"no ZooKeeper answers at {store._hosts} (tried for {connect_timeout_ms} ms)"
+            ) from None
+        except asyncio.CancelledError:
+            await store.close()
+            raise
+        finally:
+            unsubscribe()
         granted_ms = store._granted_timeout_ms
         if granted_ms != session_timeout_ms:
             await store.close()

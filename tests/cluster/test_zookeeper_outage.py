@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cluster.store import OutcomeUnknownError, SessionChanged, SessionState, Sto
 from cluster.zookeeper import ZooKeeperStore
 from tests.cluster.stores import TIMEOUT_MS, run
 from tidelog.clock import SystemClock
+from tidelog.local.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 
@@ -97,6 +99,26 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one() -> None:
+    async def story() -> None:
+        opening = asyncio.create_task(
+            ZooKeeperStore.open(
+                f"127.0.0.1:{choose_port()}",
+                session_timeout_ms=TIMEOUT_MS,
+                clock=SystemClock(),
+                connect_timeout_ms=60_000,
+            )
+        )
+        await asyncio.sleep(0.1)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    started = time.monotonic()
+    asyncio.run(story())  # with its end comes the end of all its threads
+    assert time.monotonic() - started < 20
 
 
 def test_a_hung_process_is_ended_although_its_session_would_be_kept(zookeeper: EmbeddedZooKeeper) -> None:
