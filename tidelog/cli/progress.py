@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
 from typing import Self
@@ -42,11 +43,20 @@ class Progress:
         now_ms = self._clock.monotonic_ms()
         self._due_ms = now_ms + _EVERY_MS
         seconds = max(now_ms - self._started_ms, 1) / 1000
-        sys.stderr.write(
-            f"\r\x1b[K{self.records:,} records {self._verb}, {self.size_bytes / 1e6:,.1f} MB"
+        line = (
+            f"{self.records:,} records {self._verb}, {self.size_bytes / 1e6:,.1f} MB"
             f" ({self.records / seconds:,.0f} records/s, {self.size_bytes / 1e6 / seconds:,.1f} MB/s)"
         )
+        sys.stderr.write("\r\x1b[K" + line[: _width() - 1])  # a line that wraps could not be erased
         sys.stderr.flush()
+
+
+def _width() -> int:
+    """The terminal's columns, as many as there may be where it does not say."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
+    except (OSError, ValueError):
+        return sys.maxsize
 
 
 def _is_terminal() -> bool:
