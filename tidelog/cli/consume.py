@@ -112,7 +112,7 @@ def _copy(consumer: Consumer, span: Span, sink: _Sink, count: int | None, timeou
         now_ms = clock.monotonic_ms()
         if not arrived:
             _stop_if_nobody_reads()
-            if span.ends is None and now_ms - last_progress_ms > _ASSURE_EVERY_MS:
+            if span.ends is None and now_ms - last_progress_ms > min(_ASSURE_EVERY_MS, timeout_ms):
                 consumer.end_offsets(unread)
                 last_progress_ms = now_ms
             elif now_ms - last_progress_ms > timeout_ms:
