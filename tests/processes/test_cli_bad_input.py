@@ -32,7 +32,7 @@ class Case:
     environment: dict[str, str | None] = field(default_factory=dict)
 
 
-NOWHERE = {"TIDELOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+NOWHERE: dict[str, str | None] = {"TIDELOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 
 #: With a running cluster that has a topic `t` of one partition and one record.
 CASES = [
@@ -72,10 +72,19 @@ CASES = [
     Case("10 MB line", "produce t", "record 1: .*max.message.bytes is 1048588", given=b"x" * (10 << 20) + b"\n"),
     Case("endless line", "produce t", "line 1: the line is longer than", given=b"x" * (33 << 20)),
     Case("malformed address", "topic list --bootstrap-servers nope", "'nope' is not host:port", 2),
-    Case("cluster down, consume", "consume t --timeout 2", "no broker answered at 127.0.0.1:1", environment=NOWHERE),
-    Case("cluster down, produce", "produce t --timeout 2", "tidelog status shows", given=b"x\n", environment=NOWHERE),
-    Case("cluster down, list", "topic list --json --timeout 2", "tidelog up starts it", environment=NOWHERE),
-    Case("cluster down, offsets", "offsets t --at 0 --json --timeout 2", "tidelog up", environment=NOWHERE),
+    Case("URL as address", "topic list --bootstrap-servers http://a:1", "'http://a:1' is not host:port", 2),
+    Case("no number of seconds", "topic list --timeout nan", "is not a number of seconds", 2),
+    Case("data directory without a name", "up --data-dir=", "must not be empty", 2),
+    Case(
+        "unknown partition in a line",
+        "produce t --format json",
+        "line 1: .*partitions 0 to 0",
+        given=b'{"partition": 9}\n',
+    ),
+    Case("cluster down, consume", "consume t --timeout 0.5", "no broker answered at 127.0.0.1:1", environment=NOWHERE),
+    Case("cluster down, produce", "produce t --timeout 0.5", "tidelog status shows", given=b"x\n", environment=NOWHERE),
+    Case("cluster down, list", "topic list --json --timeout 0.5", "tidelog up starts it", environment=NOWHERE),
+    Case("cluster down, offsets", "offsets t --at 0 --json --timeout 0.5", "tidelog up", environment=NOWHERE),
     Case(
         "nothing was ever started", "consume t", "start one with tidelog up", environment={"TIDELOG_HOME": "/nowhere"}
     ),
@@ -137,20 +146,25 @@ ODD_INPUTS = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_INPUTS)
-@pytest.mark.parametrize("form", ["lines", "json"])
-def test_odd_lines_come_back_as_they_went_in(shell: Shell, name: str, form: str) -> None:
-    topic = f"odd-{form}-{name.replace(' ', '-')}"
-    given = ODD_INPUTS[name]
-    shell.succeed("topic", "create", topic)
-    (shell.directory / "input").write_bytes(given)
-    shell.succeed("produce", topic, "input")
-    if form == "json":
-        copy = f"{topic}-copy"
-        shell.succeed("topic", "create", copy)
-        shell.succeed("produce", copy, "--format", "json", given=drain(shell, topic, "--format", "json"))
-        topic = copy
-    assert drain(shell, topic) == given + (b"" if not given or given.endswith(b"\n") else b"\n")
+def test_odd_lines_come_back_as_they_went_in(shell: Shell) -> None:
+    """Each in a partition of its own, as lines and as a copy through JSON lines."""
+    for topic in ("odd", "odd-copy"):
+        shell.succeed("topic", "create", topic, "--partitions", str(len(ODD_INPUTS)))
+    for partition, (name, given) in enumerate(ODD_INPUTS.items()):
+        (shell.directory / "input").write_bytes(given)
+        shell.succeed("produce", "odd", "input", "--partition", str(partition))
+        expected = given + (b"" if not given or given.endswith(b"\n") else b"\n")
+        assert drain(shell, "odd", "--partition", str(partition)) == expected, name
+    original = drain(shell, "odd", "--format", "json")
+    shell.succeed("produce", "odd-copy", "--format", "json", given=original)
+    assert by_place(drain(shell, "odd-copy", "--format", "json")) == by_place(original)
+
+
+def by_place(json_lines: bytes) -> dict[tuple[int, int], dict[str, object]]:
+    """Partition and offset → what must not be lost on the way."""
+    records = list(map(json.loads, json_lines.splitlines()))
+    kept = ("timestamp", "key", "value", "headers")
+    return {(each["partition"], each["offset"]): {name: each[name] for name in kept} for each in records}
 
 
 def test_what_stands_before_a_bad_line_is_delivered_and_counted(shell: Shell) -> None:
@@ -285,18 +299,17 @@ def test_a_data_directory_that_cannot_be_written_is_refused(newcomer: Shell, pla
     assert outcome.status == 1
 
 
-@pytest.mark.parametrize("whose", ["ZooKeeper", "broker 1"])
-def test_a_taken_port_is_named_and_nothing_stays_behind(newcomer: Shell, whose: str) -> None:
+def test_a_taken_port_is_named_and_nothing_stays_behind(newcomer: Shell) -> None:
     newcomer.succeed("up", "--brokers", "1", "--detach")
     newcomer.succeed("down")
     status = json.loads(newcomer.succeed("status", "--json"))
-    port = int(status["zookeeper"].rpartition(":")[2]) if whose == "ZooKeeper" else status["brokers"][0]["port"]
-    with socket.create_server(("127.0.0.1", port)):
-        outcome = newcomer.run("up", "--detach")
+    ports = {"ZooKeeper": int(status["zookeeper"].rpartition(":")[2]), "broker 1": status["brokers"][0]["port"]}
+    for whose, port in ports.items():
+        with socket.create_server(("127.0.0.1", port)):
+            outcome = newcomer.run("up", "--detach")
         assert_one_line(outcome, f"port {port}, which {whose} was given, is taken")
         assert outcome.status == 1
         assert processes_of(newcomer.directory) == []
-    newcomer.succeed("up", "--detach")
 
 
 def test_a_zookeeper_that_is_not_there_is_named_in_time(newcomer: Shell) -> None:
@@ -305,49 +318,56 @@ def test_a_zookeeper_that_is_not_there_is_named_in_time(newcomer: Shell) -> None
     assert outcome.status == 1
 
 
-@pytest.mark.parametrize("command", ["produce t --timeout 3", "consume t --follow --timeout 3"])
-def test_brokers_that_stop_in_the_middle_end_the_command_in_time(newcomer: Shell, command: str) -> None:
-    newcomer.succeed("up", "--brokers", "1", "--detach")
+@pytest.fixture
+def up(shell: Shell, newcomer: Shell) -> list[str]:
+    """Starts the newcomer's one broker on the running ZooKeeper, below a root of its own."""
+    zookeeper = json.loads(shell.succeed("status", "--json"))["zookeeper"]
+    return ["up", "--brokers", "1", "--zookeeper", f"{zookeeper}/{newcomer.directory.name}"]
+
+
+def test_brokers_that_stop_in_the_middle_end_the_commands_in_time(newcomer: Shell, up: list[str]) -> None:
+    newcomer.succeed(*up, "--detach")
     newcomer.succeed("topic", "create", "t")
-    with newcomer.start(*command.split(), environment={"PYTHONUNBUFFERED": "1"}) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        if command.startswith("produce"):
-            process.stdin.write(b"before\n")
-            process.stdin.flush()
-            wait_for("the first line", lambda: drain(newcomer, "t") == b"before\n")
-        else:
-            newcomer.succeed("produce", "t", given=b"before\n")
-            assert process.stdout.readline() == b"before\n"
+    reading = newcomer.start("consume", "t", "--follow", "--timeout", "1")
+    writing = newcomer.start("produce", "t", "--timeout", "1")
+    with reading, writing:
+        assert reading.stdout is not None and reading.stderr is not None
+        assert writing.stdin is not None and writing.stderr is not None
+        writing.stdin.write(b"before\n")
+        writing.stdin.flush()
+        assert reading.stdout.readline() == b"before\n"
         newcomer.succeed("down")
-        if command.startswith("produce"):
-            process.stdin.write(b"after\n")
-            process.stdin.close()
-        assert process.wait(30) == 1
-        complaint = process.stderr.read().decode()
-    assert len(complaint.splitlines()) == 1, complaint
-    if command.startswith("produce"):
-        assert "1 of the 2 records sent were acknowledged" in complaint
+        writing.stdin.write(b"after\n")
+        writing.stdin.close()
+        assert (reading.wait(30), writing.wait(30)) == (1, 1)
+        told = [reading.stderr.read().decode(), writing.stderr.read().decode()]
+    for complaint in told:
+        assert len(complaint.splitlines()) == 1, complaint
+        assert "tidelog status shows" in complaint
+    assert "1 of the 2 records sent were acknowledged" in told[1]
     newcomer.succeed("up", "--detach")
     assert drain(newcomer, "t").startswith(b"before\n")
 
 
-def test_a_killed_up_leaves_a_cluster_that_down_can_stop(newcomer: Shell) -> None:
-    with newcomer.start("up", "--brokers", "1") as process:
-        assert process.stdout is not None
-        while b"tidelog down" not in process.stdout.readline():
-            pass
+def wait_until_up(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    while b"tidelog down" not in process.stdout.readline():
+        assert process.poll() is None
+
+
+def test_a_killed_up_leaves_a_cluster_that_down_can_stop(newcomer: Shell, up: list[str]) -> None:
+    with newcomer.start(*up) as process:
+        wait_until_up(process)
         process.kill()
-    assert len(processes_of(newcomer.home)) == 2
+    assert len(processes_of(newcomer.home)) == 1
     newcomer.succeed("down")
     assert processes_of(newcomer.home) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_polite_end_of_up_stops_everything(newcomer: Shell, number: signal.Signals) -> None:
-    with newcomer.start("up", "--brokers", "1", output=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        while b"tidelog down" not in process.stdout.readline():
-            pass
+def test_a_polite_end_of_up_stops_everything(newcomer: Shell, up: list[str], number: signal.Signals) -> None:
+    with newcomer.start(*up) as process:
+        wait_until_up(process)
         process.send_signal(number)
         assert process.wait(30) == 0
     assert processes_of(newcomer.home) == []
