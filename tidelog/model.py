@@ -77,6 +77,8 @@ class Endpoint:
 
 def validate_topic(name: str) -> str:
     """The name itself where Kafka allows it, else InvalidTopicError that says why."""
+    if name and not isinstance(name, str):
+        raise InvalidTopicError(f"a topic name is a str, not {name!r}")
     if not name:
         raise InvalidTopicError("a topic name must not be empty")
     if name in (".", ".."):

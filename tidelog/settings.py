@@ -171,10 +171,12 @@ def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers, op
 
 def parse_bootstrap(servers: BootstrapServers) -> tuple[Endpoint, ...]:
     """`"h:p,h:p"` or a list of `"h:p"`; duplicates are dropped."""
-    parts = servers.split(",") if isinstance(servers, str) else list(servers)
+    parts = servers.split(",") if isinstance(servers, str) else servers
+    if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
+        raise ConfigError(f"bootstrap_servers must be 'host:port,…' or a list of 'host:port', not {servers!r}")
     try:
         found = [Endpoint.parse(part) for part in parts if part.strip()]
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise ConfigError(f"bootstrap_servers: {error}") from None
     if not found:
         raise ConfigError("bootstrap_servers is empty: give host:port of one broker or more")

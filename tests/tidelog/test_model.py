@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tidelog.model import Endpoint
+from tidelog.errors import ConfigError, InvalidTopicError
+from tidelog.model import Endpoint, validate_topic
+from tidelog.settings import parse_bootstrap
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,15 @@ def test_an_address_is_a_host_and_a_port(text: str, endpoint: Endpoint) -> None:
 def test_what_no_socket_could_take_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         Endpoint.parse(text)
+
+
+@pytest.mark.parametrize("servers", [None, 5, b"a:1", [5], {"a:1"}])
+def test_bootstrap_servers_of_another_type_are_named(servers: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^bootstrap_servers must be 'host:port,…' or a list"):
+        parse_bootstrap(servers)
+
+
+@pytest.mark.parametrize("name", [b"t", 5, ["t"]])
+def test_a_topic_of_another_type_is_named(name: Any) -> None:
+    with pytest.raises(InvalidTopicError, match=r"^a topic name is a str, not "):
+        validate_topic(name)
