@@ -16,6 +16,7 @@ from enum import Enum
 
 from cluster.state import BrokerRegistration
 from tidelog.clock import Clock
+from tidelog.errors import TidelogError
 from tidelog.model import Endpoint
 
 log = logging.getLogger(__name__)
@@ -106,5 +107,8 @@ class Detector:
         if outcome is ProbeOutcome.REFUSED:
             try:
                 await self.convict(broker)
+            except TidelogError as error:
+                # Nothing to wonder at while ZooKeeper is away too; the next failed connect is a new suspicion.
+                log.info("broker %d is not fenced yet: %s", broker.broker_id, error)
             except Exception:
-                log.warning("fencing broker %d failed", broker.broker_id, exc_info=True)
+                log.exception("fencing broker %d failed", broker.broker_id)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from cluster.state import BrokerRegistration
+from cluster.store import OutcomeUnknownError
 from node.detector import Detector, FenceLimiter, ProbeOutcome, probe
 from tidelog.clock import SystemClock
 from tidelog.model import Endpoint
@@ -60,6 +63,7 @@ class Court:
         self.probes = 0
         self.fenced: list[int] = []
         self.registered = True
+        self.failure: Exception | None = None
         self.detector = Detector(self.clock, FenceLimiter(6000), self._fence, self._probe)
 
     async def _probe(self, endpoint: Endpoint) -> ProbeOutcome:
@@ -68,6 +72,8 @@ class Court:
         return self.outcome
 
     async def _fence(self, registration: BrokerRegistration) -> bool:
+        if self.failure is not None:
+            raise self.failure
         if self.registered:
             self.fenced.append(registration.epoch)
         return self.registered
@@ -101,6 +107,23 @@ def test_many_suspicions_are_one_probe_and_one_fence() -> None:
         court.detector.suspect(broker())
         await court.rest()
         assert (court.probes, court.fenced) == (2, [70, 70])
+
+    asyncio.run(story())
+
+
+def test_a_fence_that_zookeeper_did_not_answer_is_tried_again_at_the_next_suspicion(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        court = Court(ProbeOutcome.REFUSED)
+        court.failure = OutcomeUnknownError("no connection")
+        court.detector.suspect(broker())
+        await court.rest()
+        assert [record for record in caplog.records if record.exc_info] == [], "an outage is no surprise"
+        court.failure = None
+        court.detector.suspect(broker())
+        await court.rest()
+        assert (court.probes, court.fenced) == (2, [70])
 
     asyncio.run(story())
 
