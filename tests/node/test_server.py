@@ -92,6 +92,34 @@ async def test_record_bytes_travel_both_ways_unchanged() -> None:
     assert seen[1] == produce
 
 
+async def test_a_deadline_is_told_on_the_clock_of_the_addressee() -> None:
+    class Elsewhere(SystemClock):
+        def monotonic_ms(self) -> int:
+            return super().monotonic_ms() + 10**9
+
+    deadlines: list[int] = []
+
+    def handle(request: Request, context: RequestContext) -> Response:
+        deadlines.append(context.deadline_ms)
+        return EMPTY
+
+    clock = Elsewhere()
+    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), handle, clock, between_brokers=False)
+    server.start()
+    try:
+        async with connected(server) as connection:
+            before = clock.monotonic_ms()
+            await connection.call(MetadataRequest(), timeout_ms=20_000)
+            connection.send_no_reply(ProduceRequest(0, 1000, ()), timeout_ms=20_000)
+            await connection.call(MetadataRequest(), timeout_ms=20_000)  # comes after, on the same connection
+            handshake_ms = 5000  # the estimate errs by no more, on the side of acting
+            for deadline in deadlines:
+                assert before + 20_000 <= deadline <= clock.monotonic_ms() + 20_000 + handshake_ms
+            assert len(deadlines) == 3
+    finally:
+        server.stop()
+
+
 async def test_an_answer_may_come_later_and_out_of_order() -> None:
     held: list[asyncio.Future[Response]] = []
 

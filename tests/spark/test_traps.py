@@ -303,6 +303,22 @@ def test_a_starting_time_that_no_record_reaches_is_an_error_or_the_end(cluster: 
     assert lenient.reader.initialOffset() == {"t": {"0": 1, "1": 2}}
 
 
+def test_a_record_that_comes_while_the_starting_time_is_looked_up_is_not_skipped(
+    cluster: FileCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.append_values(T0, ["old"], timestamp_ms=1000)
+    query = Query(cluster, startingTimestamp="1001", startingOffsetsByTimestampStrategy="latest")
+    look_up = query.consumer.offsets_for_times
+
+    def and_then_one_comes(times: dict[TopicPartition, int]) -> object:
+        answers = look_up(times)
+        cluster.append_values(T0, ["new"], timestamp_ms=1001)
+        return answers
+
+    monkeypatch.setattr(query.consumer, "offsets_for_times", and_then_one_comes)
+    assert query.reader.initialOffset() == {"t": {"0": 1, "1": 0}}
+
+
 def test_starting_offsets_name_every_partition(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(5)))
     whole = Query(cluster, startingOffsets=shaped({"t": {0: -1, 1: -2}}))

@@ -126,6 +126,13 @@ def test_one_frame_cannot_serve_two_partitions() -> None:
         decode_body(FetchResponse, [msgpack.packb(body), b"x"])
 
 
+@pytest.mark.parametrize("indices", [(0, 0), (1, 0), (0, 2), (-1, 0)])
+def test_records_refer_to_the_frames_in_their_order(indices: tuple[int, int]) -> None:
+    body = [[["t", partition, 0, 1, 1, 0, index] for partition, index in enumerate(indices)]]
+    with pytest.raises(ProtocolError, match="next frame"):
+        decode_body(FetchResponse, [msgpack.packb(body), b"x", b"y"])
+
+
 def test_an_empty_answer_needs_no_frame() -> None:
     response = FetchResponse((FetchPartitionResponse("t", 0, 0),))
     assert len(encode_body(response)) == 1

@@ -258,6 +258,58 @@ def test_after_an_unknown_outcome_later_records_use_a_new_id_and_are_not_refused
     run_virtually(story())
 
 
+def test_a_record_after_one_that_was_appended_unknown_to_us_is_not_taken_for_its_repetition() -> None:
+    async def story() -> None:
+        cluster = FakeCluster()
+        (partition,) = cluster.create("t")
+        async with a_producer(cluster, request_timeout_ms=500, delivery_timeout_ms=2000) as producer:
+            await producer.send_and_wait("t", b"0")
+            cluster.fault_of = lambda _, request: Fault.SWALLOW_ANSWER if isinstance(request, ProduceRequest) else None
+            with pytest.raises(TimeoutError, match="delivery_timeout_ms"):
+                await producer.send_and_wait("t", b"1")
+            cluster.fault_of = lambda broker, request: None
+            await producer.send_and_wait("t", b"2")
+        assert partition.values() == [b"0", b"1", b"2"]
+
+    run_virtually(story())
+
+
+def test_a_hung_broker_keeps_no_record_beyond_its_delivery_timeout() -> None:
+    async def story() -> None:
+        cluster = FakeCluster()
+        cluster.create("t")
+        async with a_producer(cluster, delivery_timeout_ms=2000) as producer:
+            await producer.send_and_wait("t", b"before")
+            cluster.hung |= {1, 2, 3}
+            started = seconds()
+            with pytest.raises(TimeoutError, match="delivery_timeout_ms"):
+                await producer.send_and_wait("t", b"during")
+            assert 1.9 < seconds() - started < 2.2
+            asked = cluster.sent(ProduceRequest)[-1]
+            assert isinstance(asked, ProduceRequest) and asked.timeout_ms < 2000
+            cluster.hung.clear()
+
+    run_virtually(story())
+
+
+def test_without_idempotence_what_a_hung_leader_may_still_append_is_not_repeated() -> None:
+    async def story() -> None:
+        cluster = FakeCluster(brokers=2)
+        moving, staying = cluster.create("t", 3)[::2]  # both led by broker 1
+        async with a_producer(cluster, enable_idempotence=False, linger_ms=10) as producer:
+            await producer.send_and_wait("t", b"before", partition=moving.number)
+            cluster.hung.add(1)
+            waiting = [await producer.send("t", b"v", partition=each.number) for each in (moving, staying)]
+            await asyncio.sleep(0.1)
+            moving.elect(2)
+            await asyncio.sleep(5)
+            cluster.hung.clear()
+            await asyncio.gather(*waiting)
+        assert (moving.values(), staying.values()) == ([b"before", b"v"], [b"v"])
+
+    run_virtually(story())
+
+
 def test_a_certain_refusal_gives_its_sequence_back() -> None:
     async def story() -> None:
         cluster = FakeCluster()
