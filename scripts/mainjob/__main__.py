@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
+from mainjob import interruption
 from mainjob.cluster import TOPIC, DemoCluster
 from mainjob.report import Teller, busiest_sources, plot, table, write_json
 from mainjob.sources import InputError, LineSource, machine_logs, open_files, standard_input, stdin_is_meant
@@ -24,14 +23,12 @@ from tidelog import TidelogError
 
 _PLAIN_WIDTH = 120
 _FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0; 1: a condition does not hold, or nothing could be done; 2: a wrong command line or input; 130: Ctrl-C."""
     options = _parse(arguments)
-    for number in _SIGNALS:
-        signal.signal(number, _interrupt)
+    interruption.install()
     try:
         return _run(options, _console())
     except KeyboardInterrupt:
@@ -90,13 +87,14 @@ def _console() -> Console:
 def _perform(story: Story, cluster: DemoCluster, teller: Teller, figures: Figures) -> None:
     """The story, to its end or to where it is broken off; nothing but the cluster runs afterwards."""
     try:
-        cluster.start(lambda what, where: teller.step(f"{what} is ready at {where}"))
+        with interruption.uninterrupted():
+            cluster.start(lambda what, where: teller.step(f"{what} is ready at {where}"))
         with story:
             try:
                 story.tell()
             except KeyboardInterrupt:
                 figures.interrupted = True
-                _defer_signals()
+                interruption.no_more()
                 story.wind_down()
             except (StoryError, JobError, TidelogError) as error:
                 figures.error = str(error)
@@ -104,7 +102,7 @@ def _perform(story: Story, cluster: DemoCluster, teller: Teller, figures: Figure
     except KeyboardInterrupt:
         figures.interrupted = True
     finally:
-        _defer_signals()
+        interruption.no_more()
 
 
 def _report(console: Console, story: Story, figures: Figures) -> None:
@@ -162,16 +160,6 @@ def _check_writable(path: Path) -> None:
         path.open("a").close()
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another --json") from None
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _defer_signals() -> None:
-    """What is left to do is bounded, and must not be cut short: it is what leaves no process behind."""
-    for number in _SIGNALS:
-        signal.signal(number, lambda number, frame: None)
 
 
 def _refuse(message: str, status: int) -> int:

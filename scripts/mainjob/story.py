@@ -11,6 +11,7 @@ from mainjob import pace
 from mainjob.cluster import PARTITIONS, REPLICAS, TOPIC, DemoCluster
 from mainjob.failover import Kill, Seats, choose_victim, seats
 from mainjob.feed import Feed
+from mainjob.interruption import uninterrupted
 from mainjob.journal import Journal
 from mainjob.lines import Line
 from mainjob.live_logs import LiveLogs
@@ -152,10 +153,10 @@ class Story:
         self._pace.enter(stage)
         mixed = len(stamps_ms) < len(known_ms) or self._feed.stamped_by_arrival > 0
         servers = self._cluster.bootstrap_servers
-        self._stream = StreamJob(
-            self._cluster.directory / "stream", servers, TOPIC, start_ms, watermark(start_ms, mixed, _now_ms())
-        )
-        self._stack.callback(self._stream.stop)
+        delay = watermark(start_ms, mixed, _now_ms())
+        with uninterrupted():
+            self._stream = StreamJob(self._cluster.directory / "stream", servers, TOPIC, start_ms, delay)
+            self._stack.callback(self._stream.stop)
         self._teller.step("Spark is starting, and lines go on arriving")
 
         def running() -> bool:
@@ -223,7 +224,8 @@ class Story:
         failover = self._figures.failover
         assert failover.victim is not None
         began = time.monotonic()
-        self._cluster.restart(failover.victim)
+        with uninterrupted():
+            self._cluster.restart(failover.victim)
         if self._until("it catches up", lambda: self._seats().all_in_sync, 60):
             failover.in_sync_again_s = time.monotonic() - began
             seconds = f"{failover.in_sync_again_s:.1f} s after its restart"
@@ -269,8 +271,10 @@ class Story:
 
     def _audit(self) -> None:
         self._journal.close()
-        job = AuditJob(self._cluster.directory / "audit", self._cluster.bootstrap_servers, TOPIC, self._journal.path)
-        self._stack.callback(job.stop)
+        directory, servers = self._cluster.directory / "audit", self._cluster.bootstrap_servers
+        with uninterrupted():
+            job = AuditJob(directory, servers, TOPIC, self._journal.path)
+            self._stack.callback(job.stop)
         self._teller.step("Spark is joining the producer's journal with the topic")
         if not self._until("the audit", lambda: job.exit_status is not None, _SPARK_END_S):
             raise StoryError(f"the audit did not end within {_SPARK_END_S:.0f} s (see {job.log})")
