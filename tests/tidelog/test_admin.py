@@ -14,6 +14,7 @@ from tidelog.aio import Admin
 from tidelog.errors import (
     InvalidReplicationFactorError,
     InvalidTopicError,
+    RequestTimedOutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -71,6 +72,19 @@ def test_a_creation_whose_answer_is_lost_succeeds() -> None:
             await admin.create_topics([NewTopic("t", 1)])
             with pytest.raises(TopicAlreadyExistsError, match="t"):
                 await admin.create_topics([NewTopic("t", 1)])
+
+    run_virtually(story())
+
+
+def test_a_creation_that_zookeeper_did_not_confirm_is_not_waited_for() -> None:
+    async def story() -> None:
+        cluster = FakeCluster()
+        cluster.refusals[CreateTopicsRequest].append(RequestTimedOutError.code)
+        async with an_admin(cluster) as admin:
+            started_ms = admin.clock.monotonic_ms()
+            with pytest.raises(RequestTimedOutError, match="'t'"):
+                await admin.create_topics([NewTopic("t", 1)])
+            assert admin.clock.monotonic_ms() - started_ms < 1000, "nobody said that it is there"
 
     run_virtually(story())
 

@@ -51,6 +51,9 @@ DESCRIBE_PATIENCE_MS = 2_000
 #: What passes when the right broker is asked; every other refusal of the controller is final.
 _ASK_AGAIN = (NotControllerError, BrokerNotAvailableError)
 
+#: The controller gives up on the other brokers this much earlier than we give up on it, so that it can still say why.
+_ANSWER_MARGIN = 0.9
+
 
 class Admin:
     """Creates, deletes and describes; see `tidelog.Admin`."""
@@ -81,7 +84,6 @@ class Admin:
             lambda left_ms: CreateTopicsRequest(wanted, left_ms, validate_only),
             CreateTopicsResponse,
             deadline_ms,
-            harmless=(RequestTimedOutError,),  # such a creation goes on
             done_before=TopicAlreadyExistsError,
         )
         if not validate_only:
@@ -174,18 +176,16 @@ class Admin:
         deadline_ms: int,
         *,
         done_before: type[TidelogError],
-        harmless: tuple[type[TidelogError], ...] = (),
     ) -> R:
         """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
 
-        harmless      says of a topic nothing that the caller must know
         done_before   after a request whose answer was lost: says that this one took effect
         """
         client = self._client()
         await client.bootstrapped(deadline_ms)
         attempt = 0
         last: TidelogError = NotControllerError("no controller is elected")
-        fine = harmless
+        fine: tuple[type[TidelogError], ...] = ()
         while True:
             left_ms = deadline_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
@@ -200,13 +200,14 @@ class Admin:
                 sent = True
                 timeout_ms = min(left_ms, self.settings.request_timeout_ms)
                 moved = partial(_has_other_controller, controller)
-                answer = await client.call_leader(peer, make(timeout_ms), timeout_ms, moved)
+                request = make(max(1, int(timeout_ms * _ANSWER_MARGIN)))
+                answer = await client.call_leader(peer, request, timeout_ms, moved)
                 assert isinstance(answer, cls)
             except TidelogError as error:
                 if not is_retriable(error):
                     raise
                 if sent and not isinstance(error, BrokerError):
-                    fine = (*harmless, done_before)
+                    fine = (done_before,)
                 last = error
             else:
                 errors = filter(None, map(_error_in, answer.topics))
@@ -245,6 +246,8 @@ def _has_other_controller(controller_id: int, view: ClusterView) -> bool:
 def _error_in(told: CreatedTopic | DeletedTopic) -> TidelogError | None:
     if told.error_code == UnknownTopicOrPartitionError.code:
         return UnknownTopicOrPartitionError(f"topic {told.name!r} does not exist")
+    if told.error_code == RequestTimedOutError.code and isinstance(told, CreatedTopic) and told.topic_id:
+        return None  # it is created, and its leaders are waited for; without an id it may not even be that
     error = error_for(told.error_code)
     return error and type(error)(f"topic {told.name!r}: {told.error_message or error}")
 
