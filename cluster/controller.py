@@ -285,10 +285,6 @@ class Controller:
         """Whether a write is in flight of a partition of this broker."""
         return any(tp in self._in_flight for tp in self._hosted.get(broker_id, ()))
 
-    def is_deleting(self, topic: str) -> bool:
-        """Whether a topic is on its way out."""
-        return topic in self._deletions
-
     def live_brokers(self) -> tuple[BrokerInfo, ...]:
         """The live brokers in the messages' form."""
         return tuple(

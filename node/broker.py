@@ -80,37 +80,7 @@ class Broker:
         self._undo.push_async_callback(self._close_directory)
         await asyncio.to_thread(self._directory.open_logs)
 
-        self._identity = Identity(self._cluster_id, settings.broker_id)
-        self._metadata = MetadataCache(self._cluster_id)
-        fetch_settings = FetchSettings(
-            settings.broker_id,
-            settings.replica_fetch_wait_max_ms,
-            settings.replica_fetch_max_bytes,
-            settings.replica_fetch_response_max_bytes,
-        )
-        self._fetchers = Fetchers(fetch_settings, self._connect, self._clock)
-        self._replicas = Replicas(
-            settings.broker_id,
-            directory=self._directory,
-            isr_store=coordination,
-            metadata=self._metadata,
-            waiting=Waiting(asyncio.get_running_loop().call_soon),
-            fetchers=self._fetchers,
-            clock=self._clock,
-            max_lag_ms=settings.replica_lag_time_max_ms,
-            topic_defaults=LogConfig(min_insync_replicas=settings.min_insync_replicas),
-            on_storage_error=self.end,
-            cut_off=lambda: self._session.cut_off,
-        )
-        self._fetchers.on_storage_error = self._replicas.take_offline
-        self._shell = ControllerShell(
-            settings,
-            coordination,
-            self._clock,
-            broker_epoch=lambda: self._identity.broker_epoch,
-            cluster_id=self._cluster_id,
-        )
-        handlers = Handlers(self._replicas, self._metadata, coordination, self._shell)
+        handlers = self._wire(coordination)
 
         # The doors open before the registration tells where they are, so that nobody finds them closed.
         for_clients = self._open_door(handlers, Endpoint(settings.host, settings.port), between_brokers=False)
@@ -151,6 +121,41 @@ class Broker:
         await self._undo.aclose()
 
     # --- the parts ---------------------------------------------------------------------------------------------
+
+    def _wire(self, coordination: Coordination) -> Handlers:
+        """Makes what answers requests, and shows each part the others that it needs; nothing of it runs yet."""
+        settings = self._settings
+        self._identity = Identity(self._cluster_id, settings.broker_id)
+        self._metadata = MetadataCache(self._cluster_id)
+        fetch_settings = FetchSettings(
+            settings.broker_id,
+            settings.replica_fetch_wait_max_ms,
+            settings.replica_fetch_max_bytes,
+            settings.replica_fetch_response_max_bytes,
+        )
+        self._fetchers = Fetchers(fetch_settings, self._connect, self._clock)
+        self._replicas = Replicas(
+            settings.broker_id,
+            directory=self._directory,
+            isr_store=coordination,
+            metadata=self._metadata,
+            waiting=Waiting(asyncio.get_running_loop().call_soon),
+            fetchers=self._fetchers,
+            clock=self._clock,
+            max_lag_ms=settings.replica_lag_time_max_ms,
+            topic_defaults=LogConfig(min_insync_replicas=settings.min_insync_replicas),
+            on_storage_error=self.end,
+            cut_off=lambda: self._session.cut_off,
+        )
+        self._fetchers.on_storage_error = self._replicas.take_offline
+        self._shell = ControllerShell(
+            settings,
+            coordination,
+            self._clock,
+            broker_epoch=lambda: self._identity.broker_epoch,
+            cluster_id=self._cluster_id,
+        )
+        return Handlers(self._replicas, self._metadata, coordination, self._shell)
 
     def _open_directory(self) -> LogDirectory:
         try:

@@ -123,11 +123,6 @@ class ControllerShell:
         """The epoch of that reign."""
         return self._seat.epoch
 
-    @property
-    def reign(self) -> Reign | None:
-        """For a look at what the controller knows; None while this broker is not the controller."""
-        return self._reign if self.is_controller else None
-
     # --- requests ------------------------------------------------------------------------------------
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:

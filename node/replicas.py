@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from cluster.backoff import Backoff
 from cluster.coordination import StateConflict
@@ -50,14 +50,21 @@ _TURN = 64
 _ISR_RETRY_MS = 50
 _ISR_NOTIFY_INTERVAL_MS = 500
 
-Offload = Callable[..., Awaitable[Any]]
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Offload(Protocol):
+    """Runs what may wait for the disk elsewhere than on the loop."""
+
+    def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
 
 
 class Directory(Protocol):
     """What is needed of `storage.log_directory.LogDirectory`."""
 
-    def logs(self) -> Mapping[TopicPartition, Any]: ...
-    def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> Any: ...
+    def logs(self) -> Mapping[TopicPartition, ReplicaLog]: ...
+    def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> ReplicaLog: ...
     def set_aside(self, tp: TopicPartition) -> object: ...
     def delete(self, *tps: TopicPartition) -> object: ...
     def high_watermarks(self) -> Mapping[TopicPartition, int]: ...

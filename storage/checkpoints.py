@@ -40,6 +40,7 @@ def read_lines(files: Files, path: Path) -> list[list[str]] | None:
 
 
 def write_lines(files: Files, path: Path, lines: Iterable[Iterable[object]], *, sync: bool) -> None:
+    """Replaces the file; durably with `sync`."""
     rows = [" ".join(map(str, line)) for line in lines]
     files.replace(path, "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode("ascii"), sync=sync)
 

@@ -26,8 +26,6 @@ from tidelog.model import Buffer
 
 #: No frame may be larger; ZeroMQ refuses it before allocating.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-#: No message has more frames than this: header, body, and one for each partition.
-MAX_FRAMES = 100_000
 MAX_STRING = 32767
 
 _FRAMING = 0

@@ -166,19 +166,7 @@ class Fetcher:
 
     async def _fetch(self, broker_id: int, load: _Load) -> None:
         settings, clock = self._settings, self._client.clock
-        request = FetchRequest(
-            CONSUMER_REPLICA_ID,
-            settings.fetch_max_wait_ms,
-            settings.fetch_min_bytes,
-            settings.fetch_max_bytes,
-            tuple(
-                FetchPartition(
-                    *buffer.topic_partition, leader.epoch, buffer.fetch_offset, settings.max_partition_fetch_bytes
-                )
-                for buffer, _, leader in load
-            ),
-            settings.isolation_level,
-        )
+        request = self._request(load)
 
         def moved(view: ClusterView) -> bool:
             return any(view.has_newer_leader(*buffer.topic_partition, leader.epoch) for buffer, _, leader in load)
@@ -213,6 +201,22 @@ class Fetcher:
                 if buffer.generation == generation and now is not None and now != leader:
                     buffer.retry_at_ms = 0
             self._woken.set()
+
+    def _request(self, load: _Load) -> FetchRequest:
+        settings = self._settings
+        return FetchRequest(
+            CONSUMER_REPLICA_ID,
+            settings.fetch_max_wait_ms,
+            settings.fetch_min_bytes,
+            settings.fetch_max_bytes,
+            tuple(
+                FetchPartition(
+                    *buffer.topic_partition, leader.epoch, buffer.fetch_offset, settings.max_partition_fetch_bytes
+                )
+                for buffer, _, leader in load
+            ),
+            settings.isolation_level,
+        )
 
     def _accept(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> TidelogError | None:
         if answer is None:
