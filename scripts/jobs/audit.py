@@ -70,6 +70,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parse_arguments(arguments)
+    if not Path(given.journal).exists():
+        print(f"audit.py: there is no journal {given.journal}", file=sys.stderr)
+        return 2
     try:
         with tempfile.TemporaryDirectory(prefix="tidelog-audit-") as scratch:
             spark = session.start(
@@ -107,9 +110,7 @@ def audit(spark: SparkSession, given: argparse.Namespace) -> Figures:
 
 
 def read_journal(spark: SparkSession, path: Path) -> DataFrame:
-    """The journal's rows. FileNotFoundError; a line that is no row of a journal is an error too."""
-    if not path.exists():
-        raise FileNotFoundError(f"there is no journal {path}")
+    """The journal's rows. Reading them fails at a line that is no row of a journal."""
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return spark.read.parquet(str(path)).selectExpr("topic", "partition", "offset", "digest", "acked")
     return spark.read.schema(JOURNAL_SCHEMA).option("mode", "FAILFAST").json(str(path))

@@ -15,6 +15,8 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # On few cores a short job gains more from cores that do not compile than from better compiled code.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # The same holds for planning again after each shuffle: what is shuffled here is small, or known to be even.
+    "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit import read_journal
+from audit import main, read_journal
 from journal_audit import JOURNAL_SCHEMA, Figures, compare, digest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
@@ -130,5 +130,9 @@ def test_a_journal_is_json_lines_or_parquet(spark: SparkSession, tmp_path: Path)
     lines.write_text("no journal\n")
     with pytest.raises(Exception, match=r"(?i)malformed"):
         read_journal(spark, lines).collect()
-    with pytest.raises(FileNotFoundError, match="there is no journal"):
-        read_journal(spark, tmp_path / "nowhere")
+
+
+def test_a_journal_that_is_not_there_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = str(tmp_path / "nowhere")
+    assert main(["--bootstrap-servers", "localhost:1", "--topic", "t", "--journal", journal]) == 2
+    assert capsys.readouterr() == ("", f"audit.py: there is no journal {journal}\n")

@@ -14,7 +14,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from audit import audit, parse_arguments
+from journal_audit import Figures
 from pyspark.sql import DataFrame, SparkSession
+from session import one_line
 
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.waiting import wait_for
@@ -94,9 +97,18 @@ def sink(brokers: RunningCluster, topic: str) -> dict[str, str]:
     return {"tidelog.bootstrap.servers": brokers.bootstrap_servers, "topic": topic}
 
 
-def test_an_unknown_topic_is_named(spark: SparkSession, brokers: RunningCluster) -> None:
-    with pytest.raises(Exception, match="there is no topic 'nowhere'"):
-        spark.read.format("tidelog").options(**source(brokers, "nowhere")).load().count()
+def test_an_unknown_topic_is_named_and_a_job_says_so_in_one_line(
+    spark: SparkSession, brokers: RunningCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "journal.jsonl").write_text("")
+    with pytest.raises(Exception, match="there is no topic 'nowhere'") as failure:
+        audit_of(spark, brokers, "nowhere", tmp_path / "journal.jsonl")
+    assert one_line(failure.value) == "there is no topic 'nowhere': create it, or correct the option"
+
+
+def audit_of(spark: SparkSession, brokers: RunningCluster, topic: str, journal: Path) -> Figures:
+    arguments = ["--bootstrap-servers", brokers.bootstrap_servers, "--topic", topic, "--journal", str(journal)]
+    return audit(spark, parse_arguments(arguments))
 
 
 class Lines:
@@ -128,7 +140,7 @@ def events(progress: Path) -> list[dict[str, Any]]:
 
 
 def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
-    brokers: RunningCluster, tmp_path: Path
+    spark: SparkSession, brokers: RunningCluster, tmp_path: Path
 ) -> None:
     partitions = brokers.create_topic("lines", 3)
     journal, progress, stop = tmp_path / "journal.jsonl", tmp_path / "progress.jsonl", tmp_path / "stop.json"
@@ -167,28 +179,9 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
     assert ended["before"] == sum(at_ms < begin_ms for at_ms, _ in lines.sent[300:])
     assert counts == by_minute(from_time) - by_minute(late)
 
-    figures = run_audit(brokers, "lines", journal)
-    assert (figures["acked"], figures["read"], figures["ok"]) == (len(lines.sent), len(lines.sent), True)
+    figures = audit_of(spark, brokers, "lines", journal)
+    assert (figures.acked, figures.read, figures.ok) == (len(lines.sent), len(lines.sent), True)
 
 
 def by_minute(lines: list[tuple[int, str]]) -> Counter[tuple[int, str]]:
     return Counter((at_ms // MINUTE_MS, name) for at_ms, name in lines)
-
-
-def run_audit(brokers: RunningCluster, topic: str, journal: Path, *more: str) -> dict[str, Any]:
-    arguments = ["--bootstrap-servers", brokers.bootstrap_servers, "--topic", topic, "--journal", str(journal), *more]
-    done = subprocess.run([sys.executable, str(JOBS / "audit.py"), *arguments], capture_output=True, text=True)
-    assert done.returncode in (0, 1), done.stderr
-    figures: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == (0 if figures["ok"] else 1)
-    return figures
-
-
-def test_the_audit_names_what_cannot_be_audited_in_one_line(brokers: RunningCluster, tmp_path: Path) -> None:
-    (tmp_path / "journal.jsonl").write_text("")
-    command = [sys.executable, str(JOBS / "audit.py"), "--bootstrap-servers", brokers.bootstrap_servers]
-    command += ["--topic", "nowhere", "--journal", str(tmp_path / "journal.jsonl")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].startswith("audit.py: there is no topic 'nowhere'")

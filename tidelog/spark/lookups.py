@@ -23,8 +23,8 @@ _T = TypeVar("_T")
 
 #: The driver outlasts a restart of the whole cluster, and not for ever a cluster that is gone.
 PATIENCE_MS = 120_000
-#: A topic that its brokers have just been told of, or are just starting to serve, may be unknown for so long.
-UNKNOWN_TOPIC_PATIENCE_MS = 5_000
+#: The client has waited by itself for a topic that brokers are just being told of; this is for one more look.
+UNKNOWN_TOPIC_PATIENCE_MS = 1_000
 _MAX_PAUSE_MS = 2_000
 #: Added partitions and topics are noticed within this time.
 _METADATA_AGE_MS = 5_000
@@ -133,9 +133,9 @@ class Lookups:
                 patience_ms = UNKNOWN_TOPIC_PATIENCE_MS if unknown else PATIENCE_MS
                 if not (error.retriable or isinstance(error, TimeoutError)):
                     raise
+                if unknown and waited_ms >= patience_ms:
+                    raise
                 if waited_ms >= patience_ms and attempts > self._options.retries:
-                    if unknown:
-                        raise
                     raise TimeoutError(f"{what}: no answer within {waited_ms} ms: {error}") from error
             self._pause(pause_ms / 1000)
             pause_ms = min(max(2 * pause_ms, 1), _MAX_PAUSE_MS)
