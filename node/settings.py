@@ -30,7 +30,7 @@ def _setting(meaning: str, default: Any = MISSING, *, least: int = 0, most: int 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """Each field's `meaning` is what `docs/OPERATIONS.md` says of it; `_ms` are milliseconds, `_bytes` bytes."""
+    """Each field's metadata says what it means and its bounds; `_ms` are milliseconds, `_bytes` bytes."""
 
     broker_id: int = _setting("this broker's id, unique in its cluster")
     data_dir: str = _setting("where the logs lie; created if it does not exist")

@@ -78,3 +78,18 @@ def test_the_walkthrough_names_what_is_there(file: str, name: str) -> None:
         named = [node for node in ast.walk(scope) if isinstance(node, kinds) and node.name == part]
         assert named, f"{file} has no {name}"
         scope = named[0]
+
+
+ROOMS = "tidelog|storage|cluster|node|tests|scripts|docs"
+READ = [DOCS.parent / "README.md", *DOCS.rglob("*.md")]
+READ += [path for room in ROOMS.split("|") for path in (DOCS.parent / room).rglob("*.py")]
+
+
+def test_files_that_are_named_exist() -> None:
+    named = {
+        (path.relative_to(DOCS.parent), name)
+        for path in READ
+        for name in re.findall(rf"`((?:{ROOMS})/[\w/.-]+)`", path.read_text())
+    }
+    assert len(named) > 60
+    assert [f"{where} names {name}" for where, name in sorted(named) if not (DOCS.parent / name).exists()] == []

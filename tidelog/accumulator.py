@@ -1,7 +1,7 @@
 """Records waiting to be sent, and the rules of what may be sent next. No I/O; the time is passed in.
 
     append (any thread)      a record joins its partition's open batch
-    ready_queues (loop)      partitions whose first batch may go now
+    waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
     take                     that batch leaves, with a sequence that it keeps for good
     succeed | fail | retry   and comes back with its outcome
 
