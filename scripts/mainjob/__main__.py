@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -49,7 +50,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     if json_file is not None:
         _check_writable(json_file)
     sources, live = _sources(options.input, teller)
-    directory = Path(tempfile.mkdtemp(prefix="tidelog-demo-"))
+    directory = _temporary_directory()
     cluster = DemoCluster(directory)
     story = Story(sources, live, cluster, teller, figures)
     keep_running = keep_files = False
@@ -144,7 +145,7 @@ def _sources(inputs: list[str] | None, teller: Teller) -> tuple[list[LineSource]
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="scripts/demo",
         description="Streams log lines into three replicated brokers, counts them with Spark from a point in time on, "
         "kills a leader meanwhile, and audits that nothing was lost. Without input it takes this machine's own logs.",
@@ -153,6 +154,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     return parser.parse_args(arguments)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, where argparse would print the usage as well."""
+        self.exit(_BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _temporary_directory() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="tidelog-demo-"))
+    except OSError as error:
+        raise InputError(f"no temporary directory can be written ({error.strerror}): set TMPDIR to one") from None
 
 
 def _check_writable(path: Path) -> None:
