@@ -20,6 +20,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
@@ -41,6 +42,8 @@ LOCK, META, BOOT_ID, SESSION_ID, CLEAN_SHUTDOWN = (
 _DELETED, _STRAY = "-delete", "-stray"
 _LOG_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 _MAX_NAME = 255
+#: Logs that are synced at the same time when a directory is closed: the disk then writes its journal once for many.
+_CLOSING_THREADS = 8
 
 ConfigOf = Callable[[str], LogConfig]
 Progress = Callable[[int, int], None]
@@ -271,15 +274,9 @@ class LogDirectory:
         """
         with self._opening:
             self._closed = True
-        failure: StorageError | None = None
-        for log in self._logs.values():
-            try:
-                if clean:
-                    log.close()
-                else:
-                    log.abandon()
-            except StorageError as error:
-                failure = failure or error
+        with ThreadPoolExecutor(_CLOSING_THREADS) as threads:
+            failures = list(threads.map(lambda log: _close(log, clean), list(self._logs.values())))
+        failure = next(filter(None, failures), None)
         try:
             if clean and failure is None:
                 self._write_recovery_points()
@@ -289,6 +286,17 @@ class LogDirectory:
             self._lock.release()
         if failure is not None:
             raise failure
+
+
+def _close(log: Log, clean: bool) -> StorageError | None:
+    try:
+        if clean:
+            log.close()
+        else:
+            log.abandon()
+    except StorageError as error:
+        return error
+    return None
 
 
 def _partition_of(name: str) -> TopicPartition | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -106,6 +107,22 @@ def test_a_killed_process_leaves_logs_that_are_checked_from_the_recovery_point(t
     log = again.logs()[ORDERS]
     assert read_all(log) == data
     assert 0 < log.recovered.checked_bytes <= 300
+
+
+def test_logs_are_closed_side_by_side(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    class MeetingFiles(UnsyncedFiles):
+        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+            if path.suffix == ".snapshot":
+                both.wait()  # breaks where one log waits for the other's disk
+            super().replace(path, data, sync=sync)
+
+    directory = LogDirectory.open(tmp_path, MeetingFiles(), 1, "c1", "boot-1")
+    for partition in range(2):
+        append(directory.get_or_create(TopicPartition("orders", partition), "id", LogConfig()))
+    directory.close()
+    assert open_directory(tmp_path).clean
 
 
 def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: Path) -> None:
