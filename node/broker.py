@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from cluster.coordination import BrokerIdTaken, Coordination
-from cluster.state import BrokerRegistration
+from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper import ZooKeeperStore
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
@@ -31,7 +31,7 @@ from storage.log_directory import LogDirectory
 from tidelog.clock import Clock
 from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
-from tidelog.errors import StorageError, TidelogError
+from tidelog.errors import InvalidConfigError, StorageError, TidelogError
 from tidelog.model import Endpoint
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Broker:
     def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._topic_defaults = LogConfig(min_insync_replicas=settings.min_insync_replicas)
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
         self.failure: Exception | None = None
@@ -78,7 +79,8 @@ class Broker:
         # Then the disk, on a thread: after a crash it is scanned, and the session must live meanwhile.
         self._directory = await asyncio.to_thread(self._open_directory)
         self._undo.push_async_callback(self._close_directory)
-        await asyncio.to_thread(self._directory.open_logs)
+        topics = await coordination.read_topics(await coordination.topic_names())
+        await asyncio.to_thread(self._directory.open_logs, lambda topic: self._config_of(topics.get(topic)))
 
         handlers = self._wire(coordination)
 
@@ -122,6 +124,14 @@ class Broker:
 
     # --- the parts ---------------------------------------------------------------------------------------------
 
+    def _config_of(self, topic: TopicAssignment | None) -> LogConfig:
+        """What a topic's logs are opened with; the defaults where the topic is gone, or its settings are wrong."""
+        try:
+            return LogConfig.from_topic_configs(topic.configs if topic else {}, self._topic_defaults)
+        except InvalidConfigError as error:
+            log.error("topic %s: %s", topic.topic if topic else "", error)
+            return self._topic_defaults
+
     def _wire(self, coordination: Coordination) -> Handlers:
         """Makes what answers requests, and shows each part the others that it needs; nothing of it runs yet."""
         settings = self._settings
@@ -143,7 +153,7 @@ class Broker:
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
-            topic_defaults=LogConfig(min_insync_replicas=settings.min_insync_replicas),
+            topic_defaults=self._topic_defaults,
             on_storage_error=self.end,
             cut_off=lambda: self._session.cut_off,
         )
