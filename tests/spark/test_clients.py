@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidelog.spark import clients
+from tidelog.spark.clients import Clients
+
+
+class Made:
+    """Stands for a consumer; counts how many there are."""
+
+    all: list[Made] = []  # noqa: RUF012
+
+    def __init__(self, bootstrap_servers: str, **settings: Any) -> None:
+        self.settings, self.closed = settings, False
+        Made.all.append(self)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(clients, "Consumer", Made)
+    monkeypatch.setattr(clients, "Producer", Made)
+    monkeypatch.setattr(clients, "_pool", {})
+    monkeypatch.setattr(clients, "_pool_process", 0)
+    monkeypatch.setattr(clients.gc, "freeze", lambda: None)
+    monkeypatch.setattr(clients.atexit, "register", lambda function: None)
+    Made.all.clear()
+    yield
+
+
+def test_a_worker_has_one_client_for_each_cluster_and_set_of_settings() -> None:
+    first = Clients("a:1").consumer()
+    assert Clients("a:1").consumer() is first
+    assert Clients("a:1", {"client_id": "x"}).consumer() is not first
+    assert Clients("b:1").consumer() is not first
+    assert Clients("a:1").producer() is not first
+    assert len(Made.all) == 4
+
+
+def test_the_users_settings_win() -> None:
+    Clients("a:1", {"client_id": "x", "fetch_max_bytes": 5}).consumer(fetch_max_bytes=9, max_poll_records=1)
+    assert Made.all[0].settings == {
+        "auto_offset_reset": "none",
+        "client_id": "x",
+        "fetch_max_bytes": 5,
+        "max_poll_records": 1,
+    }
+
+
+def test_a_forked_worker_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = Clients("a:1").consumer()
+    monkeypatch.setattr(clients.os, "getpid", lambda: -1)
+    assert Clients("a:1").consumer() is not parents
+
+
+def test_a_worker_freezes_what_it_has_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(clients.gc, "freeze", lambda: frozen.append(1))
+    for name in ("x", "y", "x"):
+        Clients("a:1", {"client_id": name}).consumer()
+    assert frozen == [1]
+
+
+def test_no_io_thread_outlives_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(clients.atexit, "register", at_exit.append)
+    Clients("a:1").consumer()
+    Clients("a:1").producer()
+    [close] = at_exit
+    close()
+    assert [made.closed for made in Made.all] == [True, True]
