@@ -28,8 +28,8 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(clients, "Producer", Made)
     monkeypatch.setattr(clients, "_pool", {})
     monkeypatch.setattr(clients, "_pool_process", 0)
-    monkeypatch.setattr(clients.gc, "freeze", lambda: None)
-    monkeypatch.setattr(clients.atexit, "register", lambda function: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    monkeypatch.setattr("atexit.register", lambda function: None)
     Made.all.clear()
     yield
 
@@ -55,13 +55,13 @@ def test_the_users_settings_win() -> None:
 
 def test_a_forked_worker_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = Clients("a:1").consumer()
-    monkeypatch.setattr(clients.os, "getpid", lambda: -1)
+    monkeypatch.setattr("os.getpid", lambda: -1)
     assert Clients("a:1").consumer() is not parents
 
 
 def test_a_worker_freezes_what_it_has_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[int] = []
-    monkeypatch.setattr(clients.gc, "freeze", lambda: frozen.append(1))
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(1))
     for name in ("x", "y", "x"):
         Clients("a:1", {"client_id": name}).consumer()
     assert frozen == [1]
@@ -69,7 +69,7 @@ def test_a_worker_freezes_what_it_has_loaded_once(monkeypatch: pytest.MonkeyPatc
 
 def test_no_io_thread_outlives_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     at_exit: list[Any] = []
-    monkeypatch.setattr(clients.atexit, "register", at_exit.append)
+    monkeypatch.setattr("atexit.register", at_exit.append)
     Clients("a:1").consumer()
     Clients("a:1").producer()
     [close] = at_exit
