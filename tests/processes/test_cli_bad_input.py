@@ -186,10 +186,11 @@ def test_head_ends_it_quietly(shell: Shell) -> None:
             assert process.stderr.read() == b""
 
 
-def test_a_reader_that_goes_while_nothing_comes_is_noticed(shell: Shell) -> None:
-    with shell.start("consume", "t", "--follow") as process:
+@pytest.mark.parametrize("command", ["consume t --follow", "logs zookeeper --follow"])
+def test_a_reader_that_goes_while_nothing_comes_is_noticed(shell: Shell, command: str) -> None:
+    with shell.start(*command.split()) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"first\n"
+        assert process.stdout.readline() != b""
         process.stdout.close()
         assert process.wait(20) == 0
 

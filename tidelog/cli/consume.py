@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -11,6 +10,7 @@ import click
 
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.progress import Progress
+from tidelog.cli.reader import stop_if_nobody_reads
 from tidelog.cli.record_lines import format_json, format_plain
 from tidelog.cli.span import Span, resolve_span
 from tidelog.cli.times import TIME_HELP, Beginning, Position, parse_position
@@ -111,7 +111,7 @@ def _copy(consumer: Consumer, span: Span, sink: _Sink, count: int | None, timeou
         arrived = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS))
         now_ms = clock.monotonic_ms()
         if not arrived:
-            _stop_if_nobody_reads()
+            stop_if_nobody_reads()
             if span.ends is None and now_ms - last_progress_ms > min(_ASSURE_EVERY_MS, timeout_ms):
                 consumer.end_offsets(unread)
                 last_progress_ms = now_ms
@@ -185,14 +185,6 @@ def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[T
                 f"topic {topic!r} has no partition {number}: its partitions are 0 to {max(known)}"
             )
     return [TopicPartition(topic, number) for number in sorted(set(only) or known)]
-
-
-def _stop_if_nobody_reads() -> None:
-    """`| head -1` has gone long before the next record would tell us so."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
-        raise BrokenPipeError
 
 
 def _progress_wanted() -> bool | None:

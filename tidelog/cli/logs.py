@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tidelog.cli.find import data_dir_option, find_data_dir
+from tidelog.cli.reader import stop_if_nobody_reads
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
 
@@ -34,6 +35,7 @@ def logs(process: str | None, data_dir: Path | None, lines: int, follow: bool) -
     while follow:
         sys.stdout.flush()
         time.sleep(_LOOK_EVERY_S)
+        stop_if_nobody_reads()
         for tail in tails:
             writer.write(tail.name, tail.more())
 
