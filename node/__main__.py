@@ -30,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="node", description="one Tidelog broker")
     parser.add_argument("--config", type=Path, required=True, help="the broker's settings, a TOML file")
     arguments = parser.parse_args()
+    settings: BrokerSettings | None = None
     try:
         settings = BrokerSettings.load(arguments.config)
         _log_to(settings)
@@ -39,7 +40,8 @@ def main() -> int:
         failure = error
     if failure is None:
         return 0
-    log.error("the broker ends: %s", failure)
+    if settings is not None and settings.log_file:
+        log.error("the broker ends: %s", failure)
     print(f"broker: {failure}", file=sys.stderr)
     return 1
 

@@ -134,6 +134,17 @@ def test_what_is_wrong_is_told_in_one_line(shell: Shell, case: Case) -> None:
     assert len(processes_of(shell.directory)) == len(before)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"), [(b"x = [", "is not TOML"), (b"broker_id = 1\n", "missing: data_dir, zookeeper")]
+)
+def test_a_broker_says_once_what_is_wrong_with_its_settings(shell: Shell, settings: bytes, told: str) -> None:
+    (shell.directory / "bad.toml").write_bytes(settings)
+    outcome = shell.run("broker", "--config", "bad.toml")
+    assert outcome.status == 1
+    assert len(outcome.complaint_lines) == 1, outcome.complaint
+    assert outcome.complaint.startswith("broker: bad.toml") and told in outcome.complaint
+
+
 ODD_INPUTS = {
     "empty": b"",
     "no final newline": b"one\ntwo",
