@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import os
 import threading
@@ -29,6 +30,8 @@ class IoThread:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
         self._thread.start()
+        # For a client that nobody closed: a loop that still turns while the interpreter goes can crash it.
+        atexit.register(self.stop)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """The coroutine's result. The wait can be interrupted (Ctrl-C), which cancels the coroutine."""
@@ -67,6 +70,7 @@ class IoThread:
         if self._stopped or os.getpid() != self._pid:
             return
         self._stopped = True
+        atexit.unregister(self.stop)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_STOP_S)
 
