@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -120,7 +121,7 @@ def _report(console: Console, story: Story, figures: Figures) -> None:
 
 
 def _say_how_to_go_on(console: Console, cluster: DemoCluster) -> None:
-    tidelog = Path(sys.executable).with_name("tidelog")
+    tidelog = shlex.quote(str(Path(sys.executable).with_name("tidelog")))
     console.print(
         f"the cluster goes on at {cluster.bootstrap_servers}, its data and logs are in {cluster.directory}\n"
         f"  {tidelog} topic describe {TOPIC} --bootstrap-servers {cluster.bootstrap_servers}\n"

@@ -28,7 +28,7 @@ from tidelog import Admin, Consumer, Producer, TidelogError, TopicPartition
 _TICK_S = 0.05
 _UNDER_FIRE_S = 1.5
 _NEARLY_USED_UP = 60
-_WATERMARK_MS = 600_000
+_SHORTEST_WATERMARK_MS = 600_000
 _DAY_MS = 86_400_000
 _READ_BACK_S = 8.0
 _SPARK_START_S = 150.0
@@ -153,7 +153,7 @@ class Story:
         self._pace.enter(stage)
         mixed = len(stamps_ms) < len(known_ms) or self._feed.stamped_by_arrival > 0
         servers = self._cluster.bootstrap_servers
-        delay = watermark(start_ms, mixed, _now_ms())
+        delay = watermark(stamps_ms, mixed, _now_ms())
         with uninterrupted():
             self._stream = StreamJob(self._cluster.directory / "stream", servers, TOPIC, start_ms, delay)
             self._stack.callback(self._stream.stop)
@@ -333,10 +333,19 @@ class Story:
         self._teller.state(state)
 
 
-def watermark(start_ms: int, mixed: bool, now_ms: int) -> str:
-    """How late a line may come: if old lines stand beside lines without a time, which arrive now, by all the years."""
-    delay_ms = now_ms - start_ms + _DAY_MS if mixed else _WATERMARK_MS
-    return f"{max(_WATERMARK_MS, delay_ms) // 60_000} minutes"
+def watermark(stamps_ms: list[int], mixed: bool, now_ms: int) -> str:
+    """How late a line may come, from the times of those that are known before the stream starts.
+
+    Old logs are told in seconds where they took days, and one partition may be ahead of another by what was read
+    ahead. Where lines without a time stand among them (`mixed`), which bear that of their arrival, it is all the years.
+    """
+    if not stamps_ms:
+        delay_ms = 0
+    elif mixed:
+        delay_ms = now_ms - min(stamps_ms) + _DAY_MS
+    else:
+        delay_ms = max(stamps_ms) - min(stamps_ms)
+    return f"{max(_SHORTEST_WATERMARK_MS, delay_ms) // 60_000} minutes"
 
 
 def _now_ms() -> int:

@@ -29,6 +29,10 @@ def test_a_full_store_has_more_behind_it_and_needs_no_pace() -> None:
     assert Pace(Stage("s", 1.0, 20_000)).allowance(0, 20_000, full=True) > 100
 
 
+def test_a_flood_has_a_rate_of_its_own_and_nothing_to_keep() -> None:
+    assert sent_in(Stage("s", 1.0, 20_000, flood=5000.0), 20_000, 2.0, full=True) == 10_000
+
+
 def test_a_pause_of_the_asker_is_not_made_up_for_in_one_burst() -> None:
     clock = Pace(Stage("s", 1000.0, 0))
     clock.allowance(0, 10_000, False)
