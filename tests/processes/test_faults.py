@@ -78,6 +78,8 @@ def test_a_broker_that_is_asked_to_stop_hands_its_leaderships_over_first(cluster
         cluster.terminate(leaving)
         workload.wait_acknowledged(300)
         assert all(cluster.znode(tp).state.leader != leaving for tp in tps)
+        said = cluster.local.log_file(leaving).read_text()
+        assert "handed over, 0 partitions remain" in said, "it left without waiting for the new leaders"
         assert (cluster.local.broker_dir(leaving) / ".kafka_cleanshutdown").exists()
         cluster.restart(leaving)
         for tp in tps:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes.harness.asking import ask_to_append
 from tests.processes.harness.cluster import RunningCluster
-from tests.processes.harness.replica_files import assert_replicas_identical
+from tests.processes.harness.replica_files import assert_replicas_identical, batches_on_disk
 from tests.processes.harness.waiting import wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import Consumer, Producer
@@ -35,7 +35,9 @@ def test_a_stopped_follower_is_removed_by_the_leader_and_returns_only_when_it_ha
             assert after.partition_epoch > before.partition_epoch
             workload.wait_acknowledged(300)
             assert slow not in cluster.znode(tp).state.isr
+            committed = cluster.admin.describe_topics([tp.topic])[0].partitions[tp.partition].high_watermark
         cluster.wait_in_sync(tp)
+        assert batches_on_disk(cluster.local.broker_dir(slow) / str(tp))[-1][1] + 1 >= committed
         assert cluster.znode(tp).state.leader_epoch == before.state.leader_epoch
         workload.wait_acknowledged(100)
     assert workload.check(cluster.bootstrap_servers) > 300

@@ -67,7 +67,7 @@ def test_brokers_can_be_added_but_not_left_out(shell: Shell) -> None:
     shell.succeed("topic", "create", "t", "--replication-factor", "2")
     refused = shell.run("up", "--brokers", "1")
     assert refused.status == 1
-    assert "has 2 brokers: pass another --data-dir" in refused.complaint
+    assert "has 2 brokers, and they stay" in refused.complaint
 
 
 def test_a_purge_removes_what_is_ours_and_nothing_else(shell: Shell) -> None:

@@ -93,3 +93,5 @@ def test_ten_kills_in_ten_million_lines_cost_none(cluster: RunningCluster, numbe
     cluster.local.start()
     for round_ in range(10):
         assert_each_line_once_in_order(cluster, f"round-{round_}", 1_000_000)
+        tps = [TopicPartition(f"round-{round_}", partition) for partition in range(PARTITIONS)]
+        assert_replicas_identical(cluster, tps)
