@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MINUTE_MS = 60_000
@@ -48,17 +48,6 @@ class PlainCount:
         undecided, self._undecided = self._undecided, []
         for timestamp_ms, source in undecided:
             self.add(timestamp_ms, source)
-
-
-def choose_start(timestamps_ms: Iterable[int]) -> int:
-    """A time a twentieth into what is known, and later than at least one of it; ValueError for no times at all."""
-    ordered = sorted(timestamps_ms)
-    if not ordered:
-        raise ValueError("no line, no time")
-    wanted = ordered[len(ordered) // 20]
-    if wanted > ordered[0]:
-        return wanted
-    return next((stamp for stamp in ordered if stamp > ordered[0]), ordered[0] + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from mainjob import pace
 from mainjob.cluster import PARTITIONS, REPLICAS, TOPIC, DemoCluster
+from mainjob.event_time import choose_start, watermark
 from mainjob.failover import Kill, Seats, choose_victim, seats
 from mainjob.feed import Feed
 from mainjob.interruption import uninterrupted
@@ -16,7 +17,7 @@ from mainjob.journal import Journal
 from mainjob.lines import Line
 from mainjob.live_logs import LiveLogs
 from mainjob.parquet_counts import read_counts
-from mainjob.plain_count import Counts, PlainCount, choose_start, compare, total
+from mainjob.plain_count import Counts, PlainCount, compare, total
 from mainjob.read_ahead import ReadAhead
 from mainjob.read_back import count_records
 from mainjob.report import Teller, utc
@@ -28,8 +29,6 @@ from tidelog import Admin, Consumer, Producer, TidelogError, TopicPartition
 _TICK_S = 0.05
 _UNDER_FIRE_S = 1.5
 _NEARLY_USED_UP = 60
-_SHORTEST_WATERMARK_MS = 600_000
-_DAY_MS = 86_400_000
 _READ_BACK_S = 8.0
 _SPARK_START_S = 150.0
 _SPARK_END_S = 300.0
@@ -331,21 +330,6 @@ class Story:
                 self._stream.poll()
             state += f", {self._progress.rows:,} read by the stream"
         self._teller.state(state)
-
-
-def watermark(stamps_ms: list[int], mixed: bool, now_ms: int) -> str:
-    """How late a line may come, from the times of those that are known before the stream starts.
-
-    Old logs are told in seconds where they took days, and one partition may be ahead of another by what was read
-    ahead. Where lines without a time stand among them (`mixed`), which bear that of their arrival, it is all the years.
-    """
-    if not stamps_ms:
-        delay_ms = 0
-    elif mixed:
-        delay_ms = now_ms - min(stamps_ms) + _DAY_MS
-    else:
-        delay_ms = max(stamps_ms) - min(stamps_ms)
-    return f"{max(_SHORTEST_WATERMARK_MS, delay_ms) // 60_000} minutes"
 
 
 def _now_ms() -> int:

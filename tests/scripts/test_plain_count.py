@@ -1,23 +1,12 @@
-"""The count without Spark, the point in time from which it counts, and how two counts are compared."""
+"""The count without Spark, from a point in time on, and how two counts are compared."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mainjob.plain_count import Comparison, PlainCount, choose_start, compare
+from mainjob.plain_count import Comparison, PlainCount, compare
 
 TIMES = st.lists(st.integers(0, 10_000_000), min_size=1)
-
-
-@given(TIMES)
-def test_the_chosen_time_excludes_at_least_one_of_what_is_known(times: list[int]) -> None:
-    assert min(times) < choose_start(times)
-
-
-@given(st.lists(st.integers(0, 10_000_000), min_size=10, unique=True))
-def test_the_chosen_time_leaves_most_of_it(times: list[int]) -> None:
-    start = choose_start(times)
-    assert sum(stamp >= start for stamp in times) >= len(times) * 0.8
 
 
 @given(TIMES, TIMES, st.integers(0, 10_000_000))

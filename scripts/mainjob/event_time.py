@@ -1,0 +1,34 @@
+"""What the stream job is told about time, chosen from the lines that are known before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_SHORTEST_WATERMARK_MS = 600_000
+_DAY_MS = 86_400_000
+
+
+def choose_start(timestamps_ms: Iterable[int]) -> int:
+    """A time a twentieth into what is known, and later than at least one of it; ValueError for no times at all."""
+    ordered = sorted(timestamps_ms)
+    if not ordered:
+        raise ValueError("no line, no time")
+    wanted = ordered[len(ordered) // 20]
+    if wanted > ordered[0]:
+        return wanted
+    return next((stamp for stamp in ordered if stamp > ordered[0]), ordered[0] + 1)
+
+
+def watermark(stamps_ms: list[int], mixed: bool, now_ms: int) -> str:
+    """How late a line may come, from the times of those that are known before the stream starts.
+
+    Old logs are told in seconds where they took days, and one partition may be ahead of another by what was read
+    ahead. Where lines without a time stand among them (`mixed`), which bear that of their arrival, it is all the years.
+    """
+    if not stamps_ms:
+        delay_ms = 0
+    elif mixed:
+        delay_ms = now_ms - min(stamps_ms) + _DAY_MS
+    else:
+        delay_ms = max(stamps_ms) - min(stamps_ms)
+    return f"{max(_SHORTEST_WATERMARK_MS, delay_ms) // 60_000} minutes"
