@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from mainjob.plain_count import MINUTE_MS, Counts
 
-
 #: At a time: as Python objects they cost far more than in the file.
 _ROWS = 2048
 
