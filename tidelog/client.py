@@ -12,7 +12,7 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.connection import Connection
@@ -140,16 +140,29 @@ class ClusterClient:
         `request_timeout_ms` to learn of it.
         """
         answer = peer.send(request, timeout_ms=timeout_ms)
+        watch: asyncio.Task[None] | None = None
+
+        def begin_to_watch() -> None:
+            nonlocal watch
+            watch = asyncio.ensure_future(self._watch(answer, moved))
+
+        timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, begin_to_watch)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            if watch is not None:
+                watch.cancel()
+
+    async def _watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
         while True:
-            done, _ = await asyncio.wait({answer}, timeout=WATCH_MS / 1000)
-            if not done:
-                waiting: set[asyncio.Future[Any]] = {answer, self.refresh_soon()}
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self.refresh_soon()})
             if answer.done():
-                return answer.result()
+                return
             if moved(self.view):
-                answer.cancel()
-                raise NotLeaderOrFollowerError("the leader changed while the request was in flight")
+                answer.set_exception(NotLeaderOrFollowerError("the leader changed while the request was in flight"))
+                return
+            await asyncio.sleep(WATCH_MS / 1000)
 
     async def call_any(self, request: Request, deadline_ms: int) -> Response:
         """The first answer that any broker gives; refusals that may pass are tried elsewhere until the deadline."""
