@@ -37,15 +37,19 @@ def install() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """The block runs to its end; an interruption that came meanwhile is raised then."""
+    """The block runs to its end; an interruption that came meanwhile is raised then.
+
+    It takes the place of an error: a terminal's Ctrl-C may also hit a process that is just being born, and that
+    one's death is what the block then complains of.
+    """
     _state.deferred += 1
     try:
         yield
     finally:
         _state.deferred -= 1
-    if _state.pending and not _state.deferred:
-        _state.pending = False
-        raise KeyboardInterrupt
+        if _state.pending and not _state.deferred:
+            _state.pending = False
+            raise KeyboardInterrupt
 
 
 def no_more() -> None:

@@ -37,6 +37,12 @@ def test_without_a_signal_nothing_is_raised() -> None:
         pass
 
 
-def test_an_error_inside_is_not_hidden_by_the_interruption() -> None:
+def test_an_error_after_the_signal_gives_way_to_it() -> None:
+    with pytest.raises(KeyboardInterrupt), interruption.uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        raise OSError("the process that was being born died of the same Ctrl-C")
+
+
+def test_an_error_without_a_signal_is_told() -> None:
     with pytest.raises(OSError, match="no such program"), interruption.uninterrupted():
         raise OSError("no such program")
