@@ -1,0 +1,227 @@
+"""A wrapper around any `Files` whose disk fails on command, as a whole or in places.
+
+    files = FailingFiles(RealFiles())            # or CrashableFiles(), UnsyncedFiles() …
+    files.fail(Fault.FULL, tmp_path)             # from now on, for this path and all that is below it
+    files.fail(Fault.SYNC_ERROR, log_path, after=2)      # the third call of the kind that fails, and all later ones
+    files.fail(Fault.WRITE_ERROR, matching=lambda path: path.suffix == ".timeindex")
+    files.heal()                                 # the disk is well again; what failed stays failed
+
+Faults:
+- FULL         ENOSPC: a write gets half of its bytes onto the disk, new files and drafts none. Removing, truncating and
+               syncing work.
+- WRITE_ERROR  EIO from every write and truncation, after half of the bytes
+- SYNC_ERROR   EIO from every sync. Over a CrashableFiles what was to be synced is then gone for good, as with Linux: a
+               later sync succeeds and brings nothing back.
+- READ_ERROR   EIO from every read
+- READ_ONLY    EROFS from every call that changes something
+- VANISHED     the directory is not there: no names, no files, ENOENT from all that needs it
+
+`watch` is called with ("write" | "truncate" | "sync" | "replace" | "rename" | "remove" | "create", path) before each
+call that changes something, to look at the order of things or to let something else happen meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from storage.files import File, Files, Lock
+from tests.storage.crashable_files import CrashableFiles
+from tidelog.errors import StorageError
+from tidelog.model import Buffer
+
+_CHANGES = frozenset({"write", "truncate", "sync", "replace", "rename", "remove", "create"})
+
+
+class Fault(Enum):
+    """The error number, and the calls that get it."""
+
+    FULL = (errno.ENOSPC, frozenset({"write", "replace", "create"}))
+    WRITE_ERROR = (errno.EIO, frozenset({"write", "truncate", "replace"}))
+    SYNC_ERROR = (errno.EIO, frozenset({"sync"}))
+    READ_ERROR = (errno.EIO, frozenset({"read"}))
+    READ_ONLY = (errno.EROFS, _CHANGES)
+    VANISHED = (errno.ENOENT, _CHANGES | {"read"})
+
+    @property
+    def number(self) -> int:
+        return self.value[0]
+
+    @property
+    def calls(self) -> frozenset[str]:
+        return self.value[1]
+
+
+@dataclass(slots=True)
+class _Rule:
+    fault: Fault
+    covers: Callable[[Path], bool]
+    spared: int
+
+    def hits(self, call: str, path: Path) -> bool:
+        if call not in self.fault.calls or not self.covers(path):
+            return False
+        self.spared -= 1
+        return self.spared < 0
+
+
+class FailingFiles:
+    """`Files` over others. `failed`: (call, path) of each call that was refused, in order."""
+
+    def __init__(self, inner: Files) -> None:
+        self.inner = inner
+        self.failed: list[tuple[str, Path]] = []
+        self.watch: Callable[[str, Path], object] = lambda call, path: None
+        self._rules: list[_Rule] = []
+
+    def fail(
+        self,
+        fault: Fault,
+        under: Path | None = None,
+        *,
+        matching: Callable[[Path], bool] | None = None,
+        after: int = 0,
+    ) -> None:
+        """Begins a fault for a path and all below it (everywhere without one), once `after` calls went well."""
+
+        def covers(path: Path) -> bool:
+            inside = under is None or path == under or under in path.parents
+            return inside and (matching is None or matching(path))
+
+        self._rules.append(_Rule(fault, covers, after))
+
+    def heal(self) -> None:
+        """Ends all faults."""
+        self._rules.clear()
+
+    def ask(self, call: str, path: Path) -> None:
+        """StorageError where the call is to fail."""
+        number = self.refusal(call, path)
+        if number:
+            raise refused(path, number)
+
+    def refusal(self, call: str, path: Path) -> int:
+        """The error number with which the call is to fail; 0 where it is to work."""
+        if call in _CHANGES:
+            self.watch(call, path)
+        for rule in self._rules:
+            if rule.hits(call, path):
+                self.failed.append((call, path))
+                if call == "sync" and isinstance(self.inner, CrashableFiles):
+                    self.inner.lose(path)
+                return rule.fault.number
+        return 0
+
+    # --- Files ---------------------------------------------------------------------------------------
+
+    def open(self, path: Path) -> File:
+        return FailingFile(self, path)
+
+    def exists(self, path: Path) -> bool:
+        return not self._gone(path) and self.inner.exists(path)
+
+    def names(self, directory: Path) -> list[str]:
+        if self._gone(directory):
+            return []
+        self.ask("read", directory)
+        return self.inner.names(directory)
+
+    def read(self, path: Path) -> bytes | None:
+        if self._gone(path):
+            return None
+        self.ask("read", path)
+        return self.inner.read(path)
+
+    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        self.ask("replace", path)
+        if sync:
+            self.ask("sync", path)
+        self.inner.replace(path, data, sync=sync)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.ask("rename", old)
+        self.inner.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        if not self._gone(path):
+            self.ask("remove", path)
+            self.inner.remove(path)
+
+    def remove_directory(self, path: Path) -> None:
+        if not self._gone(path):
+            self.ask("remove", path)
+            self.inner.remove_directory(path)
+
+    def make_directory(self, path: Path) -> None:
+        if not self.inner.exists(path) or self._gone(path):
+            self.ask("create", path)
+        self.inner.make_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.ask("sync", path)
+        self.inner.sync_directory(path)
+
+    def try_lock(self, path: Path) -> Lock | None:
+        if not self.inner.exists(path) or self._gone(path):
+            self.ask("create", path)
+        return self.inner.try_lock(path)
+
+    def _gone(self, path: Path) -> bool:
+        return any(rule.fault is Fault.VANISHED and rule.covers(path) for rule in self._rules)
+
+
+class FailingFile:
+    """`File` of a FailingFiles."""
+
+    def __init__(self, files: FailingFiles, path: Path) -> None:
+        self.path = path
+        self._files = files
+        self._inner = files.inner.open(path)
+        self._exists = False
+
+    def size(self) -> int:
+        return self._ready("read").size()
+
+    def read(self, position: int, count: int) -> bytes:
+        return self._ready("read").read(position, count)
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        inner = self._ready("")
+        number = self._files.refusal("write", self.path)
+        if number:
+            data = b"".join(parts)
+            if number != errno.EROFS and number != errno.ENOENT:
+                inner.write(position, (data[: len(data) // 2],))
+            raise refused(self.path, number)
+        inner.write(position, parts)
+
+    def truncate(self, size: int) -> None:
+        self._ready("truncate").truncate(size)
+
+    def sync(self) -> None:
+        self._files.ask("sync", self.path)
+        self._inner.sync()
+
+    def close(self) -> None:
+        self._exists = False
+        self._inner.close()
+
+    def _ready(self, call: str) -> File:
+        """The file beneath, which is created by its first use, so that this may fail too."""
+        if call:
+            self._files.ask(call, self.path)
+        if not self._exists and not self._files.inner.exists(self.path):
+            self._files.ask("create", self.path)
+        self._exists = True
+        return self._inner
+
+
+def refused(path: Path, number: int) -> StorageError:
+    return StorageError(f"{path}: {os.strerror(number)}")
+
+
+_: Files = FailingFiles(CrashableFiles())
