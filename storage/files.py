@@ -174,7 +174,8 @@ class RealFiles:
         return RealFile(path)
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        with _errors_of(path):
+            return path.exists()
 
     def names(self, directory: Path) -> list[str]:
         try:

@@ -286,6 +286,7 @@ class Log:
         None). `at_least_one`: the first batch is returned even if it alone is larger. Empty where nothing may be read
         yet. OffsetOutOfRangeError below the log start and past the log end.
         """
+        self._raise_if_failed()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} is not in [{self.log_start_offset}, {self.log_end_offset}] of {self.directory.name}"
@@ -312,10 +313,12 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
         """The earliest record at or after `timestamp` (ms) below `upper_bound` (exclusive); exact."""
+        self._raise_if_failed()
         return lookup.offset_for_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound)
 
     def offset_of_max_timestamp(self, upper_bound: int) -> TimestampOffset | None:
         """The record with the largest timestamp below `upper_bound` (exclusive), the earliest of equals."""
+        self._raise_if_failed()
         return lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, upper_bound)
 
     def _locate(self, offset: int) -> tuple[Segment, int]:
@@ -443,6 +446,11 @@ class Log:
         self._abandoned = True
         for segment in self._segments:
             segment.close()
+
+    def fail(self, error: StorageError) -> None:
+        """The disk below has failed: every later read and write raises StorageError. May be called on any thread."""
+        if self._failure is None:
+            self._failure = error
 
     def _raise_if_failed(self) -> None:
         if self._failure is not None:
