@@ -79,6 +79,7 @@ __all__ = [
     "UnknownServerError",
     "UnknownTopicIdError",
     "UnknownTopicOrPartitionError",
+    "UnsupportedCompressionTypeError",
     "UnsupportedForMessageFormatError",
     "UnsupportedVersionError",
     "error_for",
@@ -360,6 +361,12 @@ class UnknownLeaderEpochError(BrokerError):
     code = 75
     retriable = True
     stale_metadata = True
+
+
+class UnsupportedCompressionTypeError(BrokerError):
+    """A batch names a codec that nothing defines."""
+
+    code = 76
 
 
 class StaleBrokerEpochError(BrokerError):

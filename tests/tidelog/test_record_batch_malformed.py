@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
+from tidelog.errors import CorruptMessageError, UnsupportedCompressionTypeError, UnsupportedForMessageFormatError
 from tidelog.records import (
     HEADER_BYTES,
     decode_records,
@@ -143,14 +143,12 @@ def test_a_position_outside_the_buffer_is_corrupt(position: int) -> None:
         read_header(GOOD, position)
 
 
-@pytest.mark.parametrize(
-    ("codec", "name"), [(1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd"), (5, "number 5"), (7, "number 7")]
-)
-def test_a_compressed_batch_passes_validation_and_its_codec_is_named_on_decoding(codec: int, name: str) -> None:
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_codec_that_nothing_defines_passes_validation_and_is_named_on_decoding(codec: int) -> None:
     batch = patched(attributes=codec, record_count=1000, last_offset_delta=999)
     validate_batch(batch, 0, read_header(batch))
     for decode in (decode_records, lambda batch: first_record_at_or_after(batch, 0, 0)):
-        with pytest.raises(UnsupportedForMessageFormatError, match=name):
+        with pytest.raises(UnsupportedCompressionTypeError, match=f"codec {codec}"):
             decode(batch)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
 from tidelog.records.decode import Record, RecordColumns, decode_columns, decode_records, first_record_at_or_after
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
 from tidelog.records.header import (
@@ -20,6 +21,7 @@ from tidelog.records.header import (
 __all__ = [
     "HEADER_BYTES",
     "LENGTH_OVERHEAD",
+    "MAX_DECOMPRESSED_BYTES",
     "BatchBuilder",
     "BatchHeader",
     "Codec",
@@ -28,8 +30,10 @@ __all__ = [
     "RecordColumns",
     "TimestampType",
     "assign_offsets",
+    "compress",
     "decode_columns",
     "decode_records",
+    "decompress",
     "encode_batch",
     "first_record_at_or_after",
     "iter_headers",

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
+from tidelog.errors import CorruptMessageError
 from tidelog.model import Buffer
+from tidelog.records.compression import decompress
 from tidelog.records.encode import Header
-from tidelog.records.header import HEADER_BYTES, BatchHeader, Codec, TimestampType, read_header, validate_batch
+from tidelog.records.header import HEADER_BYTES, BatchHeader, TimestampType, read_header, validate_batch
 from tidelog.records.varint import INT64_MAX, read_folded, read_folded_64, unfold
 
 
@@ -39,7 +40,8 @@ _record_of: Callable[[tuple[object, ...]], Record] = partial(tuple.__new__, Reco
 def decode_records(batch: Buffer, position: int = 0) -> list[Record]:
     """The records of the one batch at `position`, its CRC checked first.
 
-    CorruptMessageError on any malformed byte, UnsupportedForMessageFormatError for a codec that cannot be undone.
+    CorruptMessageError on any malformed byte, MessageTooLargeError for records that decompression would make absurdly
+    many (`MAX_DECOMPRESSED_BYTES`), UnsupportedCompressionTypeError for an unknown codec.
     """
     return list(map(_record_of, zip(*decode_columns(batch, position), strict=True)))
 
@@ -119,10 +121,10 @@ def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0)
 
 def _records_block(batch: Buffer, position: int, header: BatchHeader) -> bytes:
     validate_batch(batch, position, header)
-    if header.codec != Codec.NONE:
-        name = Codec(header.codec).name.lower() if header.codec <= Codec.ZSTD else f"number {header.codec}"
-        raise UnsupportedForMessageFormatError(f"the batch at offset {header.base_offset} has codec {name}")
-    return bytes(memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes])
+    block = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
+    if not header.record_count and not block:
+        return b""  # what compaction leaves of a batch without survivors, whatever its codec was
+    return decompress(header.codec, block)
 
 
 def _offsets(header: BatchHeader, folded: list[int]) -> list[int]:

@@ -12,7 +12,8 @@ from operator import index
 
 from tidelog.errors import MessageTooLargeError
 from tidelog.model import NO_TIMESTAMP
-from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, seal
+from tidelog.records.compression import compress
+from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, Codec, seal
 from tidelog.records.varint import INT32_MAX, INT64_MAX, VarintTable
 
 #: One header of a record: a name, and bytes or null.
@@ -27,9 +28,10 @@ _NO_HEADERS = b"\x00"
 class BatchBuilder:
     """One batch while it fills.
 
-    `size_bytes` is at any time exactly the length of what `build` returns, and never above `max_bytes`: a record
-    that does not fit is refused, the first one too. A refusal by an empty builder therefore means that the
-    record is larger than the limit on its own; `single_record_bytes` says what it needs.
+    `size_bytes` is at any time exactly the length of what `build` returns without a codec, and never above
+    `max_bytes`: a record that does not fit is refused, the first one too. A refusal by an empty builder therefore
+    means that the record is larger than the limit on its own; `single_record_bytes` says what it needs. Limits count
+    bytes before compression, which nobody can foretell; what does not compress grows by some bytes in a thousand.
     """
 
     __slots__ = ("_base_timestamp", "_chunks", "_max_timestamp", "max_bytes", "record_count", "size_bytes")
@@ -98,12 +100,13 @@ class BatchBuilder:
         base_sequence: int = -1,
         base_offset: int = 0,
         leader_epoch: int = -1,
+        codec: Codec = Codec.NONE,
     ) -> bytes:
         """The whole batch; may be called again, with another sequence for example."""
         batch = bytearray(HEADER_BYTES)
-        batch += b"".join(self._chunks)
+        batch += compress(codec, b"".join(self._chunks))
         HEADER.pack_into(
-            batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch, MAGIC, 0, 0,
+            batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch, MAGIC, 0, codec,
             max(self.record_count - 1, 0), NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp,
             self._max_timestamp, producer_id, producer_epoch, base_sequence, self.record_count,
         )  # fmt: skip
@@ -152,6 +155,7 @@ def encode_batch(
     base_sequence: int = -1,
     base_offset: int = 0,
     leader_epoch: int = -1,
+    codec: Codec = Codec.NONE,
 ) -> bytes:
     """One batch of all the records (timestamp_ms, key, value, headers), up to the 2 GiB of the format."""
     builder = BatchBuilder(INT32_MAX)
@@ -164,4 +168,5 @@ def encode_batch(
         base_sequence=base_sequence,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
+        codec=codec,
     )
