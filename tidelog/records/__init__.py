@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
+from tidelog.records.control import MarkerKind, TransactionMarker, decode_control_batch, encode_control_batch
 from tidelog.records.decode import Record, RecordColumns, decode_columns, decode_records, first_record_at_or_after
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
 from tidelog.records.header import (
@@ -26,15 +27,19 @@ __all__ = [
     "BatchHeader",
     "Codec",
     "Header",
+    "MarkerKind",
     "Record",
     "RecordColumns",
     "TimestampType",
+    "TransactionMarker",
     "assign_offsets",
     "compress",
     "decode_columns",
+    "decode_control_batch",
     "decode_records",
     "decompress",
     "encode_batch",
+    "encode_control_batch",
     "first_record_at_or_after",
     "iter_headers",
     "read_header",
