@@ -21,7 +21,7 @@ from tidelog.model import Buffer
 
 
 class File(Protocol):
-    """A file that is read and written at positions; it is opened on first use and created where it is missing."""
+    """A file that is read and written at positions; it is opened on first use."""
 
     @property
     def path(self) -> Path: ...
@@ -56,7 +56,9 @@ class Lock(Protocol):
 class Files(Protocol):
     """A file system."""
 
-    def open(self, path: Path) -> File: ...
+    def open(self, path: Path, *, create: bool = True) -> File:
+        """A missing file is created on first use; without `create` every use of it is a StorageError."""
+        ...
 
     def exists(self, path: Path) -> bool: ...
 
@@ -101,14 +103,15 @@ class Files(Protocol):
 class RealFile:
     """`File` over a descriptor of the operating system."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_flags", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
+        self._flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._fd = -1
 
     def _open(self) -> int:
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(self.path, self._flags, 0o644)
         return self._fd
 
     def size(self) -> int:
@@ -170,8 +173,8 @@ class _FileLock:
 class RealFiles:
     """`Files` on the machine's own file system."""
 
-    def open(self, path: Path) -> File:
-        return RealFile(path)
+    def open(self, path: Path, *, create: bool = True) -> File:
+        return RealFile(path, create=create)
 
     def exists(self, path: Path) -> bool:
         with _errors_of(path):

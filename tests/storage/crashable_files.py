@@ -19,6 +19,10 @@
         else:
             break                       # `cut` is past the last call that changes something
 
+or, many times cheaper, since the work is done once:
+
+    files.boundary = lambda: images.append(files.crash(random))    # called within every such call
+
 The call number `cut` (from 0) among those that change something does not return, and neither does any later call of
 any thread; of what it would have done any part may be on the disk. `PowerCut` is no Exception, so that nothing that
 handles errors handles it. A `replace` has one boundary for each of its steps.
@@ -37,7 +41,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -196,6 +200,8 @@ class CrashableFiles:
         self.cut = cut
         #: Calls so far that changed something, as "verb name": what a cut can hit.
         self.mutations: list[str] = []
+        #: Called within each of them, when its work is done in the page cache but nothing is synced yet.
+        self.boundary: Callable[[], object] = lambda: None
         self._root = _Directory()
         self._locked: set[Path] = set()
         self._mutex = threading.RLock()
@@ -230,11 +236,12 @@ class CrashableFiles:
     def finish(self) -> None:
         """The end of such a call: the one that is cut has done its work in the page cache, but nobody is told."""
         self.alive()
+        self.boundary()
 
     # --- Files ---------------------------------------------------------------------------------------
 
-    def open(self, path: Path) -> File:
-        return CrashableFile(self, path)
+    def open(self, path: Path, *, create: bool = True) -> File:
+        return CrashableFile(self, path, create=create)
 
     def exists(self, path: Path) -> bool:
         with self._mutex:
@@ -336,13 +343,15 @@ class CrashableFiles:
 
     # --- inside --------------------------------------------------------------------------------------
 
-    def content(self, path: Path) -> _Content:
-        """The file of this name; created where it is missing."""
+    def content(self, path: Path, *, create: bool = True) -> _Content:
+        """The file of this name; created where it is missing, or StorageError without `create`."""
         self.alive()
         directory = self._directory(path.parent)
         entry = directory.names.get(path.name)
         if isinstance(entry, _Directory):
             raise _error(path, errno.EISDIR)
+        if entry is None and not create:
+            raise _error(path, errno.ENOENT)
         if entry is None:
             self.mutate("create", path)
             entry = directory.names[path.name] = _Content()
@@ -368,9 +377,10 @@ class CrashableFiles:
 class CrashableFile:
     """`File` of a CrashableFiles. An open one stays with its content when the name is given away."""
 
-    def __init__(self, files: CrashableFiles, path: Path) -> None:
+    def __init__(self, files: CrashableFiles, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._files = files
+        self._create = create
         self._content: _Content | None = None
 
     def size(self) -> int:
@@ -411,7 +421,7 @@ class CrashableFile:
     def _opened(self) -> _Content:
         self._files.alive()
         if self._content is None:
-            self._content = self._files.content(self.path)
+            self._content = self._files.content(self.path, create=self._create)
         return self._content
 
 

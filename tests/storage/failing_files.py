@@ -118,8 +118,8 @@ class FailingFiles:
 
     # --- Files ---------------------------------------------------------------------------------------
 
-    def open(self, path: Path) -> File:
-        return FailingFile(self, path)
+    def open(self, path: Path, *, create: bool = True) -> File:
+        return FailingFile(self, path, create=create)
 
     def exists(self, path: Path) -> bool:
         return not self._gone(path) and self.inner.exists(path)
@@ -177,10 +177,11 @@ class FailingFiles:
 class FailingFile:
     """`File` of a FailingFiles."""
 
-    def __init__(self, files: FailingFiles, path: Path) -> None:
+    def __init__(self, files: FailingFiles, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._files = files
-        self._inner = files.inner.open(path)
+        self._create = create
+        self._inner = files.inner.open(path, create=create)
         self._exists = False
 
     def size(self) -> int:
@@ -214,7 +215,7 @@ class FailingFile:
         """The file beneath, which is created by its first use, so that this may fail too."""
         if call:
             self._files.ask(call, self.path)
-        if not self._exists and not self._files.inner.exists(self.path):
+        if self._create and not self._exists and not self._files.inner.exists(self.path):
             self._files.ask("create", self.path)
         self._exists = True
         return self._inner

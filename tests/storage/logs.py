@@ -24,8 +24,8 @@ class UnsyncedFile(RealFile):
 
 
 class UnsyncedFiles(RealFiles):
-    def open(self, path: Path) -> File:
-        return UnsyncedFile(path)
+    def open(self, path: Path, *, create: bool = True) -> File:
+        return UnsyncedFile(path, create=create)
 
     def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         super().replace(path, data, sync=False)

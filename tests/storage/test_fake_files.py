@@ -35,7 +35,7 @@ STEPS = st.lists(
 def observed(files: Files, directory: Path, steps: list[tuple[object, ...]]) -> list[object]:
     """What a caller sees of these steps."""
     files.make_directory(directory)
-    opened = {name: files.open(directory / name) for name in "abc"}
+    opened = {name: files.open(directory / name, create=name != "c") for name in "abc"}
     seen: list[object] = []
     for verb, name, *rest in steps:
         file, path = opened[str(name)], directory / str(name)

@@ -42,8 +42,8 @@ class FailingFiles(RealFiles):
         self.refuses: Callable[[str, Path], bool] = lambda call, path: False
         self.replaced: Callable[[Path, bool], object] = lambda path, sync: None
 
-    def open(self, path: Path) -> File:
-        file = FailingFile(path)
+    def open(self, path: Path, *, create: bool = True) -> File:
+        file = FailingFile(path, create=create)
         file.disk = self  # type: ignore[attr-defined]
         return file
 
