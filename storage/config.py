@@ -1,100 +1,145 @@
-"""The settings of a topic that its logs obey: Kafka 3.9's names, meanings and defaults."""
+"""The settings of a topic that its logs obey: Kafka 3.9's names, meanings, limits and defaults.
+
+All of Kafka's names are known, so that a topic's description can move from one system to the other. A setting whose
+`NO_EFFECT` entry says so is checked and kept and changes nothing here; one that promises something that Tidelog does
+not do is refused when it asks for it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from storage.config_values import (
+    INT32_MAX,
+    INT64_MAX,
+    Parser,
+    as_text,
+    boolean,
+    format_version,
+    number,
+    one_of,
+    only_false,
+    policies,
+    ratio,
+    throttled_replicas,
+)
 from tidelog.errors import InvalidConfigError
+from tidelog.records import Codec
 
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
 _DAY_MS = 24 * 60 * 60 * 1000
+_HOUR_MS = 60 * 60 * 1000
+_NO_TIERS = "there is no tiered storage"
 
-_Parser = Callable[[str], Any]
-
-
-def _number(low: int, high: int = _INT64_MAX) -> _Parser:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(f"must be {low} to {high}" if high < _INT32_MAX else f"must be at least {low}")
-        return value
-
-    return parse
-
-
-def _ratio(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError("must be 0 to 1")
-    return value
+#: The codecs that `compression.type` can ask for, by Kafka's names.
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
+def _setting(default: Any, name: str, parse: Parser, *, no_effect: str | None = None) -> Any:
+    return field(default=default, metadata={"name": name, "parse": parse, "no_effect": no_effect})
 
 
-def _one_of(*choices: str) -> _Parser:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}")
-        return text
-
-    return parse
-
-
-def _policies(text: str) -> frozenset[str]:
-    policies = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if not policies or policies - {"delete", "compact"}:
-        raise ValueError("must be delete, compact or both")
-    return policies
-
-
-def _setting(default: Any, name: str, parse: _Parser) -> Any:
-    return field(default=default, metadata={"name": name, "parse": parse})
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogConfig:
     """One field for each setting, in the unit that its name ends with."""
 
-    segment_bytes: int = _setting(1024**3, "segment.bytes", _number(14, _INT32_MAX))
-    segment_ms: int = _setting(7 * _DAY_MS, "segment.ms", _number(1))
-    segment_jitter_ms: int = _setting(0, "segment.jitter.ms", _number(0))
-    segment_index_bytes: int = _setting(10 * 1024**2, "segment.index.bytes", _number(4, _INT32_MAX))
-    index_interval_bytes: int = _setting(4096, "index.interval.bytes", _number(0, _INT32_MAX))
-    max_message_bytes: int = _setting(1024**2 + 12, "max.message.bytes", _number(0, _INT32_MAX))
-    flush_messages: int = _setting(_INT64_MAX, "flush.messages", _number(1))
-    flush_ms: int = _setting(_INT64_MAX, "flush.ms", _number(0))
+    segment_bytes: int = _setting(1024**3, "segment.bytes", number(14, INT32_MAX))
+    segment_ms: int = _setting(7 * _DAY_MS, "segment.ms", number(1))
+    segment_jitter_ms: int = _setting(0, "segment.jitter.ms", number(0))
+    segment_index_bytes: int = _setting(10 * 1024**2, "segment.index.bytes", number(4, INT32_MAX))
+    index_interval_bytes: int = _setting(4096, "index.interval.bytes", number(0, INT32_MAX))
+    preallocate: bool = _setting(False, "preallocate", boolean, no_effect="files grow as they are written")
+    max_message_bytes: int = _setting(1024**2 + 12, "max.message.bytes", number(0, INT32_MAX))
+    flush_messages: int = _setting(INT64_MAX, "flush.messages", number(1))
+    flush_ms: int = _setting(INT64_MAX, "flush.ms", number(0))
     message_timestamp_type: str = _setting(
-        "CreateTime", "message.timestamp.type", _one_of("CreateTime", "LogAppendTime")
+        "CreateTime", "message.timestamp.type", one_of("CreateTime", "LogAppendTime")
     )
-    message_timestamp_before_max_ms: int = _setting(_INT64_MAX, "message.timestamp.before.max.ms", _number(0))
+    message_timestamp_before_max_ms: int = _setting(INT64_MAX, "message.timestamp.before.max.ms", number(0))
     #: Kafka's default is no bound; one record from the far future would then pin retention by time for ever.
-    message_timestamp_after_max_ms: int = _setting(60 * 60 * 1000, "message.timestamp.after.max.ms", _number(0))
-    min_insync_replicas: int = _setting(1, "min.insync.replicas", _number(1, _INT32_MAX))
-    unclean_leader_election_enable: bool = _setting(False, "unclean.leader.election.enable", _boolean)
-    cleanup_policy: frozenset[str] = _setting(frozenset({"delete"}), "cleanup.policy", _policies)
-    retention_ms: int = _setting(7 * _DAY_MS, "retention.ms", _number(-1))
-    retention_bytes: int = _setting(-1, "retention.bytes", _number(-1))
-    file_delete_delay_ms: int = _setting(60_000, "file.delete.delay.ms", _number(0))
-    delete_retention_ms: int = _setting(_DAY_MS, "delete.retention.ms", _number(0))
-    min_compaction_lag_ms: int = _setting(0, "min.compaction.lag.ms", _number(0))
-    max_compaction_lag_ms: int = _setting(_INT64_MAX, "max.compaction.lag.ms", _number(1))
-    min_cleanable_dirty_ratio: float = _setting(0.5, "min.cleanable.dirty.ratio", _ratio)
-    compression_type: str = _setting(
-        "producer", "compression.type", _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+    message_timestamp_after_max_ms: int = _setting(_HOUR_MS, "message.timestamp.after.max.ms", number(0))
+    #: The older setting of both bounds; it holds for the one that is at its default.
+    message_timestamp_difference_max_ms: int = _setting(INT64_MAX, "message.timestamp.difference.max.ms", number(0))
+    message_format_version: str = _setting(
+        "3.0-IV1", "message.format.version", format_version, no_effect="there is one format, as in Kafka since 3.0"
     )
+    message_downconversion_enable: bool = _setting(
+        True, "message.downconversion.enable", boolean, no_effect="no client speaks an older format"
+    )
+    compression_type: str = _setting("producer", "compression.type", one_of("producer", *_CODECS))
+    compression_gzip_level: int = _setting(-1, "compression.gzip.level", number(1, 9, also=-1))
+    compression_lz4_level: int = _setting(9, "compression.lz4.level", number(1, 17))
+    compression_zstd_level: int = _setting(3, "compression.zstd.level", number(-131072, 22))
+    min_insync_replicas: int = _setting(1, "min.insync.replicas", number(1, INT32_MAX))
+    unclean_leader_election_enable: bool = _setting(False, "unclean.leader.election.enable", boolean)
+    leader_replication_throttled_replicas: tuple[str, ...] = _setting(
+        (), "leader.replication.throttled.replicas", throttled_replicas, no_effect="no broker has a rate to throttle to"
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = _setting(
+        (), "follower.replication.throttled.replicas", throttled_replicas, no_effect="as for the leader's"
+    )
+    cleanup_policy: frozenset[str] = _setting(frozenset({"delete"}), "cleanup.policy", policies)
+    retention_ms: int = _setting(7 * _DAY_MS, "retention.ms", number(-1))
+    #: Any negative number: no limit.
+    retention_bytes: int = _setting(-1, "retention.bytes", number())
+    file_delete_delay_ms: int = _setting(60_000, "file.delete.delay.ms", number(0))
+    delete_retention_ms: int = _setting(_DAY_MS, "delete.retention.ms", number(0))
+    min_compaction_lag_ms: int = _setting(0, "min.compaction.lag.ms", number(0))
+    max_compaction_lag_ms: int = _setting(INT64_MAX, "max.compaction.lag.ms", number(1))
+    min_cleanable_dirty_ratio: float = _setting(0.5, "min.cleanable.dirty.ratio", ratio)
+    remote_storage_enable: bool = _setting(False, "remote.storage.enable", only_false(_NO_TIERS))
+    remote_log_copy_disable: bool = _setting(False, "remote.log.copy.disable", only_false(_NO_TIERS))
+    remote_log_delete_on_disable: bool = _setting(False, "remote.log.delete.on.disable", only_false(_NO_TIERS))
+    local_retention_ms: int = _setting(-2, "local.retention.ms", number(-2), no_effect=_NO_TIERS)
+    local_retention_bytes: int = _setting(-2, "local.retention.bytes", number(-2), no_effect=_NO_TIERS)
 
     @property
     def log_append_time(self) -> bool:
         """Records get the leader's time instead of the producer's."""
         return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def compact(self) -> bool:
+        """The last record of each key is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Retention by time and size applies."""
+        return "delete" in self.cleanup_policy
+
+    @cached_property
+    def earliest_lag_ms(self) -> int:
+        """How far a record's timestamp may lie before the leader's clock."""
+        before_ms = self.message_timestamp_before_max_ms
+        return before_ms if before_ms != INT64_MAX else self.message_timestamp_difference_max_ms
+
+    @cached_property
+    def latest_lead_ms(self) -> int:
+        """How far a record's timestamp may lie after the leader's clock."""
+        after_ms, difference_ms = self.message_timestamp_after_max_ms, self.message_timestamp_difference_max_ms
+        return after_ms if after_ms != _HOUR_MS or difference_ms == INT64_MAX else difference_ms
+
+    @property
+    def codec(self) -> Codec | None:
+        """What every batch is compressed with; None: as its producer chose."""
+        return _CODECS.get(self.compression_type)
+
+    @property
+    def compression_level(self) -> int | None:
+        """For `codec`; None: the library's own."""
+        name = f"compression_{self.compression_type}_level"
+        level: int | None = getattr(self, name, None)
+        return level if level != getattr(type(self), name, None) else None
 
     @classmethod
     def from_topic_configs(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
@@ -107,21 +152,23 @@ class LogConfig:
             try:
                 values[setting.name] = setting.metadata["parse"](text.strip())
             except ValueError as error:
-                reason = "must be a number" if "literal" in str(error) or "convert" in str(error) else str(error)
-                raise InvalidConfigError(f"{name}={text}: {reason}") from None
-        return dataclasses.replace(defaults or cls(), **values)
+                raise InvalidConfigError(f"{name}={text}: {error}") from None
+        config = dataclasses.replace(defaults or cls(), **values)
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                f"min.compaction.lag.ms={config.min_compaction_lag_ms} is more than "
+                f"max.compaction.lag.ms={config.max_compaction_lag_ms}"
+            )
+        return config
 
     def to_topic_configs(self) -> dict[str, str]:
         """Every setting as text, by Kafka's names."""
-        return {name: _text(getattr(self, setting.name)) for name, setting in _SETTINGS.items()}
+        return {name: as_text(getattr(self, setting.name)) for name, setting in _SETTINGS.items()}
 
 
 _SETTINGS = {setting.metadata["name"]: setting for setting in dataclasses.fields(LogConfig)}
 
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, frozenset):
-        return ",".join(sorted(value))
-    return str(value)
+#: Why a setting that is accepted changes nothing, by its name.
+NO_EFFECT: Mapping[str, str] = {
+    name: reason for name, setting in _SETTINGS.items() if (reason := setting.metadata["no_effect"])
+}

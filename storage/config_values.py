@@ -1,0 +1,109 @@
+"""How the text of a setting is read, with the limits that Kafka 3.9 puts on it.
+
+A parser takes the text without the spaces around it and raises ValueError with what the value may be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+Parser = Callable[[str], Any]
+
+_NUMBER = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
+_RATIO = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
+_FORMAT_VERSION = re.compile(r"[0-9]{1,2}(\.[0-9]{1,2}){1,3}(-IV[0-9])?\Z", re.ASCII)
+_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?\Z", re.ASCII)
+
+
+def number(low: int = -INT64_MAX - 1, high: int = INT64_MAX, *, also: int | None = None) -> Parser:
+    """A whole number from `low` to `high`, or `also`."""
+
+    def parse(text: str) -> int:
+        if not _NUMBER.match(text):
+            raise ValueError("must be a whole number")
+        value = int(text)
+        if not low <= value <= high and value != also:
+            allowed = f"must be at least {low}" if value < low else f"must be at most {high}"
+            raise ValueError(f"{allowed}, or {also}" if also is not None else allowed)
+        return value
+
+    return parse
+
+
+def ratio(text: str) -> float:
+    if not _RATIO.match(text):
+        raise ValueError("must be a number")
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("must be 0 to 1")
+    return value
+
+
+def boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def only_false(reason: str) -> Parser:
+    """A switch for something that does not exist here: to accept `true` would be a lie."""
+
+    def parse(text: str) -> bool:
+        if boolean(text):
+            raise ValueError(f"must be false: {reason}")
+        return False
+
+    return parse
+
+
+def one_of(*choices: str) -> Parser:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def policies(text: str) -> frozenset[str]:
+    """`cleanup.policy`."""
+    found = frozenset(items(text))
+    if not found or found - {"delete", "compact"}:
+        raise ValueError("must be delete, compact or both")
+    return found
+
+
+def format_version(text: str) -> str:
+    """The version of a Kafka release, as `3.0` or `3.0-IV1`."""
+    if not _FORMAT_VERSION.match(text):
+        raise ValueError("must be the version of a release, such as 3.0-IV1")
+    return text
+
+
+def throttled_replicas(text: str) -> tuple[str, ...]:
+    """`*`, or partition:broker pairs."""
+    found = items(text)
+    if found != ("*",) and not all(map(_THROTTLED.match, found)):
+        raise ValueError("must be * or a list of partition:broker")
+    return found
+
+
+def items(text: str) -> tuple[str, ...]:
+    """The parts of a list; spaces around them and empty ones do not count."""
+    return tuple(part for each in text.split(",") if (part := each.strip()))
+
+
+def as_text(value: Any) -> str:
+    """The text that is read as this value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value))
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
