@@ -22,6 +22,7 @@ from tidelog.records import (
     read_header,
     validate_batch,
 )
+from tidelog.records.columns import decode_buffers
 from tidelog.records.header import HEADER, seal
 
 GOOD = encode_batch(
@@ -199,6 +200,8 @@ def test_a_malformed_record_under_a_right_crc_is_corrupt(record: bytes) -> None:
         decode_records(batch)
     with pytest.raises(CorruptMessageError):
         first_record_at_or_after(batch, 0, -10)
+    with pytest.raises(CorruptMessageError):
+        decode_buffers(batch)
 
 
 def test_bytes_after_the_last_record_are_corrupt() -> None:

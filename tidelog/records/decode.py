@@ -49,7 +49,7 @@ def decode_records(batch: Buffer, position: int = 0) -> list[Record]:
 def decode_columns(batch: Buffer, position: int = 0) -> RecordColumns:
     """As `decode_records`, a list for each field."""
     header = read_header(batch, position)
-    data = _records_block(batch, position, header)
+    data = records_block(batch, position, header)
     stamps: list[int] = []
     deltas: list[int] = []
     keys: list[bytes | None] = []
@@ -69,7 +69,7 @@ def decode_columns(batch: Buffer, position: int = 0) -> RecordColumns:
             value, at = _read_bytes(data, at)
             values.append(value)
             if data[at]:
-                several, at = _read_headers(data, at)
+                several, at = read_headers(data, at)
                 headers.append(several)
             else:
                 headers.append(())
@@ -93,7 +93,7 @@ def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0)
     header = read_header(batch)
     if timestamp > header.max_timestamp or min_offset > header.last_offset:
         return None
-    data = _records_block(batch, 0, header)
+    data = records_block(batch, 0, header)
     log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     min_delta = min_offset - header.base_offset
     end = 0
@@ -109,7 +109,7 @@ def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0)
             if record_timestamp >= timestamp and unfold(delta) >= min_delta:
                 key, at = _read_bytes(data, at)
                 value, at = _read_bytes(data, at)
-                headers, at = _read_headers(data, at)
+                headers, at = read_headers(data, at)
                 if at != end or end > len(data):
                     raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
                 [offset] = _offsets(header, [delta])
@@ -119,7 +119,8 @@ def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0)
     return None
 
 
-def _records_block(batch: Buffer, position: int, header: BatchHeader) -> bytes:
+def records_block(batch: Buffer, position: int, header: BatchHeader) -> bytes:
+    """The records of the batch at `position`, checked as a whole and decompressed; errors as `decode_records`."""
     validate_batch(batch, position, header)
     block = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
     if not header.record_count and not block:
@@ -161,13 +162,19 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
         start = position + 1
     else:
         length, start = read_folded(data, position)
+        if length == 1:
+            return None, start
     if length & 1:
         raise CorruptMessageError(f"a field of {unfold(length)} bytes")
     end = start + (length >> 1)
     return data[start:end], end
 
 
-def _read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+def read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+    """A record's headers, from their count at `position` on, and the position after them.
+
+    CorruptMessageError, and IndexError if the data ends first.
+    """
     count, position = read_folded(data, position)
     if count & 1:
         raise CorruptMessageError(f"{unfold(count)} headers")
