@@ -9,13 +9,13 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tidelog.written import Written, as_read, timestamps, written_records
 from tidelog.errors import CorruptMessageError
 from tidelog.records import (
     HEADER_BYTES,
     BatchBuilder,
     BatchHeader,
     Codec,
-    Header,
     Record,
     TimestampType,
     assign_offsets,
@@ -227,22 +227,11 @@ def test_a_compacted_batch_keeps_its_offsets(deltas: list[int]) -> None:
 
 # ---- round trips against the plainest models
 
-maybe_bytes = st.none() | st.binary(max_size=200) | st.sampled_from([b"x" * 63, b"x" * 64, b"x" * 8191, b"x" * 8192])
-timestamps = st.integers(-1, 300) | st.integers(-1, 2**63 - 1)
-record_headers = st.lists(st.tuples(st.text(max_size=5), maybe_bytes), max_size=3)
-Written = tuple[int, bytes | None, bytes | None, list[Header]]
-written_records: st.SearchStrategy[list[Written]] = st.lists(
-    st.tuples(timestamps, maybe_bytes, maybe_bytes, record_headers), min_size=1, max_size=80
-)
-
 
 @given(written_records, st.integers(0, 2**62))
 def test_what_is_written_is_read(records: list[Written], base_offset: int) -> None:
     batch = encode_batch(records, base_offset=base_offset)
-    assert decode_records(batch) == [
-        Record(base_offset + index, timestamp, key, value, tuple(headers))
-        for index, (timestamp, key, value, headers) in enumerate(records)
-    ]
+    assert decode_records(batch) == as_read(records, base_offset)
     header = read_header(batch)
     assert header.max_timestamp == max(timestamp for timestamp, *_ in records)
     assert header.base_timestamp == records[0][0]

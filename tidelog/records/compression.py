@@ -10,7 +10,7 @@ zstd     one frame
 
 A few bytes may stand for very many: 1 MiB of zstd for 30 GiB. A size that is declared (by snappy, mostly by zstd and
 lz4) is judged before anything is produced; where none is, or it lies, decompression ends at the limit. What is held
-meanwhile stays below about twice the limit, a zstd frame's window included.
+meanwhile is hardly more than the limit, and once more the limit where a zstd frame asks for so large a window.
 """
 
 from __future__ import annotations
@@ -152,17 +152,21 @@ def _compress_snappy(data: bytes) -> bytes:
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
-    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        _judge(cramjam.snappy.decompress_raw_len(view), limit)
-        return bytes(cramjam.snappy.decompress_raw(view))
+    blocks = _snappy_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [view]
+    _judge(sum(map(cramjam.snappy.decompress_raw_len, blocks)), limit)
+    whole = io.BytesIO()
+    for block in blocks:
+        whole.write(cramjam.snappy.decompress_raw(block))
+    return whole.getvalue()
+
+
+def _snappy_blocks(view: memoryview) -> list[memoryview]:
     blocks = []
-    size, at = 0, len(_XERIAL_HEADER)
+    at = len(_XERIAL_HEADER)
     while at != len(view):
         start = at + _BLOCK_LENGTH.size
         at = start + int.from_bytes(view[at:start], "big", signed=True)
         if not start <= at <= len(view):
             raise CorruptMessageError(f"a snappy block of {at - start} bytes at {start} of {len(view)}")
-        size += cramjam.snappy.decompress_raw_len(view[start:at])
-        _judge(size, limit)
-        blocks.append(bytes(cramjam.snappy.decompress_raw(view[start:at])))
-    return b"".join(blocks)
+        blocks.append(view[start:at])
+    return blocks
