@@ -6,6 +6,7 @@ from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, compress, decomp
 from tidelog.records.control import MarkerKind, TransactionMarker, decode_control_batch, encode_control_batch
 from tidelog.records.decode import Record, RecordColumns, decode_columns, decode_records, first_record_at_or_after
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
+from tidelog.records.excerpt import BatchOutline, empty_batch, excerpt_batch, outline_batch
 from tidelog.records.header import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -25,6 +26,7 @@ __all__ = [
     "MAX_DECOMPRESSED_BYTES",
     "BatchBuilder",
     "BatchHeader",
+    "BatchOutline",
     "Codec",
     "Header",
     "MarkerKind",
@@ -38,10 +40,13 @@ __all__ = [
     "decode_control_batch",
     "decode_records",
     "decompress",
+    "empty_batch",
     "encode_batch",
     "encode_control_batch",
+    "excerpt_batch",
     "first_record_at_or_after",
     "iter_headers",
+    "outline_batch",
     "read_header",
     "single_record_bytes",
     "stamp_log_append_time",

@@ -8,7 +8,7 @@
     17    crc                     uint32  CRC-32C from byte 21 to the end of the batch
     21    attributes              int16   bits 0–2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon
     23    last_offset_delta       int32   of the last record written, which compaction may have removed since
-    27    base_timestamp          int64   ms; record timestamps are deltas to it
+    27    base_timestamp          int64   ms; record timestamps are deltas to it; with a delete horizon it is that time
     35    max_timestamp           int64   ms; with LogAppendTime the timestamp of every record
     43    producer_id             int64   −1: not idempotent
     51    producer_epoch          int16
@@ -50,6 +50,7 @@ _CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
 
 
 class Codec(IntEnum):
@@ -123,6 +124,11 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """The records are markers of transactions, not the users'."""
         return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction may remove the batch's tombstones; None until it came past them once (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

@@ -1,0 +1,143 @@
+"""A batch with fewer of its records: what compaction makes of one.
+
+The records that remain are copied as they stand, undecoded: they keep their offsets, and the header its base offset,
+last offset, producer and sequences, so that nobody who counts by these notices. Only where the base timestamp becomes
+a delete horizon is each record's timestamp delta written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidelog.errors import CorruptMessageError
+from tidelog.model import NO_TIMESTAMP, Buffer
+from tidelog.records.compression import compress
+from tidelog.records.decode import records_block
+from tidelog.records.header import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    seal,
+)
+from tidelog.records.varint import encode_varint, read_folded, read_folded_64, unfold
+
+_NULL_FOLDED = 1
+_KEPT_WHEN_EMPTY = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+
+
+class BatchOutline(NamedTuple):
+    """Where the records of one batch lie in their block, and what compaction asks of them; a list for each field.
+
+    offsets, keys, tombstones  of the records; a tombstone has a key and no value
+    stamps                     timestamp deltas (ms) to the header's base timestamp
+    starts, tails              where in `block` a record begins, and what follows its timestamp delta; one more start
+                               than there are records says where the last one ends
+    """
+
+    header: BatchHeader
+    block: bytes
+    offsets: list[int]
+    keys: list[bytes | None]
+    tombstones: list[bool]
+    stamps: list[int]
+    starts: list[int]
+    tails: list[int]
+
+
+def outline_batch(batch: Buffer, header: BatchHeader, position: int = 0) -> BatchOutline:
+    """The outline of the batch at `position`; checks and errors as `decode_records`, but headers are stepped over."""
+    block = records_block(batch, position, header)
+    outline = BatchOutline(header, block, [], [], [], [], [0], [])
+    _, _, offsets, keys, tombstones, stamps, starts, tails = outline
+    base_offset, previous, end = header.base_offset, -1, 0
+    try:
+        for _ in range(header.record_count):
+            length, at = read_folded(block, end)
+            end = at + (length >> 1)
+            stamp, at = read_folded_64(block, at + 1)
+            tails.append(at)
+            delta, at = read_folded(block, at)
+            key_length, at = read_folded(block, at)
+            if key_length == _NULL_FOLDED:
+                keys.append(None)
+            else:
+                after = at + (key_length >> 1)
+                keys.append(block[at:after])
+                at = after
+            value_length, at = read_folded(block, at)
+            if value_length != _NULL_FOLDED:
+                at += value_length >> 1
+            # An odd length but that of null is a negative one.
+            if (
+                at >= end
+                or length & 1
+                or (key_length & 1 and key_length != 1)
+                or (value_length & 1 and value_length != 1)
+            ):
+                raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
+            if delta & 1 or not previous < delta >> 1 <= header.last_offset_delta:
+                raise CorruptMessageError(f"offset delta {unfold(delta)} after {previous}")
+            previous = delta >> 1
+            offsets.append(base_offset + previous)
+            stamps.append(unfold(stamp))
+            tombstones.append(value_length == _NULL_FOLDED and key_length != _NULL_FOLDED)
+            starts.append(end)
+    except IndexError:
+        raise CorruptMessageError("the last record ends too early") from None
+    if end != len(block):
+        raise CorruptMessageError(f"{len(block) - end} bytes after the last record, or too few for it")
+    return outline
+
+
+def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms: int | None = None) -> bytes:
+    """The batch with the records of the `kept` slots (increasing, at least one) alone.
+
+    The largest timestamp is that of what remains. `delete_horizon_ms` marks the batch's tombstones as removable from
+    then on; a batch that has been marked stays so.
+    """
+    header, block = outline.header, outline.block
+    stamps = [outline.stamps[slot] for slot in kept]
+    log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    max_timestamp = header.max_timestamp if log_append_time else header.base_timestamp + max(stamps)
+    if delete_horizon_ms is None:
+        starts = outline.starts
+        records = b"".join([block[starts[slot] : starts[slot + 1]] for slot in kept])
+        header = header._replace(max_timestamp=max_timestamp)
+    else:
+        shift = header.base_timestamp - delete_horizon_ms
+        records = b"".join([_restamped(outline, slot, outline.stamps[slot] + shift) for slot in kept])
+        header = header._replace(
+            attributes=header.attributes | DELETE_HORIZON_BIT,
+            base_timestamp=delete_horizon_ms,
+            max_timestamp=max_timestamp,
+        )
+    return _assemble(header, compress(Codec(header.codec), records), len(kept))
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """The batch without any record: it still says where its producer's sequence, or the log, has got to."""
+    attributes = header.attributes & _KEPT_WHEN_EMPTY
+    return _assemble(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP), b"", 0)
+
+
+def _restamped(outline: BatchOutline, slot: int, stamp: int) -> bytes:
+    rest = outline.block[outline.tails[slot] : outline.starts[slot + 1]]
+    body = b"".join((b"\x00", encode_varint(stamp), rest))
+    return encode_varint(len(body)) + body
+
+
+def _assemble(header: BatchHeader, records: bytes, record_count: int) -> bytes:
+    size = HEADER_BYTES + len(records)
+    batch = bytearray(HEADER_BYTES)
+    batch += records
+    HEADER.pack_into(batch, 0, *header._replace(batch_length=size - LENGTH_OVERHEAD, record_count=record_count))
+    seal(batch, 0, size)
+    return bytes(batch)
