@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from tidelog.errors import ConfigError
-from tidelog.records import encode_batch, stamp_log_append_time
+from tidelog.records import Codec, MarkerKind, encode_batch, encode_control_batch, stamp_log_append_time
 from tidelog.spark.columns import ROWS_PER_BATCH, ArrowRows, check_schema, kafka_schema
 
 WHOLE = kafka_schema(include_headers=True)
@@ -44,10 +44,9 @@ def test_a_record_becomes_a_row_with_every_column_of_kafkas_schema() -> None:
 def test_a_log_append_time_batch_says_so_and_gives_every_row_the_brokers_time() -> None:
     stamped = bytearray(batch_of([b"a", b"b"], base_offset=1))
     stamp_log_append_time(stamped, 0, 5_000)
-    create_time, append_time = read(WHOLE, batch_of([b"x"]), bytes(stamped))
-    assert create_time.column("timestampType").to_pylist() == [0]
-    assert append_time.column("timestampType").to_pylist() == [1, 1]
-    assert append_time.column("timestamp").cast(pa.int64()).to_pylist() == [5_000_000, 5_000_000]
+    [arrow] = read(WHOLE, batch_of([b"x"]), bytes(stamped))
+    assert arrow.column("timestampType").to_pylist() == [0, 1, 1]
+    assert arrow.column("timestamp").cast(pa.int64()).to_pylist()[1:] == [5_000_000, 5_000_000]
 
 
 def test_arrow_batches_have_about_ten_thousand_rows() -> None:
@@ -70,23 +69,57 @@ def test_a_range_begins_and_ends_inside_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bases", "start", "until", "gaps"),
+    ("bases", "start", "until", "offsets"),
     [
-        ((0, 10), 0, 20, []),
-        ((0, 20), 0, 30, [(10, 20)]),
-        ((10,), 5, 20, [(5, 10)]),
-        ((0, 30), 0, 25, [(10, 25)]),
-        ((0, 20), 12, 25, [(12, 20)]),
+        ((0, 20), 0, 30, [*range(10), *range(20, 30)]),
+        ((10,), 5, 20, [*range(10, 20)]),
+        ((0, 30), 0, 25, [*range(10)]),
+        ((0, 20), 12, 25, [*range(20, 25)]),
     ],
 )
-def test_offsets_that_no_record_has_are_told(
-    bases: tuple[int, ...], start: int, until: int, gaps: list[tuple[int, int]]
+def test_offsets_that_compaction_removed_are_stepped_over(
+    bases: tuple[int, ...], start: int, until: int, offsets: list[int]
 ) -> None:
     rows = ArrowRows(WHOLE, "t", 0, start, until)
-    for base in bases:
-        list(rows.add(batch_of([b"v"] * 10, base)))
-    assert rows.gaps == gaps
+    batches = b"".join(batch_of([b"v"] * 10, base) for base in bases)
+    arrow = [*rows.add(batches), *rows.rest()]
+    assert [offset for batch in arrow for offset in batch.column("offset").to_pylist()] == offsets
     assert rows.position == until
+
+
+def test_a_marker_of_a_transaction_is_no_row_and_its_offset_is_passed() -> None:
+    rows = ArrowRows(WHOLE, "t", 0, 0, 3)
+    marker = encode_control_batch(
+        MarkerKind.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1000, base_offset=1
+    )
+    [arrow] = [*rows.add(batch_of([b"v"], 0) + marker + batch_of([b"w"], 2)), *rows.rest()]
+    assert arrow.column("offset").to_pylist() == [0, 2]
+    assert rows.position == 3
+
+
+def test_records_that_come_twice_become_rows_once() -> None:
+    arrow = read(WHOLE, batch_of([b"v"] * 10, 0), batch_of([b"v"] * 10, 5), batch_of([b"v"] * 10, 0))
+    assert [offset for batch in arrow for offset in batch.column("offset").to_pylist()] == [*range(15)]
+
+
+def test_compressed_batches_become_rows_like_others() -> None:
+    batches = [
+        encode_batch([(1000, b"k%d" % n, b"v" * n, ())], base_offset=n, codec=codec) for n, codec in enumerate(Codec)
+    ]
+    [arrow] = read(WHOLE, *batches)
+    assert arrow.column("key").to_pylist() == [b"k%d" % n for n in range(len(Codec))]
+    assert arrow.column("value").to_pylist() == [b"v" * n for n in range(len(Codec))]
+
+
+def test_keys_and_values_are_copied_exactly_nulls_and_empty_ones_too() -> None:
+    fields = [None, b"", b"a", b"bc" * 100, None, b"d"]
+    pairs = [(key, value) for key in fields for value in fields]
+    batch = encode_batch([(1000, key, value, ()) for key, value in pairs])
+    for start in (0, 7):
+        [arrow] = read(WHOLE, batch, start=start)
+        arrow.validate(full=True)
+        assert arrow.column("key").to_pylist() == [key for key, _ in pairs[start:]]
+        assert arrow.column("value").to_pylist() == [value for _, value in pairs[start:]]
 
 
 def test_a_users_schema_chooses_columns_and_their_order() -> None:

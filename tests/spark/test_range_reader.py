@@ -8,6 +8,7 @@ from file_cluster import FileCluster, FileConsumer, HandClock, OneConsumer
 from tidelog import Consumer
 from tidelog.errors import DataLossError, DisconnectedError, NotLeaderOrFollowerError, TimeoutError, UnknownServerError
 from tidelog.model import TopicPartition
+from tidelog.records import encode_batch
 from tidelog.spark.columns import kafka_schema
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.range_reader import RangeReader
@@ -62,6 +63,11 @@ def test_loss_can_be_allowed(consumer: FileConsumer, caplog: pytest.LogCaptureFi
     consumer.cluster.set_start(T0, 30)
     assert offsets(consumer, 10, 50, fail_on_data_loss=False) == list(range(30, 50))
     assert "t-0 [10, 30)" in caplog.text
+
+
+def test_what_compaction_removed_is_no_loss(consumer: FileConsumer) -> None:
+    consumer.cluster.append_batch(T0, encode_batch([(1000, b"k", b"v", ())], base_offset=150))
+    assert offsets(consumer, 95, 151) == [*range(95, 100), 150]
 
 
 def test_a_range_that_is_gone_as_a_whole_ends_at_once(consumer: FileConsumer) -> None:

@@ -38,6 +38,10 @@ class Spans(NamedTuple):
         """The position after each."""
         return self.starts + np.maximum(self.lengths, 0)
 
+    def between(self, low: int, high: int) -> Spans:
+        """Those of the rows from `low` to `high`."""
+        return Spans(self.starts[low:high], self.lengths[low:high])
+
 
 class RecordBuffers(NamedTuple):
     """Records by column, in their order in the log; every array has one element for each of them.
@@ -64,6 +68,20 @@ class RecordBuffers(NamedTuple):
     def value(self, index: int) -> bytes | None:
         """The value of one record."""
         return self._field(self.values, index)
+
+    def between(self, low: int, high: int) -> RecordBuffers:
+        """The rows from `low` to `high`, without a copy."""
+        if low == 0 and high == len(self.offsets):
+            return self
+        return RecordBuffers(
+            self.data,
+            self.offsets[low:high],
+            self.timestamps[low:high],
+            self.timestamp_types[low:high],
+            self.keys.between(low, high),
+            self.values.between(low, high),
+            {row - low: headers for row, headers in self.headers.items() if low <= row < high},
+        )
 
     def _field(self, spans: Spans, index: int) -> bytes | None:
         start, length = int(spans.starts[index]), int(spans.lengths[index])

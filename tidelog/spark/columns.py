@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 
 from tidelog.errors import ConfigError
 from tidelog.model import Buffer
-from tidelog.records import BatchHeader, decode_columns, iter_headers
+from tidelog.records import iter_headers
+from tidelog.records.columns import ColumnCollector, RecordBuffers, Spans
 
 #: Arrow batches of about this many rows keep the transport busy without holding much (≈ 1 MB of 100-byte values).
 ROWS_PER_BATCH = 10_000
@@ -66,92 +67,78 @@ class ArrowRows:
 
     def __init__(self, schema: StructType, topic: str, partition: int, start: int, until: int) -> None:
         self.position = start
-        #: Offsets [from, to) inside the range that no record had, in the order in which they were met.
-        self.gaps: list[tuple[int, int]] = []
+        self.until = until
         # The one call that Spark itself compares the first batch's schema with.
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._topic = topic
         self._partition = partition
-        self.until = until
-        self._timestamp_type = 0
-        self._clear()
+        self._collector = ColumnCollector()
+        self._from = start
 
     def add(self, batches: Buffer) -> Iterator[pa.RecordBatch]:
-        """Takes whole record batches, in the log's order; yields each Arrow batch that fills up."""
+        """Takes whole record batches, in the log's order; yields each Arrow batch that fills up.
+
+        Offsets that no record has are stepped over: compaction leaves such holes, and markers of transactions.
+        """
         for at, header in iter_headers(batches):
             if header.next_offset <= self.position or self.position >= self.until:
                 continue
-            if header.timestamp_type != self._timestamp_type:
-                yield from self.rest()
-                self._timestamp_type = int(header.timestamp_type)
-            self._take(batches, at, header)
+            if header.base_offset < self.position:
+                yield from self.rest()  # this batch's first records are not wanted, those of the collected ones are
+            if not header.is_control:
+                self._collector.add(batches, at, header)
             self.position = min(header.next_offset, self.until)
-            self._bytes += header.size_bytes
-            if len(self._offsets) >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH:
+            if self._collector.record_count >= ROWS_PER_BATCH or self._collector.size_bytes >= BYTES_PER_BATCH:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """What has been collected and not yet been yielded, if anything."""
-        if self._offsets:
-            yield pa.RecordBatch.from_arrays([self._array(column) for column in self._schema], schema=self._schema)
-        self._clear()
+        columns = self._collector.take()
+        low, high = np.searchsorted(columns.offsets, (self._from, self.until)).tolist()
+        self._from = self.position
+        if low < high:
+            wanted = columns.between(low, high)
+            yield pa.RecordBatch.from_arrays([self._array(each, wanted) for each in self._schema], schema=self._schema)
 
-    def skip_to(self, offset: int) -> None:
-        """Goes on at `offset`; what lies before it is a gap."""
-        target = min(offset, self.until)
-        if target > self.position:
-            self.gaps.append((self.position, target))
-            self.position = target
+    def skip_to(self, offset: int) -> range:
+        """Goes on at `offset`; the offsets that were still wanted before it."""
+        skipped = range(self.position, min(offset, self.until))
+        self.position = max(self.position, skipped.stop)
+        return skipped
 
-    def _take(self, batches: Buffer, at: int, header: BatchHeader) -> None:
-        until = min(header.next_offset, self.until)
-        if header.is_control:
-            # A marker is no row, but its offset is not missing either.
-            self._find_gaps(range(max(header.base_offset, self.position), until), until)
-            return
-        offsets, timestamps, keys, values, headers = decode_columns(batches, at)
-        low, high = bisect_left(offsets, self.position), bisect_left(offsets, until)
-        wanted = offsets[low:high]
-        self._find_gaps(wanted, until)
-        self._offsets += wanted
-        self._timestamps += timestamps[low:high]
-        self._keys += keys[low:high]
-        self._values += values[low:high]
-        self._headers += headers[low:high]
-
-    def _find_gaps(self, present: Sequence[int], until: int) -> None:
-        if len(present) == until - self.position:
-            return
-        for offset in (*present, until):
-            if offset > self.position:
-                self.gaps.append((self.position, offset))
-            self.position = offset + 1
-
-    def _clear(self) -> None:
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: list[tuple[tuple[str, bytes | None], ...]] = []
-        self._bytes = 0
-
-    def _array(self, column: pa.Field) -> pa.Array:
-        rows = len(self._offsets)
+    def _array(self, column: pa.Field, records: RecordBuffers) -> pa.Array:
+        rows = len(records.offsets)
         match column.name:
             case "key":
-                return pa.array(self._keys, column.type)
+                return _binary(records.data, records.keys)
             case "value":
-                return pa.array(self._values, column.type)
+                return _binary(records.data, records.values)
             case "topic":
                 return pa.repeat(pa.scalar(self._topic, column.type), rows)
             case "partition":
                 return pa.repeat(pa.scalar(self._partition, column.type), rows)
             case "offset":
-                return pa.array(self._offsets, column.type)
+                return pa.array(records.offsets)
             case "timestamp":
-                return pa.array(self._timestamps, pa.timestamp("ms", "UTC")).cast(column.type)
+                return pa.array(records.timestamps).cast(pa.timestamp("ms", "UTC")).cast(column.type)
             case "timestampType":
-                return pa.repeat(pa.scalar(self._timestamp_type, column.type), rows)
+                return pa.array(records.timestamp_types)
             case _:
                 # None, as in Spark's Kafka source, where a record has no headers.
-                return pa.array([headers or None for headers in self._headers], column.type)
+                return pa.array(map(records.headers.get, range(rows)), column.type, size=rows)
+
+
+def _binary(data: bytes, spans: Spans) -> pa.Array:
+    """The bytes of each span, copied together, as Arrow wants them."""
+    rows = len(spans.starts)
+    nulls = spans.lengths < 0
+    if nulls.all():
+        return pa.nulls(rows, pa.binary())
+    # Spans rise and do not overlap: together with what lies between them they are an array without a copy, of which
+    # every other element is wanted. Taking these is one pass of Arrow's own.
+    edges = np.empty(2 * rows + 1, np.int32)
+    edges[:-1:2], edges[1::2] = spans.starts, spans.ends
+    edges[-1] = edges[-2]
+    whole = pa.Array.from_buffers(pa.binary(), 2 * rows, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    wanted = np.arange(0, 2 * rows, 2, dtype=np.int32)
+    return whole.take(pa.array(wanted, mask=nulls if nulls.any() else None))

@@ -84,7 +84,6 @@ class RangeReader:
                     fetched, failure = None, error
                 if fetched is not None:
                     yield from rows.add(fetched.records)
-                    self._report(partition, rows)
                     progress_ms = clock.monotonic_ms()
                 elif clock.monotonic_ms() - progress_ms >= self.poll_timeout_ms:
                     self._give_up(consumer, span, rows, failure)
@@ -97,31 +96,28 @@ class RangeReader:
         earliest = consumer.beginning_offsets([partition])[partition]
         latest = consumer.end_offsets([partition])[partition]
         if rows.position < earliest:
-            rows.skip_to(earliest)
+            self._report(partition, rows.skip_to(earliest))
         elif rows.position > latest:
-            rows.skip_to(rows.until)
-        self._report(partition, rows)
+            self._report(partition, rows.skip_to(rows.until))
         consumer.seek(partition, rows.position)
 
     def _give_up(self, consumer: Consumer, span: OffsetRange, rows: ArrowRows, failure: TidelogError | None) -> None:
         partition = span.topic_partition
         if failure is None and consumer.end_offsets([partition])[partition] < span.until:
-            rows.skip_to(span.until)
-            self._report(partition, rows)
+            self._report(partition, rows.skip_to(span.until))
             return
         why = f": {failure}" if failure else ""
         raise TimeoutError(
             f"{span}: nothing at offset {rows.position} within {self.poll_timeout_ms} ms (option pollTimeoutMs){why}"
         ) from failure
 
-    def _report(self, partition: TopicPartition, rows: ArrowRows) -> None:
-        if not rows.gaps:
+    def _report(self, partition: TopicPartition, lost: range) -> None:
+        if not lost:
             return
-        lost = [OffsetRange(partition, start, until) for start, until in rows.gaps]
-        rows.gaps.clear()
+        message = data_loss([OffsetRange(partition, lost.start, lost.stop)], "no record has these offsets")
         if self.fail_on_data_loss:
-            raise DataLossError(data_loss(lost, "no record has these offsets"))
-        _log.warning(data_loss(lost, "no record has these offsets"))
+            raise DataLossError(message)
+        _log.warning(message)
 
 
 def data_loss(lost: Iterable[OffsetRange], why: str) -> str:
