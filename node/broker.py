@@ -180,7 +180,14 @@ class Broker:
         await asyncio.to_thread(self._directory.close, clean=not isinstance(self.failure, StorageError))
 
     def _open_door(self, handlers: Handlers, endpoint: Endpoint, *, between_brokers: bool) -> Endpoint:
-        server = Server(endpoint, self._identity, handlers.handle, self._clock, between_brokers=between_brokers)
+        server = Server(
+            endpoint,
+            self._identity,
+            handlers.handle,
+            self._clock,
+            between_brokers=between_brokers,
+            settle=self._replicas.waiting.wake,
+        )
         server.start()
         self._undo.callback(server.stop)
         return server.endpoint

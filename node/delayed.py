@@ -6,11 +6,11 @@ turn of the loop: one answer to a follower then carries every partition of a pro
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from node.later import LaterResponse
 from node.purgatory import DelayedOperation, Purgatory
 from node.replica import Replica
 from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowerError, RequestTimedOutError
@@ -19,21 +19,20 @@ from tidelog.model import TopicPartition
 
 
 class DelayedResponse(DelayedOperation):
-    """An operation whose outcome is the answer to a request."""
+    """An operation whose outcome is the `response` to a request."""
 
-    __slots__ = ("future",)
+    __slots__ = ("response",)
 
-    def __init__(self, deadline_ms: int, future: asyncio.Future[Response]) -> None:
+    def __init__(self, deadline_ms: int) -> None:
         super().__init__(deadline_ms)
-        self.future = future
+        self.response = LaterResponse()
 
     @abstractmethod
     def answer(self) -> Response:
         """The answer as of now."""
 
     def on_complete(self) -> None:
-        if not self.future.done():  # the endpoint may have been closed meanwhile
-            self.future.set_result(self.answer())
+        self.response.give(self.answer())
 
 
 @dataclass(slots=True)
@@ -58,13 +57,9 @@ class DelayedProduce(DelayedResponse):
     __slots__ = ("_pending", "_responses")
 
     def __init__(
-        self,
-        deadline_ms: int,
-        future: asyncio.Future[Response],
-        responses: list[ProducePartitionResponse],
-        pending: list[PendingAppend],
+        self, deadline_ms: int, responses: list[ProducePartitionResponse], pending: list[PendingAppend]
     ) -> None:
-        super().__init__(deadline_ms, future)
+        super().__init__(deadline_ms)
         self._responses = responses
         self._pending = pending
 

@@ -112,10 +112,14 @@ class Replica:
             raise FencedLeaderEpochError(f"{self.topic_partition}: epoch {current_leader_epoch} is over, {mine} runs")
         raise UnknownLeaderEpochError(f"{self.topic_partition}: epoch {current_leader_epoch} is not known here yet")
 
-    def in_range_or_raise(self, fetch_offset: int) -> None:
+    def is_in_range(self, fetch_offset: int) -> bool:
         """The offset is one to read from: within the log, or its end."""
-        log = self.log
-        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+        return self.log.log_start_offset <= fetch_offset <= self.log.log_end_offset
+
+    def in_range_or_raise(self, fetch_offset: int) -> None:
+        """OffsetOutOfRangeError for an offset that is not one to read from."""
+        if not self.is_in_range(fetch_offset):
+            log = self.log
             raise OffsetOutOfRangeError(
                 f"{self.topic_partition} holds {log.log_start_offset} to {log.log_end_offset}, not {fetch_offset}"
             )

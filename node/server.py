@@ -13,18 +13,19 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import zmq
 
+from node.later import LaterResponse
 from tidelog.clock import Clock
 from tidelog.codec import (
+    Body,
     RequestHeader,
     ResponseHeader,
-    decode_body,
-    decode_request_header,
-    encode_body,
-    encode_header,
+    decode_request,
+    encode,
 )
 from tidelog.connection import (
     READ_BATCH,
@@ -85,7 +86,7 @@ class RequestContext:
 
 
 #: Answers at once, later, or (acks=0) never.
-Handler = Callable[[Request, RequestContext], Response | Awaitable[Response] | None]
+Handler = Callable[[Request, RequestContext], Response | LaterResponse | Awaitable[Response] | None]
 
 
 @dataclass(slots=True)
@@ -98,14 +99,25 @@ class Identity:
 
 
 class Server:
-    """One bound endpoint. `endpoint` has the real port after `start` (0 lets the system choose)."""
+    """One bound endpoint. `endpoint` has the real port after `start` (0 lets the system choose).
+
+    settle   called after all requests that had arrived were handled: what they made answerable is answered then
+    """
 
     def __init__(
-        self, endpoint: Endpoint, identity: Identity, handler: Handler, clock: Clock, *, between_brokers: bool
+        self,
+        endpoint: Endpoint,
+        identity: Identity,
+        handler: Handler,
+        clock: Clock,
+        *,
+        between_brokers: bool,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self.endpoint = endpoint
         self._identity = identity
         self._handler = handler
+        self._settle = settle
         self._clock = clock
         self._between_brokers = between_brokers
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
@@ -144,28 +156,27 @@ class Server:
         try:
             for _ in range(READ_BATCH):
                 if not self._open or not has_input(self._socket):
-                    return
+                    break
                 peer, *frames = receive_message(self._socket)
                 self._on_request(bytes(peer), frames)
+            self._settle()
         finally:
             self._reading = False
-        self._loop.call_soon(self._on_readable)
+            self._look_again()
 
     def _look_again(self) -> None:
         """The descriptor announces only changes: a send or receive may have swallowed one."""
-        if not self._reading and has_input(self._socket):
+        if self._open and not self._reading and has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:
         try:
-            header = decode_request_header(frames[0]) if frames else None
+            header, body = decode_request(frames)
         except ProtocolError:
-            header = None
-        if header is None:
             log.warning("a peer of %s sent no message of this protocol; ignored", self.endpoint)
             return
         try:
-            request = self._checked_request(header, frames[1:])
+            request = self._checked_request(header, body)
             if isinstance(request, ApiVersionsRequest):
                 self._reply(peer, header, self._introduction())
                 return
@@ -185,13 +196,16 @@ class Server:
         if isinstance(outcome, Response):
             self._reply(peer, header, outcome)
             return
+        if isinstance(outcome, LaterResponse):
+            outcome.then(partial(self._reply, peer, header))
+            return
         future = asyncio.ensure_future(outcome)
         self._waiting.add(future)
         future.add_done_callback(lambda done: self._on_outcome(peer, header, done))
 
     def _on_outcome(self, peer: bytes, header: RequestHeader, done: asyncio.Future[Response]) -> None:
         self._waiting.discard(done)
-        if done.cancelled() or not self._open:
+        if done.cancelled():
             return
         error = done.exception()
         if error is None:
@@ -202,7 +216,7 @@ class Server:
             log.error("request %s of %s failed", header.api_key, header.client_id, exc_info=error)
             self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
 
-    def _checked_request(self, header: RequestHeader, frames: list[memoryview]) -> Request:
+    def _checked_request(self, header: RequestHeader, body: Body) -> Request:
         identity = self._identity
         if header.cluster_id and header.cluster_id != identity.cluster_id:
             raise InconsistentClusterIdError(f"this is cluster {identity.cluster_id}, not {header.cluster_id}")
@@ -218,7 +232,7 @@ class Server:
             name = cls.api.name
             raise UnsupportedVersionError(f"{name}: this broker speaks {low} to {high}, not {header.api_version}")
         try:
-            request = decode_body(cls, frames)
+            request = body.read(cls)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from None
         if not self._between_brokers and (cls.between_brokers or _poses_as_follower(request)):
@@ -237,12 +251,14 @@ class Server:
         )
 
     def _reply(self, peer: bytes, header: RequestHeader, response: Response) -> None:
-        self._send(peer, [encode_header(ResponseHeader(header.correlation_id, 0, None)), *encode_body(response)])
+        self._send(peer, encode(ResponseHeader(header.correlation_id, 0, None), response))
 
     def _refuse(self, peer: bytes, header: RequestHeader, error: BrokerError) -> None:
-        self._send(peer, [encode_header(ResponseHeader(header.correlation_id, error.code, str(error)))])
+        self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, str(error))))
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:
+        if not self._open:
+            return
         if parked := self._parked.get(peer):
             if len(parked) < MAX_PARKED:
                 parked.append(frames)

@@ -1,9 +1,10 @@
 """Messages to frames and back (docs/PROTOCOL.md).
 
-A message travels as a list of frames: a header, a body, then the record bytes that the body refers to.
-Header and body are msgpack. A body is the array of its dataclass's fields in their order; a nested message
-is a nested array; a `Buffer` field holds the index of the frame with its bytes, and every such frame is
-referred to exactly once, in order. Coders are compiled once for each class from its annotations.
+A message travels as a list of frames: an envelope, then the record bytes that it refers to. The envelope is one
+msgpack array of a header and a body; each frame more would cost both sides about as much as the whole unpacking.
+A body is the array of its dataclass's fields in their order; a nested message is a nested array; a `Buffer` field
+holds the index of the frame with its bytes, and every such frame is referred to exactly once, in order. Coders are
+compiled once for each class from its annotations.
 
 Whatever a peer sends, decoding either gives a whole, well-typed message or raises ProtocolError.
 """
@@ -36,7 +37,7 @@ M = TypeVar("M", bound=Message)
 
 
 class RequestHeader(NamedTuple):
-    """Frame 0 of a request.
+    """What stands before the body of a request.
 
     deadline_ms       on the addressee's own monotonic clock, learned in the handshake; −1 in the handshake itself
     sender_epoch      the sending broker's epoch (czxid of its registration), −1 from clients
@@ -54,7 +55,7 @@ class RequestHeader(NamedTuple):
 
 
 class ResponseHeader(NamedTuple):
-    """Frame 0 of a response. With an `error_code` ≠ 0 no body follows."""
+    """What stands before the body of a response. With an `error_code` ≠ 0 no body follows."""
 
     correlation_id: int
     error_code: int
@@ -67,60 +68,77 @@ _REQUEST_TYPES: _Types = frozenset({(int, int, int, int, str, str, int, int, int
 _RESPONSE_TYPES: _Types = frozenset({(int, int, int, str), (int, int, int, type(None))})
 
 
-def encode_header(header: RequestHeader | ResponseHeader) -> bytes:
-    """Frame 0."""
-    packed: bytes = msgpack.packb((_FRAMING, *header))
-    return packed
+class Body:
+    """A body that came, before anybody knows what it is: its array, and the frames of record bytes."""
+
+    __slots__ = ("_frames", "_next", "_value")
+
+    def __init__(self, value: Any, frames: Sequence[Buffer] = ()) -> None:
+        self._value = value
+        self._frames = frames
+        self._next = 0
+
+    def read(self, cls: type[M]) -> M:
+        """The message, once; ProtocolError if this is not one `cls`, whole and nothing more."""
+        kind: Any = cls
+        message: M = _message_coder(kind).decode(self._value, self)
+        if self._next != len(self._frames):
+            raise ProtocolError(f"{cls.__name__}: {len(self._frames) - self._next} frames that nothing refers to")
+        return message
+
+    def take(self, index: int) -> Buffer:
+        """The record bytes that a field refers to: the next frame, or else a ProtocolError."""
+        if index != self._next or index >= len(self._frames):
+            raise ProtocolError("a records field does not refer to the next frame")
+        self._next += 1
+        return self._frames[index]
 
 
-def decode_request_header(frame: Buffer) -> RequestHeader:
-    """Frame 0 of a request; ProtocolError if it is not one."""
-    return RequestHeader._make(_header_fields(frame, _REQUEST_TYPES))
-
-
-def decode_response_header(frame: Buffer) -> ResponseHeader:
-    """Frame 0 of a response; ProtocolError if it is not one."""
-    return ResponseHeader._make(_header_fields(frame, _RESPONSE_TYPES))
-
-
-def _header_fields(frame: Buffer, allowed: _Types) -> list[Any]:
-    value = _unpack(frame)
-    if type(value) is not list or tuple(map(type, value)) not in allowed or value[0] != _FRAMING:
-        raise ProtocolError("not a header of this protocol")
-    del value[0]
-    return value
-
-
-def encode_body(message: Message) -> list[Buffer]:
-    """The body frame and the frames of record bytes after it, uncopied."""
+def encode(header: RequestHeader | ResponseHeader, message: Message | None = None) -> list[Buffer]:
+    """The frames of a message: the envelope, and the record bytes uncopied."""
+    if message is None:
+        return [msgpack.packb(((_FRAMING, *header),))]
     attachments: list[Buffer] = []
     kind: Any = type(message)
     body = _message_coder(kind).encode(message, attachments)
-    return [msgpack.packb(body), *attachments]
+    return [msgpack.packb(((_FRAMING, *header), body)), *attachments]
 
 
-def decode_body(cls: type[M], frames: Sequence[Buffer]) -> M:
-    """The message in `frames` (body first); ProtocolError if they are not one `cls`, whole and nothing more."""
-    if not frames:
-        raise ProtocolError(f"{cls.__name__}: the body is missing")
-    cursor = _Attachments(frames)
-    kind: Any = cls
-    message: M = _message_coder(kind).decode(_unpack(frames[0]), cursor)
-    if cursor.next != len(frames):
-        raise ProtocolError(f"{cls.__name__}: {len(frames) - cursor.next} frames that nothing refers to")
-    return message
+def decode_request(frames: Sequence[Buffer]) -> tuple[RequestHeader, Body]:
+    """ProtocolError if the frames are no request at all."""
+    fields, body = _decode(frames, _REQUEST_TYPES)
+    return RequestHeader._make(fields), body
+
+
+def decode_response(frames: Sequence[Buffer]) -> tuple[ResponseHeader, Body]:
+    """ProtocolError if the frames are no response at all."""
+    fields, body = _decode(frames, _RESPONSE_TYPES)
+    return ResponseHeader._make(fields), body
+
+
+def _decode(frames: Sequence[Buffer], allowed: _Types) -> tuple[list[Any], Body]:
+    envelope = _unpack(frames[0]) if frames else None
+    if type(envelope) is not list or not 1 <= len(envelope) <= 2:
+        raise ProtocolError("not a message of this protocol")
+    header, body = envelope[0], envelope[1] if len(envelope) == 2 else None
+    if type(header) is not list or tuple(map(type, header)) not in allowed or header[0] != _FRAMING:
+        raise ProtocolError("not a header of this protocol")
+    # Only this tag can bring a number beyond our 64 signed bits; envelopes without such a byte need no look.
+    if _UINT64_TAG in bytes(frames[0]):
+        if _has_huge_number(header):
+            raise ProtocolError("a header with a number of more than 64 bits and a sign")
+        if _has_huge_number(body):
+            body = None  # which is no message
+    del header[0]
+    return header, Body(body, frames[1:])
 
 
 def _unpack(frame: Buffer) -> Any:
-    """What is in the frame; no string is too long and no number too large."""
+    """What is in the frame; no string is too long."""
     try:
-        value = msgpack.unpackb(frame, strict_map_key=False, max_str_len=MAX_STRING)
+        return msgpack.unpackb(frame, strict_map_key=False, max_str_len=MAX_STRING)
     except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors derive from ValueError
         raise ProtocolError(f"not msgpack, or a string that is too long: {type(error).__name__}") from None
-    # Only this tag can bring a number beyond our 64 signed bits; frames without such a byte need no look.
-    if _UINT64_TAG in bytes(frame) and _has_huge_number(value):
-        raise ProtocolError("an integer field holds more than 64 bits with a sign")
-    return value
 
 
 def _has_huge_number(value: Any) -> bool:
@@ -129,22 +147,6 @@ def _has_huge_number(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_has_huge_number, value)) or any(map(_has_huge_number, value.values()))
     return isinstance(value, int) and value >= _INT64
-
-
-class _Attachments:
-    """The record frames, handed out in order."""
-
-    __slots__ = ("frames", "next")
-
-    def __init__(self, frames: Sequence[Buffer]) -> None:
-        self.frames = frames
-        self.next = 1
-
-    def take(self, index: int) -> Buffer:
-        if index != self.next - 1 or self.next >= len(self.frames):
-            raise ProtocolError("a records field does not refer to the next frame")
-        self.next += 1
-        return self.frames[index + 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,12 @@ class _Coder:
 
     wire: frozenset[type]
     encode: Callable[[Any, list[Buffer]], Any] | None = None
-    decode: Callable[[Any, _Attachments], Any] | None = None
+    decode: Callable[[Any, Body], Any] | None = None
 
 
 class _MessageCoder(NamedTuple):
     encode: Callable[[Any, list[Buffer]], list[Any]]
-    decode: Callable[[Any, _Attachments], Any]
+    decode: Callable[[Any, Body], Any]
 
 
 _LIST = frozenset({list})
@@ -177,7 +179,7 @@ def _coder(annotation: Any) -> _Coder:
         kind: Any = annotation
         return _Coder(_LIST, *_message_coder(kind))
     if annotation == Buffer:
-        return _Coder(frozenset({int}), _attach, lambda value, cursor: cursor.take(value))
+        return _Coder(frozenset({int}), _attach, lambda value, body: body.take(value))
     if annotation in (int, bool, str):
         return _Coder(frozenset({annotation}))
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -202,17 +204,17 @@ def _optional_coder(arguments: tuple[Any, ...]) -> _Coder:
     return _Coder(
         inner.wire | {types.NoneType},
         encode and (lambda value, attachments: None if value is None else encode(value, attachments)),
-        decode and (lambda value, cursor: None if value is None else decode(value, cursor)),
+        decode and (lambda value, body: None if value is None else decode(value, body)),
     )
 
 
 def _tuple_coder(item: _Coder) -> _Coder:
     wire, encode_item, decode_item = item.wire, item.encode, item.decode
 
-    def decode(value: list[Any], cursor: _Attachments) -> tuple[Any, ...]:
+    def decode(value: list[Any], body: Body) -> tuple[Any, ...]:
         if not wire.issuperset(map(type, value)):
             raise ProtocolError("an array field holds something else")
-        return tuple(value) if decode_item is None else tuple([decode_item(each, cursor) for each in value])
+        return tuple(value) if decode_item is None else tuple([decode_item(each, body) for each in value])
 
     return _Coder(
         _LIST,
@@ -226,10 +228,10 @@ def _dict_coder(key: _Coder, item: _Coder) -> _Coder:
     if key.encode or key.decode or item.encode:
         raise TypeError("maps in messages hold scalars or tuples of them")
 
-    def decode(value: dict[Any, Any], cursor: _Attachments) -> dict[Any, Any]:
+    def decode(value: dict[Any, Any], body: Body) -> dict[Any, Any]:
         if not key.wire.issuperset(map(type, value)) or not item.wire.issuperset(map(type, value.values())):
             raise ProtocolError("a map field holds something else")
-        return value if decode_item is None else {k: decode_item(v, cursor) for k, v in value.items()}
+        return value if decode_item is None else {k: decode_item(v, body) for k, v in value.items()}
 
     return _Coder(_DICT, None, decode)
 
@@ -251,11 +253,11 @@ def _message_coder(cls: type[Message]) -> _MessageCoder:
             values[index] = encode_field(values[index], attachments)
         return values
 
-    def decode(values: Any, cursor: _Attachments) -> Message:
+    def decode(values: Any, body: Body) -> Message:
         if type(values) is not list or tuple(map(type, values)) not in allowed:
             raise ProtocolError(f"{cls.__name__}: not its {len(names)} fields, or not their types")
         for index, decode_field in decoders:
-            values[index] = decode_field(values[index], cursor)
+            values[index] = decode_field(values[index], body)
         return cls(*values)
 
     return _MessageCoder(encode, decode)

@@ -27,10 +27,8 @@ from tidelog.clock import SystemClock
 from tidelog.codec import (
     MAX_FRAME_BYTES,
     RequestHeader,
-    decode_body,
-    decode_response_header,
-    encode_body,
-    encode_header,
+    decode_response,
+    encode,
 )
 from tidelog.errors import (
     DisconnectedError,
@@ -260,9 +258,8 @@ class Connection:
             self._sender_epoch,
             addressee,
         )
-        frames: list[Buffer] = [encode_header(header), *encode_body(request)]
         try:
-            send_message(self._socket, frames)
+            send_message(self._socket, encode(header, request))
         except zmq.Again:
             raise OverloadedError(f"the queue to {self.endpoint} is full") from None
         self._look_again()
@@ -287,7 +284,7 @@ class Connection:
         self._loop.call_soon(self._on_readable)
 
     def _on_frames(self, frames: list[memoryview]) -> None:
-        header = decode_response_header(frames[0])
+        header, body = decode_response(frames)
         waiting = self._in_flight.pop(header.correlation_id, None)
         if waiting is None:
             return  # nobody waits for it any more
@@ -298,7 +295,7 @@ class Connection:
         try:
             if refused := error_for(header.error_code, header.error_message or ""):
                 raise refused
-            future.set_result(decode_body(answer, frames[1:]))
+            future.set_result(body.read(answer))
         except TidelogError as error:
             future.set_exception(error)
 

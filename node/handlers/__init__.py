@@ -1,4 +1,4 @@
-"""One function for each API: a typed request goes in, a typed response (or its future) comes out.
+"""One function for each API: a typed request goes in, a typed response comes out, at once or later.
 
 What both doors of a broker, and later Kafka's, have in common stands here: the table of who answers what.
 A handler raises a BrokerError where the whole request is refused; what goes wrong with one partition is answered
@@ -16,6 +16,7 @@ from node.handlers.offsets import list_offsets, offset_for_leader_epoch
 from node.handlers.produce import produce
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
 from node.handlers.replicas import describe_replicas
+from node.later import LaterResponse
 from node.metadata_cache import MetadataCache
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -24,7 +25,7 @@ from tidelog.messages import ApiKey, Request, Response
 
 __all__ = ["Handlers"]
 
-Outcome = Response | Awaitable[Response] | None
+Outcome = Response | LaterResponse | Awaitable[Response] | None
 
 
 class Handlers:
@@ -56,7 +57,7 @@ class Handlers:
         }
 
     def handle(self, request: Request, context: RequestContext) -> Outcome:
-        """The response, its future, or None where none is wanted. BrokerError: the request as a whole is refused."""
+        """The response, now or later, or None where none is wanted. BrokerError: the request as a whole is refused."""
         # Behind the server's own check of its door: no client moves a high watermark or a leader, whoever asks here.
         if not context.between_brokers and (request.between_brokers or getattr(request, "replica_id", -1) >= 0):
             raise ClusterAuthorizationFailedError(f"{request.api.name} of this kind is for brokers")

@@ -5,10 +5,11 @@ A follower's fetch is also its acknowledgement of everything before the offset t
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from node.delayed import DelayedResponse
+from node.later import LaterResponse
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -40,19 +41,16 @@ class Wanted:
 
 
 class DelayedFetch(DelayedResponse):
-    """Waits for `min_bytes`, but no longer once an epoch ends, a disk fails or a partition cannot be read."""
+    """Waits for `min_bytes`, but no longer once an epoch ends, a disk fails or a partition cannot be read.
 
-    __slots__ = ("_replicas", "_request", "_wanted")
+    when_complete   called before the answer
+    """
 
-    def __init__(
-        self,
-        deadline_ms: int,
-        future: asyncio.Future[Response],
-        replicas: Replicas,
-        request: FetchRequest,
-        wanted: list[Wanted],
-    ) -> None:
-        super().__init__(deadline_ms, future)
+    __slots__ = ("_replicas", "_request", "_wanted", "when_complete")
+
+    def __init__(self, deadline_ms: int, replicas: Replicas, request: FetchRequest, wanted: list[Wanted]) -> None:
+        super().__init__(deadline_ms)
+        self.when_complete: Callable[[], None] | None = None
         self._replicas = replicas
         self._request = request
         self._wanted = wanted
@@ -67,11 +65,16 @@ class DelayedFetch(DelayedResponse):
             readable = replica.log.log_end_offset if for_follower else replica.partition.high_watermark
             if readable > want.asked.fetch_offset:
                 something = True
-            elif want.asked.fetch_offset < replica.log.log_start_offset:
+            elif not replica.is_in_range(want.asked.fetch_offset):
                 return True
         if not something or self._request.min_bytes <= 1:
             return something
         return _read(self._replicas, self._request, self._wanted)[1] >= self._request.min_bytes
+
+    def on_complete(self) -> None:
+        if self.when_complete is not None:
+            self.when_complete()
+        super().on_complete()
 
     def answer(self) -> Response:
         return _read(self._replicas, self._request, self._wanted)[0]
@@ -84,8 +87,8 @@ class Fetches:
         self._replicas = replicas
         self._parked: dict[tuple[int, bytes], DelayedFetch] = {}
 
-    def handle(self, request: FetchRequest, context: RequestContext) -> Response | asyncio.Future[Response]:
-        """The answer, or its future where it must wait for `min_bytes`. InvalidRequestError."""
+    def handle(self, request: FetchRequest, context: RequestContext) -> Response | LaterResponse:
+        """The answer, later where it must wait for `min_bytes`. InvalidRequestError."""
         if request.max_wait_ms < 0 or request.min_bytes < 0 or request.max_bytes < 0:
             raise InvalidRequestError("a fetch with a negative wait or size")
         replicas = self._replicas
@@ -98,25 +101,23 @@ class Fetches:
                 replicas.waiting.follower_fetches.force_complete_operation(parked)
             for want in wanted:
                 _acknowledge(replicas, want, request.replica_id, context.sender_epoch, now_ms)
-        response, size, failed = _read(replicas, request, wanted)
-        if size >= request.min_bytes or failed or request.max_wait_ms == 0 or not wanted:
-            return response
-        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        delayed = DelayedFetch(context.due_ms(now_ms, request.max_wait_ms), future, replicas, request, wanted)
+        if request.max_wait_ms == 0 or request.min_bytes == 0 or not wanted:
+            return _read(replicas, request, wanted)[0]
+        delayed = DelayedFetch(context.due_ms(now_ms, request.max_wait_ms), replicas, request, wanted)
         keys = {TopicPartition(want.asked.topic, want.asked.partition) for want in wanted}
         if not for_follower:
             replicas.waiting.consumer_fetches.try_complete_else_watch(delayed, keys)
         elif not replicas.waiting.follower_fetches.try_complete_else_watch(delayed, keys):
             self._park((request.replica_id, context.peer), delayed)
-        return future
+        return delayed.response
 
     def _park(self, peer: tuple[int, bytes], delayed: DelayedFetch) -> None:
-        self._parked[peer] = delayed
-        delayed.future.add_done_callback(lambda _: self._unpark(peer, delayed))
+        def unpark() -> None:
+            if self._parked.get(peer) is delayed:
+                del self._parked[peer]
 
-    def _unpark(self, peer: tuple[int, bytes], delayed: DelayedFetch) -> None:
-        if self._parked.get(peer) is delayed:
-            del self._parked[peer]
+        self._parked[peer] = delayed
+        delayed.when_complete = unpark
 
 
 def _resolve(replicas: Replicas, asked: FetchPartition, for_follower: bool) -> Wanted:
@@ -145,19 +146,17 @@ def _acknowledge(replicas: Replicas, want: Wanted, replica_id: int, broker_epoch
         )
 
 
-def _read(replicas: Replicas, request: FetchRequest, wanted: list[Wanted]) -> tuple[FetchResponse, int, bool]:
-    """The answer as of now, its bytes of records, and whether any partition failed."""
+def _read(replicas: Replicas, request: FetchRequest, wanted: list[Wanted]) -> tuple[FetchResponse, int]:
+    """The answer as of now, and its bytes of records."""
     for_follower = request.replica_id >= 0
     budget = min(request.max_bytes, MAX_RESPONSE_BYTES)
     size = 0
-    failed = False
     answers = []
     for want in wanted:
         answer, read_bytes = _read_one(replicas, want, for_follower, budget - size, first=size == 0)
         size += read_bytes
-        failed = failed or answer.error_code != 0
         answers.append(answer)
-    return FetchResponse(tuple(answers)), size, failed
+    return FetchResponse(tuple(answers)), size
 
 
 def _read_one(

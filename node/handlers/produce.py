@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from node.delayed import DelayedProduce, PendingAppend
+from node.later import LaterResponse
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -22,10 +21,8 @@ ACKS_ALL = -1
 _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 
 
-def produce(
-    replicas: Replicas, request: ProduceRequest, context: RequestContext
-) -> Response | asyncio.Future[Response] | None:
-    """The answer, its future where the ISR must confirm first, or None with acks=0."""
+def produce(replicas: Replicas, request: ProduceRequest, context: RequestContext) -> Response | LaterResponse | None:
+    """The answer, later where the ISR must confirm first, or None with acks=0."""
     acks = request.acks
     if acks not in _KNOWN_ACKS:
         code = InvalidRequiredAcksError.code
@@ -47,11 +44,10 @@ def produce(
         return None
     if not pending:
         return ProduceResponse(tuple(responses))
-    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    operation = DelayedProduce(context.due_ms(now_ms, request.timeout_ms), future, responses, pending)
+    operation = DelayedProduce(context.due_ms(now_ms, request.timeout_ms), responses, pending)
     keys = [append.replica.topic_partition for append in pending]
     replicas.waiting.produces.try_complete_else_watch(operation, keys)
-    return future
+    return operation.response
 
 
 def _append(

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.state import PartitionState, VersionedState
 from node.delayed import DelayedProduce, PendingAppend
+from node.later import LaterResponse
 from node.server import RequestContext
 from tests.node.memory_cluster import (
     TP,
@@ -55,7 +56,6 @@ from tidelog.messages import (
     OffsetForLeaderEpochRequest,
     ProducePartitionResponse,
     ProduceResponse,
-    Response,
 )
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 
@@ -203,12 +203,11 @@ def test_an_isr_that_becomes_too_small_between_commit_and_answer_is_told() -> No
             await cluster.produce(b"a")
             replica = cluster.leader.replica()
             replica.partition.isr = (1,)
-            future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
             appended = PendingAppend(0, replica, replica.partition.leader_epoch, required_offset=1)
-            produce = DelayedProduce(0, future, [ProducePartitionResponse("t", 0, 0, 0)], [appended])
+            produce = DelayedProduce(0, [ProducePartitionResponse("t", 0, 0, 0)], [appended])
             assert produce.is_satisfied()
             produce.on_complete()
-            answer = await future
+            answer = await produce.response
             assert isinstance(answer, ProduceResponse)
             assert answer.partitions[0].error_code == NotEnoughReplicasAfterAppendError.code
 
@@ -272,7 +271,7 @@ def test_nothing_waits_longer_than_whoever_asked() -> None:
                 started = loop.time()
                 context = RequestContext(b"client", "test", -1, round(started * 1000) + 300, False)
                 answer = cluster.leader.handlers.handle(request, context)
-                assert isinstance(answer, asyncio.Future)
+                assert isinstance(answer, LaterResponse)
                 await answer
                 assert 0.25 < loop.time() - started < 0.4
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import msgpack
 import pytest
@@ -14,7 +15,7 @@ import zmq
 
 from node.server import Identity, RequestContext, Server
 from tidelog.clock import SystemClock
-from tidelog.codec import RequestHeader, decode_response_header, encode_body, encode_header
+from tidelog.codec import RequestHeader, decode_response
 from tidelog.connection import Connection
 from tidelog.control_messages import UpdateMetadataRequest
 from tidelog.errors import (
@@ -219,7 +220,10 @@ GOOD = RequestHeader(ApiKey.METADATA, 0, 5, "raw", "", -1, -1, -1)
         [b"GET / HTTP/1.1\r\n\r\n"],
         [b"\xc1" * 100],
         [msgpack.packb([0] * 9)],
-        [msgpack.packb([1, *GOOD])],
+        [msgpack.packb([[0] * 9, [None]])],
+        [msgpack.packb([[1, *GOOD], [None]])],
+        [msgpack.packb([[0, *GOOD], [None], []])],
+        [msgpack.packb([[0, *GOOD._replace(correlation_id=1 << 63)], [None]])],
         [b"\xdd\xff\xff\xff\xff"],  # an array that claims 2³² − 1 elements
         [b"\x91" * 100_000],  # nested without end
     ],
@@ -237,25 +241,25 @@ async def test_garbage_in_place_of_a_header_is_ignored_and_the_server_lives(fram
 @pytest.mark.parametrize(
     ("header", "body", "code"),
     [
-        (GOOD._replace(api_key=999), [msgpack.packb([None])], UnsupportedVersionError.code),
-        (GOOD._replace(api_version=9), [msgpack.packb([None])], UnsupportedVersionError.code),
+        (GOOD._replace(api_key=999), [[None]], UnsupportedVersionError.code),
+        (GOOD._replace(api_version=9), [[None]], UnsupportedVersionError.code),
         (GOOD, [], 42),
-        (GOOD, [msgpack.packb([])], 42),
-        (GOOD, [msgpack.packb([None, None])], 42),
-        (GOOD, [msgpack.packb([[1]])], 42),
-        (GOOD, [msgpack.packb([["t"]]), b"a frame that nothing refers to"], 42),
-        (GOOD._replace(api_key=0), [msgpack.packb([1, 1, [["t", 0, 1]]]), b"x"], 42),
-        (GOOD._replace(api_key=0), [msgpack.packb([1, 1, [["t", 0, 0]]])], 42),
-        (GOOD._replace(api_key=0), [msgpack.packb([1 << 63, 1, []])], 42),
-        (GOOD._replace(deadline_ms=0), encode_body(MetadataRequest()), 7),
+        (GOOD, [[]], 42),
+        (GOOD, [[None, None]], 42),
+        (GOOD, [[[1]]], 42),
+        (GOOD, [[["t"]], b"a frame that nothing refers to"], 42),
+        (GOOD._replace(api_key=0), [[1, 1, [["t", 0, 1]]], b"x"], 42),
+        (GOOD._replace(api_key=0), [[1, 1, [["t", 0, 0]]]], 42),
+        (GOOD._replace(api_key=0), [[1 << 63, 1, []]], 42),
+        (GOOD._replace(deadline_ms=0), [[None]], 7),
     ],
 )
-async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body: list[bytes], code: int) -> None:
+async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body: list[Any], code: int) -> None:
     async with serving(answering(EMPTY)) as server:
         with zmq.Context.instance().socket(zmq.DEALER) as raw:
             raw.setsockopt(zmq.LINGER, 0)
             raw.connect(f"tcp://{server.endpoint}")
-            raw.send_multipart([encode_header(header), *body])
+            raw.send_multipart([msgpack.packb([[0, *header], *body[:1]]), *body[1:]])
             frames = await asyncio.to_thread(raw.recv_multipart)
-    assert decode_response_header(frames[0])[:2] == (5, code)
+    assert decode_response(frames)[0][:2] == (5, code)
     assert len(frames) == 1
