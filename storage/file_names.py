@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
+#: After the others: a segment that was taken out of its log, one that is being cleaned, and one that was.
+DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 
 _DIGITS = 20
 

@@ -28,6 +28,14 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def modified_ms(self) -> int:
+        """When the content was last changed, by the machine's clock then."""
+        ...
+
+    def set_modified_ms(self, timestamp_ms: int) -> None:
+        """For a file that takes the place of another: its content is as old as that one's."""
+        ...
+
     def read(self, position: int, count: int) -> bytes:
         """Up to `count` bytes; fewer only at the end of the file."""
         ...
@@ -117,6 +125,19 @@ class RealFile:
     def size(self) -> int:
         try:
             return os.fstat(self._fd if self._fd >= 0 else self._open()).st_size
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
+    def modified_ms(self) -> int:
+        try:
+            return os.fstat(self._fd if self._fd >= 0 else self._open()).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
+    def set_modified_ms(self, timestamp_ms: int) -> None:
+        try:
+            fd = self._fd if self._fd >= 0 else self._open()
+            os.utime(fd, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))
         except OSError as error:
             raise _storage_error(self.path, error) from error
 

@@ -6,25 +6,26 @@ All calls but `flush` belong to the thread that owns the log; `flush` may run on
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from storage import lookup, partition_metadata, recovery
+from storage import lookup, partition_metadata, recovery, retention, segment_swap
 from storage.admission import admit
 from storage.config import LogConfig
 from storage.files import Files
 from storage.leader_epochs import EpochStart
 from storage.lookup import TimestampOffset
 from storage.producer_state import Snapshots
-from storage.segment import BatchSpan, Segment
-from tidelog.errors import CorruptMessageError, InvalidRecordError, OffsetOutOfRangeError, StorageError
+from storage.reading import Reader
+from storage.rolling import must_roll
+from storage.segment import MAX_RELATIVE_OFFSET, BatchSpan, Segment
+from storage.segments import Segments
+from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import (
-    HEADER_BYTES,
-    LENGTH_OVERHEAD,
     BatchHeader,
     TimestampType,
     iter_headers,
@@ -34,8 +35,8 @@ from tidelog.records import (
 )
 
 _ASSIGNED = Struct(">qii")  # base offset, batch length, leader epoch: the bytes of a header that the leader writes
-_OUTLINE = Struct(">qi11xi")  # base offset, batch length, last offset delta: what a reader needs to cut at batches
-_POSITIONS_KEPT = 32
+#: What `delete_records` takes for the high watermark.
+HIGH_WATERMARK = -1
 
 
 class AppendInfo(NamedTuple):
@@ -74,22 +75,21 @@ class Log:
         self.recovered = recovered
         self.topic_id = partition_metadata.read_topic_id(files, directory)
         self._files = files
-        self._segments = recovered.segments
-        self._base_offsets = [segment.base_offset for segment in self._segments]
-        self._active = self._segments[-1]
+        self._segments = Segments(directory, files, recovered.segments)
+        self._reader = Reader(self._segments)
         self._epochs = recovered.epochs
         self._snapshots = Snapshots(directory, files)
         self._before_truncation = before_truncation
-        self.log_end_offset = self._active.next_offset
-        self.log_start_offset = max(log_start_offset, self._base_offsets[0])
+        self.log_end_offset = self._segments.active.next_offset
+        self.log_start_offset = max(log_start_offset, self._segments.base_offsets[0])
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
-        self._snapshots.keep_only({*self._base_offsets, *self._snapshots.offsets()[-1:]})
+        self._sweep_snapshots()
         last = recovered.last_batch
         stamped = last is not None and last.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._last_stamp = last.max_timestamp if last is not None and stamped else NO_TIMESTAMP
-        #: Where the batch after a recent read begins, so that who reads on needs no index.
-        self._positions: dict[int, tuple[Segment, int]] = {}
+        #: The broker's clock at the first append to the active segment that told it; None before.
+        self._active_since_ms: int | None = None
         self._truncations = 0
         self._recovery_point_lock = threading.Lock()
         self._failure: StorageError | None = None
@@ -129,11 +129,16 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Of all `.log` files."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size_bytes
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first, the last is active; as they stand now, so another thread may go through them too."""
+        return self._segments.row
 
     @property
     def segment_base_offsets(self) -> Sequence[int]:
-        return tuple(self._base_offsets)
+        return self._segments.base_offsets
 
     @property
     def latest_epoch(self) -> int | None:
@@ -147,7 +152,7 @@ class Log:
     @property
     def largest_timestamp(self) -> int:
         """Ms; −1 where no record has one."""
-        return max(segment.largest.timestamp for segment in self._segments)
+        return self._segments.largest_timestamp
 
     def end_offset_for_epoch(self, epoch: int) -> EpochStart | None:
         """(the greatest epoch ≤ `epoch` in this log, the offset at which it ends); None where the log cannot say."""
@@ -195,19 +200,23 @@ class Log:
         if leader_epoch != self._epochs.latest:
             self._epochs.assign(leader_epoch, base_offset)
         parts = (_ASSIGNED.pack(base_offset, header.batch_length, leader_epoch), memoryview(batch)[_ASSIGNED.size :])
-        self._write(parts, (BatchSpan(last_offset, header.max_timestamp, size),), size)
+        self._make_room(header, size, now_ms)
+        self._write(parts, (BatchSpan(last_offset, header.max_timestamp, size),))
         if log_append_time:
             self._last_stamp = stamp
         if header.producer_id >= 0:
             self._producers.update(header)
         return AppendInfo(base_offset, last_offset, stamp)
 
-    def append_as_follower(self, batches: Buffer) -> AppendInfo:
-        """Appends whole batches as the leader's log holds them; the first must begin at the log end offset.
+    def append_as_follower(self, batches: Buffer, now_ms: int | None = None) -> AppendInfo:
+        """Appends whole batches as the leader's log holds them.
 
-        A partial batch at the end, as a fetch may cut it, is left out. CorruptMessageError for a batch that is damaged,
-        InvalidRecordError for offsets that do not follow; nothing is written then. After a StorageError a prefix of
-        whole batches may have been appended.
+        The first begins at or after the log end offset and each other after the end of the one before it: offsets that
+        compaction took from the leader's log are missing here too. `now_ms` serves to roll a segment of records
+        without timestamps by age. A partial batch at the end, as a fetch may cut it, is left out.
+
+        CorruptMessageError for a batch that is damaged, InvalidRecordError for offsets that go back; nothing is written
+        then. After a StorageError a prefix of whole batches may have been appended.
         """
         self._raise_if_failed()
         view = memoryview(batches)
@@ -220,9 +229,11 @@ class Log:
         taken = 0
         for index, header in enumerate(headers):
             size = header.size_bytes
-            if spans and not self._fits(end - start + size, header.last_offset):
+            if spans and self._is_full(header, end - start + size, now_ms):
                 self._append_followed(view[start:end], spans, headers[taken:index])
                 start, taken, spans = end, index, []
+            if not spans:
+                self._make_room(header, size, now_ms)
             spans.append(BatchSpan(header.last_offset, header.max_timestamp, size))
             end += size
         self._append_followed(view[start:end], spans, headers[taken:])
@@ -234,7 +245,7 @@ class Log:
             if latest is None or header.partition_leader_epoch > latest:
                 self._epochs.assign(header.partition_leader_epoch, header.base_offset)
                 latest = self._epochs.latest
-        self._write((view,), spans, len(view))
+        self._write((view,), spans)
         for header in headers:
             self._producers.update(header)
             if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -245,37 +256,57 @@ class Log:
         headers: list[BatchHeader] = []
         for position, header in iter_headers(view):
             validate_batch(view, position, header)
-            if header.base_offset != expected:
+            if header.base_offset < expected:
                 raise InvalidRecordError(f"a batch at offset {header.base_offset}, where {expected} is next")
             expected = header.next_offset
             headers.append(header)
         return headers
 
-    def _fits(self, size: int, last_offset: int) -> bool:
-        config = self.config
-        return self._active.accepts(size, last_offset, config.segment_bytes, config.segment_index_bytes)
-
-    def _write(self, parts: Sequence[Buffer], spans: Sequence[BatchSpan], size: int) -> None:
-        last_offset = spans[-1].last_offset
-        if not self._fits(size, last_offset):
-            self._roll()
-        active = self._active
+    def _write(self, parts: Sequence[Buffer], spans: Sequence[BatchSpan]) -> None:
         try:
-            active.append(parts, spans)
+            self._segments.active.append(parts, spans)
         except StorageError as error:
             if error.__context__ is not None and isinstance(error.__context__, StorageError):
                 self._failure = error  # what was half written could not be taken back
             raise
-        self.log_end_offset = last_offset + 1
+        self.log_end_offset = spans[-1].last_offset + 1
 
-    def _roll(self) -> None:
-        """The next segment begins at the log end; the state of the producers up to there is kept beside it."""
-        self._active.seal()
+    # --- rolling -------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> bool:
+        """Seals all that there is: a new segment begins at the log end. False where the active one is empty."""
+        self._raise_if_failed()
+        if not self._segments.active.size:
+            return False
+        self._begin_segment(self.log_end_offset, now_ms)
+        return True
+
+    def _make_room(self, header: BatchHeader, size: int, now_ms: int | None) -> None:
+        """Rolls where the batch does not belong into the active segment any more."""
+        if self._active_since_ms is None:
+            self._active_since_ms = now_ms
+        if self._is_full(header, size, now_ms):
+            end_offset = self.log_end_offset
+            # Only where compaction left a hole of two thousand million offsets does a segment begin past the log end.
+            far = header.last_offset - end_offset > MAX_RELATIVE_OFFSET
+            self._begin_segment(header.base_offset if far else end_offset, now_ms)
+
+    def _is_full(self, header: BatchHeader, size: int, now_ms: int | None) -> bool:
+        since_ms = self._active_since_ms
+        return must_roll(
+            self._segments.active,
+            self.config,
+            added_bytes=size,
+            last_offset=header.last_offset,
+            max_timestamp=header.max_timestamp,
+            waited_ms=0 if now_ms is None or since_ms is None else now_ms - since_ms,
+        )
+
+    def _begin_segment(self, base_offset: int, now_ms: int | None) -> None:
+        """The state of the producers up to the segment that ends is kept beside it."""
         self._snapshots.write(self.log_end_offset, self._producers)
-        segment = Segment(self.directory, self.log_end_offset, self._files, self.config.index_interval_bytes)
-        self._segments.append(segment)
-        self._base_offsets.append(segment.base_offset)
-        self._active = segment
+        self._segments.open_next(base_offset, self.config.index_interval_bytes)
+        self._active_since_ms = now_ms
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -288,28 +319,11 @@ class Log:
         """
         self._raise_if_failed()
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is not in [{self.log_start_offset}, {self.log_end_offset}] of {self.directory.name}"
-            )
+            raise self._out_of_range(offset, self.log_end_offset)
         end_offset = self.log_end_offset if upper_bound is None else min(upper_bound, self.log_end_offset)
         if offset >= end_offset:
             return b""
-        located = self._positions.get(offset)
-        if located is None or located[1] >= located[0].size:
-            located = self._locate(offset)
-        segment, position = located
-        data = segment.log.read(position, min(max(max_bytes, HEADER_BYTES), segment.size - position))
-        length, next_offset = _whole_batches(data, max_bytes, end_offset)
-        if not length:
-            header = read_header(data)
-            if not at_least_one or header.base_offset >= end_offset:
-                return b""
-            length, next_offset = header.size_bytes, header.next_offset
-            data = segment.log.read(position, length)
-            if len(data) < length:
-                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is cut off")
-        self._remember(next_offset, segment, position + length)
-        return data[:length]
+        return self._reader.read(offset, max_bytes, end_offset, at_least_one)
 
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
         """The earliest record at or after `timestamp` (ms) below `upper_bound` (exclusive); exact."""
@@ -321,18 +335,23 @@ class Log:
         self._raise_if_failed()
         return lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, upper_bound)
 
-    def _locate(self, offset: int) -> tuple[Segment, int]:
-        slot = max(bisect_right(self._base_offsets, offset) - 1, 0)
-        for segment in self._segments[slot : slot + 2]:
-            found = segment.find(offset)
-            if found is not None:
-                return segment, found[0]
-        raise CorruptMessageError(f"{self.directory.name}: no batch holds offset {offset}")
+    def segment_offsets(self, timestamp: int, max_num_offsets: int, upper_bound: int, now_ms: int) -> list[int]:
+        """ListOffsets version 0: where segments begin that were last written at or before `timestamp` (ms), or earlier.
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        if len(self._positions) >= _POSITIONS_KEPT and offset not in self._positions:
-            del self._positions[next(iter(self._positions))]
-        self._positions[offset] = (segment, position)
+        Descending, at most `max_num_offsets` and the bound where that is put in place of those above it; −1 asks for
+        the latest, −2 for the earliest one. `upper_bound` (exclusive) as for the exact look-up.
+        """
+        self._raise_if_failed()
+        entries = lookup.segment_times(self._segments.row, self.log_start_offset, self.log_end_offset, now_ms)
+        return lookup.offsets_by_segment_time(entries, timestamp, max_num_offsets, upper_bound)
+
+    def _out_of_range(self, offset: int, end_offset: int) -> OffsetOutOfRangeError:
+        start_offset = self.log_start_offset
+        return OffsetOutOfRangeError(
+            f"offset {offset} is not in [{start_offset}, {end_offset}] of {self.directory.name}",
+            valid_from=start_offset,
+            valid_to=end_offset,
+        )
 
     # --- shortening ----------------------------------------------------------------------------------
 
@@ -348,10 +367,8 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
         self._lower_recovery_point(offset)
-        while len(self._segments) > 1 and self._active.base_offset > offset:
-            self._drop_last_segment()
-        self._active.truncate_to(offset)
-        if self._active.next_offset < self.log_start_offset:
+        self._segments.truncate_to(offset)
+        if self._segments.active.next_offset < self.log_start_offset:
             # The batch that went held the log start too.
             self.truncate_fully_and_start_at(offset)
         else:
@@ -362,33 +379,14 @@ class Log:
         """Removes everything; the log starts and ends at `offset`."""
         self._raise_if_failed()
         self._lower_recovery_point(offset)
-        for segment in reversed(self._segments):
-            segment.delete()
-        self._segments[:] = [Segment(self.directory, offset, self._files, self.config.index_interval_bytes)]
-        self._base_offsets[:] = [offset]
-        self._active = self._segments[0]
+        self._segments.begin_anew(offset, self.config.index_interval_bytes)
         self.log_start_offset = offset
         self._epochs.clear()
         self._snapshots.keep_only(())
         self._settle_after_truncation()
 
-    def advance_log_start_offset(self, offset: int) -> bool:
-        """Makes all below `offset` unreadable; False where it was already. OffsetOutOfRangeError past the log end."""
-        if offset > self.log_end_offset:
-            raise OffsetOutOfRangeError(f"offset {offset} is past the end {self.log_end_offset}")
-        if offset <= self.log_start_offset:
-            return False
-        self.log_start_offset = offset
-        self._epochs.truncate_from_start(offset)
-        return True
-
-    def _drop_last_segment(self) -> None:
-        self._segments.pop().delete()
-        self._base_offsets.pop()
-        self._active = self._segments[-1]
-
     def _lower_recovery_point(self, offset: int) -> None:
-        self._positions.clear()
+        self._reader.forget()
         with self._recovery_point_lock:
             self._truncations += 1
             lowered = offset < self.recovery_point
@@ -397,11 +395,102 @@ class Log:
             self._before_truncation(offset)
 
     def _settle_after_truncation(self) -> None:
-        self.log_end_offset = self._active.next_offset
+        self.log_end_offset = self._segments.active.next_offset
+        self._active_since_ms = None
         with self._recovery_point_lock:
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self._epochs.truncate_from_end(self.log_end_offset)
         self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
+
+    # --- losing old segments -------------------------------------------------------------------------
+
+    def raise_log_start(self, offset: int) -> bool:
+        """Makes all below `offset` unreadable; False where it was already. OffsetOutOfRangeError past the log end.
+
+        It outlasts the process once the directory's checkpoint of log starts is written.
+        """
+        if offset > self.log_end_offset:
+            raise self._out_of_range(offset, self.log_end_offset)
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        return True
+
+    def delete_records(self, before_offset: int, high_watermark: int) -> int:
+        """Makes all below the offset unreadable, for a user; the log start offset then.
+
+        `HIGH_WATERMARK` (−1) stands for the high watermark. OffsetOutOfRangeError above that and below −1.
+        """
+        self._raise_if_failed()
+        offset = high_watermark if before_offset == HIGH_WATERMARK else before_offset
+        if not 0 <= offset <= high_watermark:
+            raise self._out_of_range(offset, high_watermark)
+        self.raise_log_start(offset)
+        return self.log_start_offset
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> tuple[Segment, ...]:
+        """Takes the oldest segments out of the log as its settings say (`storage.retention`); it begins after them.
+
+        The active one too may go, once it is rolled. Their files are marked as deleted; the caller calls `delete` of
+        each when `file.delete.delay.ms` have passed. What is not called before the process ends goes at the next open.
+        """
+        self._raise_if_failed()
+        row = self._segments.row
+        ends = (*self._segments.base_offsets[1:], self.log_end_offset)
+        count = retention.count_deletable(
+            [
+                retention.SegmentFacts(
+                    segment.base_offset, end, segment.size, segment.largest.timestamp, segment.log.modified_ms
+                )
+                for segment, end in zip(row, ends, strict=True)
+            ],
+            self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+        )
+        if not count:
+            return ()
+        if count == len(row):
+            self.roll(now_ms)
+        self.raise_log_start(self._segments.base_offsets[count])
+        self._reader.forget()
+        with self._failing_for_good():
+            retired = self._segments.retire_oldest(count)
+        self._sweep_snapshots()
+        return retired
+
+    def replace_segments(self, cleaned: Segment, old: Sequence[Segment]) -> bool:
+        """Puts a cleaned segment in the place of those that it was made from (`storage.segment_swap`).
+
+        `cleaned` has `.cleaned` names, begins where the first of them does, and is written and synced. False where
+        `old` do not stand in the log any more as they did, since some were cut or deleted meanwhile: `cleaned` is then
+        deleted. The caller deletes the old ones as after `delete_old_segments`.
+        """
+        self._raise_if_failed()
+        if not self._segments.stand_together(old) or cleaned.base_offset != old[0].base_offset:
+            cleaned.delete()
+            return False
+        cleaned.log.set_modified_ms(old[-1].log.modified_ms())
+        self._reader.forget()
+        with self._failing_for_good():
+            segment_swap.swap(cleaned, old)
+        self._segments.replace(old, cleaned)
+        self._sweep_snapshots()
+        return True
+
+    def _sweep_snapshots(self) -> None:
+        self._snapshots.keep_only({*self._segments.base_offsets, *self._snapshots.offsets()[-1:]})
+
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """What a StorageError interrupts here is finished when the log is opened again, and only then."""
+        try:
+            yield
+        except StorageError as error:
+            self._failure = error
+            raise
 
     # --- durability ----------------------------------------------------------------------------------
 
@@ -414,11 +503,11 @@ class Log:
         self._raise_if_failed()
         with self._recovery_point_lock:
             truncations, recovery_point = self._truncations, self.recovery_point
-            target = self._active.base_offset if rolled_only else self.log_end_offset
+            target = self._segments.active.base_offset if rolled_only else self.log_end_offset
         if target <= recovery_point:
             return
         try:
-            for segment in list(self._segments):
+            for segment in self._segments.row:
                 if segment.next_offset > recovery_point and segment.base_offset < target:
                     segment.sync()
             self._epochs.sync()
@@ -435,7 +524,7 @@ class Log:
     def close(self) -> None:
         """Leaves everything synced and complete, so that the next open needs no recovery."""
         if self._failure is None:
-            self._active.seal()
+            self._segments.active.seal()
             if self._snapshots.offsets()[-1:] != [self.log_end_offset]:
                 self._snapshots.write(self.log_end_offset, self._producers)
             self.flush()
@@ -444,8 +533,7 @@ class Log:
     def abandon(self) -> None:
         """Gives the files back as they are."""
         self._abandoned = True
-        for segment in self._segments:
-            segment.close()
+        self._segments.close()
 
     def fail(self, error: StorageError) -> None:
         """The disk below has failed: every later read and write raises StorageError. May be called on any thread."""
@@ -455,18 +543,3 @@ class Log:
     def _raise_if_failed(self) -> None:
         if self._failure is not None:
             raise StorageError(f"{self.directory.name} is offline: {self._failure}")
-
-
-def _whole_batches(data: bytes, max_bytes: int, end_offset: int) -> tuple[int, int]:
-    """How many bytes are whole batches below `end_offset`, and the offset after them."""
-    position, next_offset, size = 0, -1, min(len(data), max_bytes)
-    outline = _OUTLINE.unpack_from
-    while size - position >= HEADER_BYTES:
-        base_offset, batch_length, last_offset_delta = outline(data, position)
-        if batch_length <= 0:
-            raise CorruptMessageError(f"batch length {batch_length} after offset {next_offset}")
-        following = position + batch_length + LENGTH_OVERHEAD
-        if base_offset >= end_offset or following > size:
-            break
-        position, next_offset = following, base_offset + last_offset_delta + 1
-    return position, next_offset

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from storage.scan import scan_headers
 from storage.segment import Segment
-from tidelog.model import NO_TIMESTAMP
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_TIMESTAMP
 from tidelog.records import BatchHeader, Record, decode_records, first_record_at_or_after
 
 
@@ -71,6 +71,38 @@ def offset_of_max_timestamp(segments: Sequence[Segment], start_offset: int, uppe
         return None
     record = _largest_inside(*best, start_offset, upper_bound)
     return _answer(record, best[2]) if record is not None else None
+
+
+def segment_times(
+    segments: Sequence[Segment], log_start_offset: int, log_end_offset: int, now_ms: int
+) -> list[tuple[int, int]]:
+    """(offset, ms) of every segment: where it begins and when it was last written; then (log end, now).
+
+    Without the last where the active segment is empty: the log end is where that begins.
+    """
+    entries = [(max(segment.base_offset, log_start_offset), segment.log.modified_ms()) for segment in segments]
+    if segments[-1].size:
+        entries.append((log_end_offset, now_ms))
+    return entries
+
+
+def offsets_by_segment_time(
+    entries: Sequence[tuple[int, int]], timestamp: int, max_num_offsets: int, upper_bound: int
+) -> list[int]:
+    """From the newest entry at or before `timestamp` backwards, whatever the times of those before it.
+
+    Offsets above the bound give way to the bound itself.
+    """
+    if timestamp == LATEST_TIMESTAMP:
+        count = len(entries)
+    elif timestamp == EARLIEST_TIMESTAMP:
+        count = 1
+    else:
+        count = next((slot for slot in range(len(entries), 0, -1) if entries[slot - 1][1] <= timestamp), 0)
+    offsets = [offset for offset, _ in reversed(entries[:count])][: max(max_num_offsets, 0)]
+    if offsets and offsets[0] > upper_bound:
+        return [upper_bound, *(offset for offset in offsets if offset <= upper_bound)]
+    return offsets
 
 
 def _candidates(segment: Segment, start_offset: int, upper_bound: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -1,7 +1,8 @@
 """Opening a log: which segments it has, where it ends, and what a crash did to it.
 
 In this order, each step relying on those before:
-1. Leftovers go: drafts, files marked as deleted, indexes without a log.
+1. Swaps of cleaned segments are finished or undone. Leftovers go: drafts, files marked as deleted, indexes without a
+   log.
 2. Segments below the recovery point (all, after a clean shutdown) are believed: they were synced. Their indexes are
    compared with the log where a look-up will need them to be right, and written anew if they are not.
 3. From the recovery point on nothing is believed: every batch is checked with its CRC. The log is cut before the first
@@ -12,21 +13,23 @@ In this order, each step relying on those before:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
+from storage import segment_swap
+from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
 from storage.files import Files
 from storage.leader_epochs import LeaderEpochs
-from storage.producer_state import ProducerState, Snapshots
+from storage.producer_state import Snapshots
+from storage.producer_state import ProducerState
 from storage.scan import scan_headers
 from storage.segment import Segment
 from tidelog.errors import CorruptMessageError
 from tidelog.records import BatchHeader
 
 _LOG = logging.getLogger(__name__)
-_LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
+_LEFTOVERS = (".tmp", DELETED_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -46,6 +49,7 @@ def recover(
     directory: Path, files: Files, *, log_start_offset: int, recovery_point: int, clean: bool, index_interval_bytes: int
 ) -> RecoveredLog:
     """The log in `directory`, sound and ready for appends; an empty one where there is none."""
+    segment_swap.settle(directory, files)
     _remove_leftovers(directory, files)
     epochs = LeaderEpochs.load(directory, files)
     log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
@@ -83,7 +87,7 @@ def recover(
     return log
 
 
-def rebuild_producers(segments: list[Segment], snapshots: Snapshots) -> ProducerState:
+def rebuild_producers(segments: Sequence[Segment], snapshots: Snapshots) -> ProducerState:
     """The newest sound snapshot and the batches after it."""
     end_offset = segments[-1].next_offset
     snapshot = snapshots.latest(end_offset)
@@ -93,7 +97,7 @@ def rebuild_producers(segments: list[Segment], snapshots: Snapshots) -> Producer
     return state
 
 
-def _headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
+def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHeader]:
     """The headers of all batches that end at or after `offset`, as far as the log can be read."""
     try:
         for segment in segments:

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from storage.files import File, Files
-from storage.offset_index import LAYOUT as OFFSET_ENTRY
 from storage.offset_index import OffsetIndex
 from storage.scan import scan_headers, scan_valid
-from storage.time_index import LAYOUT as TIME_ENTRY
 from storage.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
@@ -39,19 +37,43 @@ class Segment:
     size          bytes of the `.log` that hold whole batches: where the next append goes
     next_offset   one past the last offset in the segment; base_offset while it is empty
     largest       the largest timestamp (ms, −1 for none) and the last offset of the first batch that reached it
+    suffix        what follows the names of the files: "" in a log, else see `storage.segment_swap`
     """
 
-    def __init__(self, directory: Path, base_offset: int, files: Files, index_interval_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, base_offset: int, files: Files, index_interval_bytes: int = 4096, suffix: str = ""
+    ) -> None:
         self.base_offset = base_offset
         self.index_interval_bytes = index_interval_bytes
         self._directory = directory
         self._files = files
-        self.log: File = files.open(directory / file_name(base_offset, LOG_SUFFIX))
-        self.offset_index = OffsetIndex(files.open(directory / file_name(base_offset, INDEX_SUFFIX)), base_offset)
-        self.time_index = TimeIndex(files.open(directory / file_name(base_offset, TIME_INDEX_SUFFIX)), base_offset)
-        self.size = self.log.size()
+        self._open_files(suffix)
         self.next_offset = base_offset
         self.largest = IndexedTime(NO_TIMESTAMP, base_offset)
+
+    def _open_files(self, suffix: str) -> None:
+        self.suffix = suffix
+        self.log: File = self._files.open(self._path(LOG_SUFFIX, suffix))
+        self.offset_index = OffsetIndex(self._files.open(self._path(INDEX_SUFFIX, suffix)), self.base_offset)
+        self.time_index = TimeIndex(self._files.open(self._path(TIME_INDEX_SUFFIX, suffix)), self.base_offset)
+        self.size = self.log.size()
+        self._first_timestamp: int | None = None
+
+    def _path(self, kind: str, suffix: str) -> Path:
+        return self._directory / (file_name(self.base_offset, kind) + suffix)
+
+    def reopened(self) -> Segment:
+        """Another object of the same segment, loaded from the files."""
+        segment = Segment(self._directory, self.base_offset, self._files, self.index_interval_bytes, self.suffix)
+        segment.load()
+        return segment
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp (ms, −1 for none) of the first batch; None while there is none."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = next(scan_headers(self.log, 0, self.size))[1].max_timestamp
+        return self._first_timestamp
 
     # --- opening -------------------------------------------------------------------------------------
 
@@ -189,18 +211,6 @@ class Segment:
             self.time_index.keep(time_entries)
             raise
 
-    def accepts(self, size_bytes: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
-        """Whether batches of this size, up to this offset, still belong here; an empty segment takes any size."""
-        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            return False
-        if not self.size:
-            return True
-        return (
-            self.size + size_bytes <= segment_bytes
-            and self.offset_index.size_bytes + OFFSET_ENTRY.size <= index_bytes
-            and self.time_index.size_bytes + TIME_ENTRY.size * 2 <= index_bytes  # one is kept for the entry at closing
-        )
-
     def _note(self, position: int, last_offset: int, max_timestamp: int) -> None:
         if max_timestamp > self.largest.timestamp:
             self.largest = IndexedTime(max_timestamp, last_offset)
@@ -321,6 +331,7 @@ class Segment:
         self.time_index.truncate_to(header.base_offset)
         self.log.truncate(position)
         self.size = position
+        self._first_timestamp = None
         self.load()
 
     def sync(self) -> None:
@@ -334,11 +345,26 @@ class Segment:
         self.offset_index.close()
         self.time_index.close()
 
+    def rename(self, suffix: str) -> None:
+        """The files get another suffix, the `.log` last: where it is, its indexes are too."""
+        self._rename(suffix, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX))
+        self._open_files(suffix)
+
+    def retire(self) -> None:
+        """Takes the segment out of its log, the `.log` first; `delete` removes the files."""
+        self._rename(DELETED_SUFFIX, (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+        self.suffix = DELETED_SUFFIX
+
+    def _rename(self, suffix: str, kinds: Sequence[str]) -> None:
+        self.close()
+        for kind in kinds:
+            self._files.rename(self._path(kind, self.suffix), self._path(kind, suffix))
+
     def delete(self) -> None:
         """The `.log` goes last: what a crash leaves behind is a segment whose indexes are built again."""
         self.close()
-        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
-            self._files.remove(self._directory / file_name(self.base_offset, suffix))
+        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
+            self._files.remove(self._path(kind, self.suffix))
 
     def _clear_indexes(self) -> None:
         self.offset_index.keep(0)

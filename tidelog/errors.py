@@ -47,6 +47,7 @@ __all__ = [
     "InvalidRequiredAcksError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "InvalidTxnStateError",
     "LeaderNotAvailableError",
     "LocalError",
     "LogDirNotFoundError",
@@ -106,9 +107,18 @@ class UnknownServerError(BrokerError):
 
 
 class OffsetOutOfRangeError(BrokerError):
-    """The offset lies before the log start or past what may be read."""
+    """The offset lies before the log start or past what may be read.
+
+    `valid_from` and `valid_to` are the offsets that may be asked for, both included; −1 where who raised it could not
+    tell.
+    """
 
     code = 1
+
+    def __init__(self, *args: object, valid_from: int = -1, valid_to: int = -1) -> None:
+        super().__init__(*args)
+        self.valid_from = valid_from
+        self.valid_to = valid_to
 
 
 class CorruptMessageError(BrokerError):
@@ -319,6 +329,12 @@ class InvalidProducerEpochError(BrokerError):
     """The producer's epoch is older than the one that the partition has seen."""
 
     code = 47
+
+
+class InvalidTxnStateError(BrokerError):
+    """A transactional batch outside of an open transaction."""
+
+    code = 48
 
 
 class StorageError(BrokerError):

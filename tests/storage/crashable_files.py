@@ -91,6 +91,7 @@ class _Content:
     seen: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
     changes: list[_Change] = field(default_factory=list)
+    modified_ms: int = 0
     #: How many of the changes the kernel gave up after a failed sync: no later sync brings them to the disk.
     lost: int = 0
 
@@ -386,6 +387,14 @@ class CrashableFile:
     def size(self) -> int:
         with self._files._mutex:
             return len(self._opened().seen)
+
+    def modified_ms(self) -> int:
+        with self._files._mutex:
+            return self._opened().modified_ms
+
+    def set_modified_ms(self, timestamp_ms: int) -> None:
+        with self._files._mutex:
+            self._opened().modified_ms = timestamp_ms
 
     def read(self, position: int, count: int) -> bytes:
         with self._files._mutex:

@@ -187,6 +187,12 @@ class FailingFile:
     def size(self) -> int:
         return self._ready("read").size()
 
+    def modified_ms(self) -> int:
+        return self._ready("read").modified_ms()
+
+    def set_modified_ms(self, timestamp_ms: int) -> None:
+        self._ready("truncate").set_modified_ms(timestamp_ms)
+
     def read(self, position: int, count: int) -> bytes:
         return self._ready("read").read(position, count)
 

@@ -173,7 +173,7 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     log = directory.get_or_create(ORDERS, "old", LogConfig())
     for _ in range(5):
         append(log)
-    log.advance_log_start_offset(3)
+    log.raise_log_start(3)
     log.flush()
     directory.checkpoint_recovery_points()
     directory.delete(ORDERS)
@@ -268,7 +268,7 @@ def test_a_trimmed_log_stays_trimmed(tmp_path: Path) -> None:
     log = directory.get_or_create(ORDERS, "id", LogConfig())
     for _ in range(5):
         append(log)
-    log.advance_log_start_offset(3)
+    log.raise_log_start(3)
     directory.close()
     again = open_directory(tmp_path)
     again.open_logs()

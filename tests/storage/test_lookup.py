@@ -57,7 +57,7 @@ def run(directory: Path, story: list[tuple[str, object]]) -> Log:
         elif step == "truncate":
             log.truncate_to(log.log_start_offset + int((log.log_end_offset - log.log_start_offset) * value))  # type: ignore[operator]
         elif step == "trim":
-            log.advance_log_start_offset(int(log.log_end_offset * value))  # type: ignore[operator]
+            log.raise_log_start(int(log.log_end_offset * value))  # type: ignore[operator]
         elif step == "epoch":
             epoch += 1
             log.assign_leader_epoch(epoch)
@@ -73,7 +73,7 @@ def run(directory: Path, story: list[tuple[str, object]]) -> Log:
             if step == "damage":
                 damage_index(directory, *value)  # type: ignore[misc]
             log = open_log(directory, clean=step != "kill", recovery_point=recovery_point, **SMALL)
-            log.advance_log_start_offset(start)
+            log.raise_log_start(start)
     return log
 
 
@@ -92,7 +92,7 @@ def test_every_look_up_answers_what_a_scan_of_the_whole_log_answers(
                 assert log.offset_for_timestamp(target, upper_bound) == first_at_or_after(records, target, upper_bound)
             assert log.offset_of_max_timestamp(upper_bound) == largest(records, upper_bound)
         for record, _ in records:
-            log._positions.clear()
+            log._reader.forget()
             first = next(iter_headers(log.read(record.offset, 1)))[1]
             assert first.base_offset <= record.offset <= first.last_offset
         log.abandon()
@@ -139,7 +139,7 @@ def test_a_look_up_goes_on_when_the_record_that_reached_the_target_was_trimmed(t
     append(log, 100)
     append(log, 7)
     append(log, 50)
-    log.advance_log_start_offset(1)
+    log.raise_log_start(1)
     assert log.offset_for_timestamp(40, 3) == TimestampOffset(50, 2, 0)
 
 

@@ -1,0 +1,87 @@
+"""Putting a cleaned segment in the place of those that it was made from, so that a crash leaves either or finishes it.
+
+    00000000000000000000.log.cleaned    being written, with its two indexes; worth nothing yet
+    00000000000000000000.log.swap       complete and synced: from now on it counts, whatever else is there
+    00000000000000000000.log.deleted    what it replaces; removed later, or at the next start
+
+1. The cleaned segment, synced before, goes from `.cleaned` to `.swap`, its `.log` last.
+2. The old segments go to `.deleted`.
+3. The cleaned one takes its final name, the `.log` last again.
+A crash before the `.log.swap` is there leaves the old segments, one after it is finished at the next start
+(`settle`). All steps are renames in one directory, which file systems keep in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from storage.file_names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    file_name,
+    offsets_named,
+)
+from storage.files import File, Files
+from storage.scan import scan_headers
+from storage.segment import Segment
+from tidelog.errors import CorruptMessageError
+
+_LOG = logging.getLogger(__name__)
+
+
+def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
+    """The three steps. `cleaned` has its `.cleaned` names, begins where the first of `old` does, and is synced.
+
+    After a StorageError the directory is in the hands of `settle`, and the log must not be used any more.
+    """
+    cleaned.rename(SWAP_SUFFIX)
+    for segment in old:
+        segment.retire()
+    cleaned.rename("")
+
+
+def settle(directory: Path, files: Files) -> None:
+    """Finishes the swaps that a crash interrupted and removes cleaned segments that never came so far."""
+    names = files.names(directory)
+    for base_offset in offsets_named(names, LOG_SUFFIX + SWAP_SUFFIX):
+        _finish(directory, files, base_offset)
+    for name in files.names(directory):
+        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):
+            files.remove(directory / name)
+
+
+def _finish(directory: Path, files: Files, base_offset: int) -> None:
+    final = directory / file_name(base_offset, LOG_SUFFIX)
+    try:
+        end_offset = _end_offset(files.open(_with_suffix(final, SWAP_SUFFIX)), base_offset)
+    except CorruptMessageError as error:
+        if files.exists(final):
+            _LOG.error("%s: not what was written, the old segments stay: %s", directory.name, error)
+            files.remove(_with_suffix(final, SWAP_SUFFIX))
+            return
+        end_offset = base_offset  # it is all there is: opening the log keeps what can be read of it
+    for old in offsets_named(files.names(directory), LOG_SUFFIX):
+        if base_offset < old < end_offset:
+            Segment(directory, old, files).delete()
+    for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        path = directory / file_name(base_offset, kind)
+        if files.exists(_with_suffix(path, SWAP_SUFFIX)):
+            files.rename(_with_suffix(path, SWAP_SUFFIX), path)
+    _LOG.info("%s: finished the swap of the segments from %d to %d", directory.name, base_offset, end_offset)
+
+
+def _end_offset(log: File, base_offset: int) -> int:
+    end_offset = base_offset
+    for _, header in scan_headers(log, 0, log.size()):
+        end_offset = header.next_offset
+    log.close()
+    return end_offset
+
+
+def _with_suffix(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
