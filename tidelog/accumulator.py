@@ -249,6 +249,7 @@ class Accumulator:
                 producer_id=queue.identity.producer_id,
                 producer_epoch=queue.identity.producer_epoch,
                 base_sequence=batch.sequence,
+                codec=self._settings.codec,
             )
         batch.sent_epoch = leader_epoch
         batch.attempts += 1

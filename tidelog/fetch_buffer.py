@@ -13,7 +13,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
-from tidelog.errors import CorruptMessageError, TidelogError
+from tidelog.errors import BrokerError, CorruptMessageError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.decode import decode_columns
 from tidelog.records.encode import Header
@@ -144,7 +144,10 @@ class PartitionBuffer:
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
 
     def take_records(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records in offset order; the position moves behind the last."""
+        """Up to `limit` records in offset order; the position moves behind the last.
+
+        A batch that cannot be decoded ends them: it stays where it is, and `error` says why.
+        """
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self._decoded or self._decode_next()):
             room = limit - len(taken)
@@ -166,10 +169,17 @@ class PartitionBuffer:
             return False
         records = self._chunks[0].records
         header = read_header(records, self._cursor)
-        at, self._cursor = self._cursor, self._cursor + header.size_bytes
+        at, behind = self._cursor, self._cursor + header.size_bytes
         if header.is_control:
+            self._cursor = behind
             return True
-        columns = decode_columns(records, at)
+        try:
+            columns = decode_columns(records, at)
+        except BrokerError as error:
+            span = f"offsets {header.base_offset} to {header.last_offset}"
+            self.error = type(error)(f"{self.topic_partition}: the batch of {span} cannot be read: {error}")
+            return False
+        self._cursor = behind
         topic, number = self.topic_partition
         rows = zip(
             repeat(topic), repeat(number), repeat(header.partition_leader_epoch), columns.offsets, columns.timestamps,

@@ -26,11 +26,12 @@ class Producer:
     bootstrap_servers     "host:port,host:port" or a list
     acks                  "all" (default), 1 or 0
     enable_idempotence    default with acks="all": a repeated batch is stored once, order is kept per partition
-    batch_size            bytes of one batch of one partition (256 KiB)
+    batch_size            bytes of one batch of one partition, before compression (256 KiB)
     linger_ms             how long a batch waits for more records (0: only while an earlier one is in flight)
+    compression_type      "gzip", "snappy", "lz4", "zstd" or None (default): how each batch is compressed
     buffer_memory         bytes that wait for an acknowledgement (64 MiB); beyond, `send` blocks
     max_block_ms          how long `send` may block, for room or for metadata
-    max_request_size      the largest single record, in bytes (1 MiB)
+    max_request_size      the largest single record, in bytes before compression (1 MiB)
     delivery_timeout_ms   from `send` to the outcome, retries included (2 min)
     request_timeout_ms, retry_backoff_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id, partitioner
     """

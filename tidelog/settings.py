@@ -10,10 +10,13 @@ from typing import Any, Literal, TypedDict, TypeVar
 from tidelog.errors import ConfigError
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
 from tidelog.partitioner import Partitioner, partition_for_key
+from tidelog.records.header import Codec
 
 BootstrapServers = str | Sequence[str]
 
 S = TypeVar("S")
+
+_CODECS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
 
 
 class ClientOptions(TypedDict, total=False):
@@ -33,6 +36,7 @@ class ProducerOptions(ClientOptions, total=False):
     enable_idempotence: bool
     batch_size: int
     linger_ms: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
     buffer_memory: int
     max_block_ms: int
     max_request_size: int
@@ -82,18 +86,20 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """`acks` is 0, 1 or −1 here, and `idempotent` says what came of `enable_idempotence`."""
+    """`acks` is 0, 1 or −1 here; `idempotent` and `codec` say what came of their settings."""
 
     acks: Any = "all"
     enable_idempotence: bool | None = None
     batch_size: int = 262_144
     linger_ms: int = 0
+    compression_type: str | None = None
     buffer_memory: int = 64 << 20
     max_block_ms: int = 60_000
     max_request_size: int = 1 << 20
     delivery_timeout_ms: int = 120_000
     partitioner: Partitioner = partition_for_key
     idempotent: bool = field(init=False)
+    codec: Codec = field(init=False)
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
@@ -105,6 +111,11 @@ class ProducerSettings(ClientSettings):
             raise ConfigError("enable_idempotence needs acks='all'")
         idempotent = acks == -1 if self.enable_idempotence is None else bool(self.enable_idempotence)
         object.__setattr__(self, "idempotent", idempotent)
+        codec = Codec.NONE if self.compression_type is None else _CODECS.get(str(self.compression_type))
+        if codec is None:
+            names = ", ".join(map(repr, _CODECS))
+            raise ConfigError(f"compression_type must be None or one of {names}, not {self.compression_type!r}")
+        object.__setattr__(self, "codec", codec)
         _whole(self, "batch_size", 128, 1 << 30)
         _whole(self, "linger_ms", 0)
         _whole(self, "buffer_memory", 1)

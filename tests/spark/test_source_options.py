@@ -120,9 +120,16 @@ def test_sparks_own_words_are_let_through() -> None:
 
 def test_settings_of_the_client_reach_it_under_their_own_names() -> None:
     options = parse_write(
-        SERVERS | {"tidelog.linger.ms": "5", "tidelog.acks": "1", "tidelog.enable.idempotence": "false"}
+        SERVERS
+        | {"tidelog.linger.ms": "5", "tidelog.acks": "1", "tidelog.enable.idempotence": "false"}
+        | {"tidelog.compression.type": "zstd"}
     )
-    assert options.client == {"linger_ms": 5, "acks": 1, "enable_idempotence": False}
+    assert options.client == {
+        "linger_ms": 5,
+        "acks": 1,
+        "enable_idempotence": False,
+        "compression_type": "zstd",
+    }
     assert parse_read(READ | {"groupIdPrefix": "job"}, Use.BATCH_READ).client == {"client_id": "job"}
 
 

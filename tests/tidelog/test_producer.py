@@ -466,6 +466,7 @@ def test_close_sends_what_is_buffered_and_fails_the_rest_at_its_deadline() -> No
         ({"acks": 1, "enable_idempotence": True}, "enable_idempotence"),
         ({"linger_ms": -1}, "linger_ms"),
         ({"batch_size": "big"}, "batch_size"),
+        ({"compression_type": "brotli"}, "compression_type"),
         ({"lingerms": 1}, "did you mean linger_ms"),
         ({"bootstrap_servers": "nowhere"}, "bootstrap_servers"),
         ({"bootstrap_servers": ""}, "bootstrap_servers"),

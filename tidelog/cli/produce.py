@@ -44,6 +44,13 @@ _LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic
 @click.option(
     "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="What to wait for."
 )
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="How each batch of records is compressed.",
+)
 @timeout_option
 def produce(
     topic: str,
@@ -53,6 +60,7 @@ def produce(
     key_separator: str | None,
     partition: int | None,
     acks: Literal["all", "1", "0"],
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"],
     timeout: float,
 ) -> None:
     """Write each line of the FILEs, or of standard input, to TOPIC as one record.
@@ -76,6 +84,7 @@ def produce(
         servers,
         client_id="tidelog-produce",
         acks=acks,
+        compression_type=compression,
         max_request_size=MOST_RECORD_BYTES,
         max_block_ms=timeout_ms,
         delivery_timeout_ms=timeout_ms,

@@ -78,6 +78,7 @@ _CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
     "tidelog.enable.idempotence": (_WRITES, values.boolean),
     "tidelog.batch.size": (_WRITES, values.at_least(0)),
     "tidelog.linger.ms": (_WRITES, values.at_least(0)),
+    "tidelog.compression.type": (_WRITES, str),
     "tidelog.buffer.memory": (_WRITES, values.at_least(1)),
     "tidelog.max.request.size": (_WRITES, values.at_least(1)),
     "tidelog.max.block.ms": (_WRITES, values.at_least(0)),
