@@ -9,7 +9,7 @@ from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
 from tidelog.records import HEADER_BYTES, BatchHeader, read_header, validate_batch
 
 _HEADERS_AT_ONCE = 8 * 1024
-_CHECKED_AT_ONCE = 1024 * 1024
+_BATCHES_AT_ONCE = 1024 * 1024
 
 
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -22,10 +22,7 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
             chunk, chunk_start, at = file.read(position, min(_HEADERS_AT_ONCE, end - position)), position, 0
-        try:
-            header = read_header(chunk, at)
-        except (CorruptMessageError, UnsupportedForMessageFormatError) as error:
-            raise CorruptMessageError(f"{file.path}: no batch at {position}: {error}") from None
+        header = _header(file, position, chunk, at)
         following = position + header.size_bytes
         if following > end:
             raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
@@ -33,22 +30,35 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         position = following
 
 
+def scan_batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """As `scan_headers`, with the bytes of each batch, which are not checked."""
+    chunk, chunk_start = b"", position
+    while position < end:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = file.read(position, min(_BATCHES_AT_ONCE, end - position)), position, 0
+        header = _header(file, position, chunk, at)
+        size = header.size_bytes
+        if position + size <= end and at + size > len(chunk):
+            chunk, chunk_start, at = file.read(position, min(max(size, _BATCHES_AT_ONCE), end - position)), position, 0
+        if at + size > len(chunk):
+            raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
+        yield position, header, memoryview(chunk)[at : at + size]
+        position += size
+
+
 def scan_valid(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """As `scan_headers`, each batch checked whole with its CRC, and the iteration ends before the first bad one."""
-    chunk, chunk_start = b"", position
     try:
-        while position < end:
-            at = position - chunk_start
-            if at + HEADER_BYTES > len(chunk):
-                chunk, chunk_start, at = file.read(position, _CHECKED_AT_ONCE), position, 0
-            header = read_header(chunk, at)
-            size = header.size_bytes
-            if position + size > end:
-                return
-            if at + size > len(chunk):
-                chunk, chunk_start, at = file.read(position, max(size, _CHECKED_AT_ONCE)), position, 0
-            validate_batch(chunk, at, header)
-            yield position, header
-            position += size
-    except (CorruptMessageError, UnsupportedForMessageFormatError):
+        for at, header, batch in scan_batches(file, position, end):
+            validate_batch(batch, 0, header)
+            yield at, header
+    except CorruptMessageError:
         return
+
+
+def _header(file: File, position: int, chunk: bytes, at: int) -> BatchHeader:
+    try:
+        return read_header(chunk, at)
+    except (CorruptMessageError, UnsupportedForMessageFormatError) as error:
+        raise CorruptMessageError(f"{file.path}: no batch at {position}: {error}") from None
