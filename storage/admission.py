@@ -1,60 +1,112 @@
-"""What a batch from a producer must fulfil before a leader appends it."""
+"""What a batch from a producer must fulfil before a leader appends it.
+
+Kafka 3.9 decides most cases, with its codes: what cannot get better by being sent again is not CORRUPT_MESSAGE, which
+clients retry. Three things it lets through are refused, since nobody could use them: a codec that nothing defines, a
+delete horizon (which is compaction's to set), and bytes after the batch.
+
+Records are decoded only where the topic asks for something that the header does not tell: a key in each record
+(`cleanup.policy=compact`), or timestamps that are not too old.
+"""
 
 from __future__ import annotations
 
 from storage.config import LogConfig
+from storage.config_values import INT64_MAX
 from tidelog.errors import (
+    CorruptMessageError,
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTxnStateError,
     MessageTooLargeError,
     RecordListTooLargeError,
+    UnsupportedCompressionTypeError,
 )
 from tidelog.model import NO_TIMESTAMP, Buffer
-from tidelog.records import BatchHeader, TimestampType, decode_columns, read_header, validate_batch
-
-_NO_BOUND = 2**63 - 1
+from tidelog.records import BatchHeader, Codec, TimestampType, decode_columns
+from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, MIN_RECORD_BYTES, check_crc
 
 
 def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     """The header of the one batch in `batch`, as its producer wrote it.
 
-    CorruptMessageError, UnsupportedForMessageFormatError, InvalidRecordError, MessageTooLargeError,
-    RecordListTooLargeError, InvalidTimestampError.
+    CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
+    InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
-    header = read_header(batch)
+    header = _whole_header(batch)
     size = header.size_bytes
     if size > config.max_message_bytes:
         raise MessageTooLargeError(f"a batch of {size} bytes; max.message.bytes is {config.max_message_bytes}")
-    validate_batch(batch, 0, header)
+    check_crc(batch, 0, header)
     if size != len(batch):
         raise InvalidRecordError(f"{len(batch) - size} bytes follow the batch; one batch may be sent at a time")
+    _check_counts(header)
+    if header.attributes:
+        _check_attributes(header)
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecordError(f"producer {header.producer_id} sends a batch without an epoch or a sequence")
     if size > config.segment_bytes:
         raise RecordListTooLargeError(f"a batch of {size} bytes; segment.bytes is {config.segment_bytes}")
-    if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
-        raise InvalidRecordError(f"{header.record_count} records on {header.last_offset_delta + 1} offsets")
-    if header.is_control:
-        raise InvalidRecordError("only a coordinator writes control batches")
-    if not config.log_append_time:
-        _check_create_time(batch, header, config, now_ms)
+    _check_records(batch, header, config, now_ms)
     return header
 
 
-def _check_create_time(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _whole_header(batch: Buffer) -> BatchHeader:
+    if len(batch) < HEADER_BYTES:
+        raise InvalidRecordError(f"{len(batch)} bytes are no batch")
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    if header.magic != MAGIC:
+        raise InvalidRecordError(f"message format {header.magic}; only {MAGIC} is supported")
+    if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+        raise CorruptMessageError(f"batch length {header.batch_length} is shorter than a header")
+    if header.size_bytes > len(batch):
+        raise InvalidRecordError(f"a batch of {header.size_bytes} bytes, {len(batch)} of them sent")
+    if header.base_offset:
+        raise InvalidRecordError(f"base offset {header.base_offset}; a producer leaves it 0")
+    return header
+
+
+def _check_counts(header: BatchHeader) -> None:
+    count = header.record_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise InvalidRecordError(f"{count} records on {header.last_offset_delta + 1} offsets")
+    if header.codec == Codec.NONE and count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
+        raise InvalidRecordError(f"{count} records in {header.size_bytes - HEADER_BYTES} bytes")
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    if header.codec > Codec.ZSTD:
+        raise UnsupportedCompressionTypeError(f"codec {header.codec}, which nothing defines")
+    if header.is_control:
+        raise InvalidRecordError("only a coordinator writes control batches")
+    if header.is_transactional:
+        raise InvalidTxnStateError(f"producer {header.producer_id} has no open transaction")
+    if header.delete_horizon_ms is not None:
+        raise InvalidRecordError("only compaction sets a delete horizon")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestampError("a producer must not mark its batch as LogAppendTime")
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp > latest:
+
+
+def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    create_time = not config.log_append_time
+    if create_time and header.max_timestamp - now_ms > config.latest_lead_ms:
         raise InvalidTimestampError(
-            f"timestamp {header.max_timestamp} is later than {latest}: the broker's clock and "
-            f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms}"
+            f"timestamp {header.max_timestamp} is more than {config.latest_lead_ms} ms after the broker's clock "
+            "(message.timestamp.after.max.ms)"
         )
-    if config.message_timestamp_before_max_ms == _NO_BOUND:
+    bounded = create_time and config.earliest_lag_ms != INT64_MAX
+    if not (bounded or config.compact):
         return
-    # The header does not know the smallest timestamp; who sets this bound pays for the decoding.
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    for timestamp in decode_columns(batch).timestamps:
-        if timestamp < earliest and timestamp != NO_TIMESTAMP:
-            raise InvalidTimestampError(
-                f"timestamp {timestamp} is earlier than {earliest}: the broker's clock and "
-                f"message.timestamp.before.max.ms={config.message_timestamp_before_max_ms}"
-            )
+    try:
+        columns = decode_columns(batch)
+    except CorruptMessageError as error:
+        raise InvalidRecordError(f"records that cannot be read: {error}") from None
+    if config.compact and None in columns.keys:
+        raise InvalidRecordError("a record without a key; the topic is compacted by key")
+    if bounded:
+        earliest = now_ms - config.earliest_lag_ms
+        for timestamp in columns.timestamps:
+            if timestamp < earliest and timestamp != NO_TIMESTAMP:
+                raise InvalidTimestampError(
+                    f"timestamp {timestamp} is more than {config.earliest_lag_ms} ms before the broker's clock "
+                    "(message.timestamp.before.max.ms)"
+                )

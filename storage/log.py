@@ -18,7 +18,7 @@ from storage.config import LogConfig
 from storage.files import Files
 from storage.leader_epochs import EpochStart
 from storage.lookup import TimestampOffset
-from storage.producer_state import Snapshots
+from storage.producer_snapshots import Snapshots
 from storage.reading import Reader
 from storage.rolling import must_roll
 from storage.segment import MAX_RELATIVE_OFFSET, BatchSpan, Segment
@@ -94,6 +94,8 @@ class Log:
         self._recovery_point_lock = threading.Lock()
         self._failure: StorageError | None = None
         self._abandoned = False
+        #: The name of the directory is on the disk, without which nothing in it is.
+        self._named = False
 
     @classmethod
     def open(
@@ -121,6 +123,7 @@ class Log:
             recovery_point=recovery_point,
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
+            compacted="compact" in config.cleanup_policy,
         )
         return cls(directory, config, files, recovered, log_start_offset, recovery_point, before_truncation)
 
@@ -512,6 +515,9 @@ class Log:
                     segment.sync()
             self._epochs.sync()
             self._files.sync_directory(self.directory)
+            if not self._named:
+                self._files.sync_directory(self.directory.parent)
+                self._named = True
         except StorageError as error:
             if self._abandoned:
                 return  # deleted or set aside meanwhile: nothing is left to keep

@@ -21,7 +21,7 @@ from storage import segment_swap
 from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
 from storage.files import Files
 from storage.leader_epochs import LeaderEpochs
-from storage.producer_state import Snapshots
+from storage.producer_snapshots import Snapshots
 from storage.producer_state import ProducerState
 from storage.scan import scan_headers
 from storage.segment import Segment
@@ -46,9 +46,19 @@ class RecoveredLog:
 
 
 def recover(
-    directory: Path, files: Files, *, log_start_offset: int, recovery_point: int, clean: bool, index_interval_bytes: int
+    directory: Path,
+    files: Files,
+    *,
+    log_start_offset: int,
+    recovery_point: int,
+    clean: bool,
+    index_interval_bytes: int,
+    compacted: bool = False,
 ) -> RecoveredLog:
-    """The log in `directory`, sound and ready for appends; an empty one where there is none."""
+    """The log in `directory`, sound and ready for appends; an empty one where there is none.
+
+    `compacted`: a segment may end before the next one begins. In other logs a hole means that a file is missing.
+    """
     segment_swap.settle(directory, files)
     _remove_leftovers(directory, files)
     epochs = LeaderEpochs.load(directory, files)
@@ -56,7 +66,7 @@ def recover(
     bases = offsets_named(files.names(directory), LOG_SUFFIX)
     for slot, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
-        if log.segments and base_offset != log.segments[-1].next_offset:
+        if log.segments and not _follows(base_offset, log.segments[-1].next_offset, compacted):
             _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)
             _remove_from(log, directory, files, index_interval_bytes, bases[slot:])
             break
@@ -85,6 +95,10 @@ def recover(
             log.removed_segments,
         )
     return log
+
+
+def _follows(base_offset: int, end_offset: int, compacted: bool) -> bool:
+    return base_offset >= end_offset if compacted else base_offset == end_offset
 
 
 def rebuild_producers(segments: Sequence[Segment], snapshots: Snapshots) -> ProducerState:

@@ -9,17 +9,10 @@ import pytest
 
 from tests.storage.logs import NOW, append, batch, open_log, read_all
 from tidelog.errors import (
-    BrokerError,
-    CorruptMessageError,
     InvalidRecordError,
-    InvalidTimestampError,
-    MessageTooLargeError,
     OffsetOutOfRangeError,
-    RecordListTooLargeError,
-    UnsupportedForMessageFormatError,
 )
-from tidelog.records import HEADER_BYTES, decode_records, iter_headers, read_header, stamp_log_append_time
-from tidelog.records.header import HEADER, seal
+from tidelog.records import decode_records, iter_headers, read_header
 
 
 def test_a_leader_gives_offsets_and_its_epoch_and_leaves_the_callers_bytes_alone(tmp_path: Path) -> None:
@@ -127,66 +120,6 @@ def test_a_follower_refuses_offsets_that_go_back(tmp_path: Path, base_offset: in
     with pytest.raises(InvalidRecordError):
         log.append_as_follower(batch(NOW, base_offset=2, leader_epoch=0) + batch(NOW, base_offset=base_offset))
     assert read_all(log) == before
-
-
-def damaged(position: int) -> bytes:
-    data = bytearray(batch(NOW, NOW))
-    data[position] ^= 1
-    return bytes(data)
-
-
-def marked_as_log_append_time() -> bytes:
-    data = bytearray(batch(NOW))
-    stamp_log_append_time(data, 0, NOW)
-    return bytes(data)
-
-
-def changed(data: bytes, **fields: int) -> bytes:
-    """The batch with other fields in its header, and the CRC that fits."""
-    header = read_header(data)._replace(**fields)
-    patched = bytearray(HEADER.pack(*header) + data[HEADER_BYTES:])
-    seal(patched, 0, len(patched))
-    return bytes(patched)
-
-
-@pytest.mark.parametrize(
-    ("data", "settings", "error"),
-    [
-        (b"", {}, CorruptMessageError),
-        (batch(NOW)[:60], {}, CorruptMessageError),
-        (batch(NOW)[:-1], {}, CorruptMessageError),
-        (damaged(70), {}, CorruptMessageError),
-        (damaged(22), {}, CorruptMessageError),
-        (damaged(16), {}, UnsupportedForMessageFormatError),
-        (batch(NOW) + batch(NOW), {}, InvalidRecordError),
-        (batch(NOW, producer_id=4, epoch=0), {}, InvalidRecordError),
-        (batch(NOW, value=b"x" * 500), {"max_message_bytes": 400}, MessageTooLargeError),
-        (batch(NOW, value=b"x" * 500), {"segment_bytes": 400}, RecordListTooLargeError),
-        (batch(NOW + 3_600_001), {}, InvalidTimestampError),
-        (batch(NOW - 10, NOW), {"message_timestamp_before_max_ms": 9}, InvalidTimestampError),
-        (batch(NOW + 10), {"message_timestamp_after_max_ms": 9}, InvalidTimestampError),
-        (marked_as_log_append_time(), {}, InvalidTimestampError),
-        (changed(batch(NOW), attributes=0x20), {}, InvalidRecordError),  # a control batch
-        (changed(batch(NOW, NOW), record_count=1), {}, InvalidRecordError),  # a gap that only compaction may make
-        (changed(batch(NOW), record_count=0), {}, InvalidRecordError),
-    ],
-)
-def test_a_batch_that_is_refused_leaves_no_trace(
-    tmp_path: Path, data: bytes, settings: dict[str, object], error: type[BrokerError]
-) -> None:
-    log = open_log(tmp_path, **settings)
-    append(log)
-    before = read_all(log), log.epochs
-    with pytest.raises(error):
-        log.append_as_leader(data, 7, NOW)
-    assert (read_all(log), log.epochs) == before
-
-
-def test_a_timestamp_at_the_very_bounds_is_taken(tmp_path: Path) -> None:
-    log = open_log(tmp_path, message_timestamp_before_max_ms=9)
-    append(log, NOW + 3_600_000)
-    append(log, NOW - 9, NOW)
-    assert log.log_end_offset == 3
 
 
 def test_log_append_time_goes_on_from_the_old_leaders_stamps(tmp_path: Path) -> None:

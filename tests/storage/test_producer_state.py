@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.log import Log
-from storage.producer_state import ProducerState
+from storage.producer_state import BATCHES_KEPT, ProducerState
 from tests.storage.logs import NOW, append, batch, open_log, read_all
-from tidelog.errors import DuplicateSequenceError, InvalidProducerEpochError, OutOfOrderSequenceError
-from tidelog.records import read_header
+from tidelog.errors import BrokerError, InvalidProducerEpochError, OutOfOrderSequenceError
+from tidelog.records import BatchHeader, iter_headers, read_header
+
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 def produce(log: Log, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> tuple[int, bool]:
@@ -29,7 +31,7 @@ def test_each_of_the_last_five_batches_is_answered_with_its_first_offset(tmp_pat
         assert produce(log, sequence, 2) == (sequence, False)
     for sequence in range(4, 14, 2):
         assert produce(log, sequence, 2) == (sequence, True)
-    with pytest.raises(DuplicateSequenceError):
+    with pytest.raises(OutOfOrderSequenceError):
         produce(log, 2, 2)
     assert log.log_end_offset == 14
 
@@ -47,8 +49,9 @@ def test_a_gap_is_refused_and_other_producers_do_not_count(tmp_path: Path) -> No
 def test_only_the_very_batch_is_a_repetition_and_not_one_that_ends_alike(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     produce(log, 0, 3)
-    with pytest.raises(DuplicateSequenceError):
-        produce(log, 1, 2)
+    for sequence in (0, 1, 2):
+        with pytest.raises(OutOfOrderSequenceError):
+            produce(log, sequence, 2)
     assert log.log_end_offset == 3
 
 
@@ -70,16 +73,26 @@ def test_sequences_wrap(tmp_path: Path) -> None:
     with pytest.raises(OutOfOrderSequenceError):
         produce(log, 3)
     assert produce(log, 2) == (4, False)
+    for sequence in range(3, 3 + BATCHES_KEPT):
+        produce(log, sequence)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(log, 2**31 - 2, 4)
+
+
+def test_a_producer_that_the_log_does_not_know_begins_anywhere(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert produce(log, 17, epoch=3) == (0, False)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(log, 19, epoch=3)
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
 def test_a_restart_remembers(tmp_path: Path, how: str) -> None:
-    settings = {"segment_bytes": 300}
-    log = open_log(tmp_path, **settings)
+    log = open_log(tmp_path, segment_bytes=300)
     for sequence in range(10):
         produce(log, sequence)
     log.close() if how == "closed" else log.abandon()
-    log = open_log(tmp_path, clean=how == "closed", **settings)
+    log = open_log(tmp_path, clean=how == "closed", segment_bytes=300)
     assert produce(log, 9) == (9, True)
     with pytest.raises(OutOfOrderSequenceError):
         produce(log, 11)
@@ -136,41 +149,159 @@ def test_a_damaged_snapshot_is_replaced_by_the_batches(tmp_path: Path) -> None:
     assert produce(log, 8) == (8, True)
 
 
-def test_snapshots_are_kept_for_segments_and_the_end_only(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=300)
-    for _ in range(3):
-        for _ in range(5):
-            append(log)
-        log.close()
-        log = open_log(tmp_path, segment_bytes=300)
-    offsets = {int(path.stem) for path in tmp_path.glob("*.snapshot")}
-    assert offsets <= {*log.segment_base_offsets, log.log_end_offset}
-    assert log.log_end_offset in offsets
+def test_raising_the_log_start_forgets_nobody(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        produce(log, sequence)
+    append(log)
+    log.raise_log_start(log.log_end_offset)
+    assert produce(log, 2) == (2, True)
+    assert produce(log, 3) == (4, False)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 2**62),
-            st.integers(0, 2**15 - 1),
-            st.integers(0, 2**31 - 1),
-            st.integers(0, 2**62),
-            st.integers(1, 9),
-        )
-    )
-)
-def test_a_snapshot_reads_back_and_any_cut_of_it_does_not(batches: list[tuple[int, int, int, int, int]]) -> None:
+def headed(
+    sequence: int, *, producer_id: int = 7, epoch: int = 0, timestamp: int = NOW, attributes: int = 0
+) -> BatchHeader:
+    """The header of a batch of one record."""
+    data = batch(timestamp, producer_id=producer_id, epoch=epoch, sequence=sequence)
+    return read_header(data)._replace(attributes=attributes)
+
+
+def test_an_idle_producer_is_forgotten_after_a_day_whatever_its_records_timestamps() -> None:
     state = ProducerState()
-    for producer_id, epoch, sequence, offset, count in batches:
-        data = batch(*range(count), producer_id=producer_id, epoch=epoch, sequence=sequence, base_offset=offset)
-        state.update(read_header(data))
-    data = state.to_snapshot()
-    again = ProducerState.from_snapshot(data)
-    assert again is not None
-    assert again.to_snapshot() == data
-    assert {i: (p.epoch, p.batches[-1]) for i, p in again.producers.items()} == {
-        i: (p.epoch, p.batches[-1]) for i, p in state.producers.items()
-    }
-    for end in range(len(data)):
-        assert ProducerState.from_snapshot(data[:end]) is None
-    assert ProducerState.from_snapshot(data + b"\0") is None
+    state.update(headed(0, timestamp=NOW - 400 * DAY_MS))
+    state.update(headed(0, producer_id=8, timestamp=NOW + 400 * DAY_MS))
+    assert state.expire(NOW) == 0
+    state.update(headed(1, producer_id=8, timestamp=0))
+    assert state.expire(NOW + DAY_MS - 1) == 0
+    assert state.expire(NOW + DAY_MS) == 1
+    assert set(state.producers) == {8}
+    state.check(headed(55))  # as if never heard of
+    assert state.expire(NOW + 2 * DAY_MS - 2) == 0
+    assert state.expire(NOW + 2 * DAY_MS - 1) == 1
+
+
+def test_how_long_is_a_setting_and_an_open_transaction_is_waited_for() -> None:
+    state = ProducerState()
+    state.update(headed(0, attributes=0x10)._replace(base_offset=40))
+    assert state.producers[7].transaction_start == 40
+    state.update(headed(1, attributes=0x10)._replace(base_offset=41))
+    assert state.producers[7].transaction_start == 40
+    state.expire(NOW, 10)
+    assert state.expire(NOW + 10, 10) == 0
+    state.update(headed(-1, attributes=0x30))
+    assert state.producers[7].transaction_start == -1
+    state.expire(NOW + 20, 10)
+    assert (state.expire(NOW + 29, 10), state.expire(NOW + 30, 10)) == (0, 1)
+
+
+def test_a_marker_of_a_newer_epoch_fences_the_old_one_and_the_new_one_begins_at_zero() -> None:
+    state = ProducerState()
+    state.update(headed(0))
+    state.update(headed(-1, epoch=1, attributes=0x30))
+    with pytest.raises(InvalidProducerEpochError):
+        state.check(headed(1))
+    assert state.find_duplicate(headed(0)) is None
+    with pytest.raises(OutOfOrderSequenceError):
+        state.check(headed(1, epoch=1))
+    state.check(headed(0, epoch=1))
+
+
+class Twin:
+    """All batches that ever were, and the rules read from the whole of them.
+
+    It allows a set of outcomes: a snapshot keeps the last batch alone, so that after a restart or a truncation one
+    before that may have been forgotten. Those from `sure_from` on must not be.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[BatchHeader] = []
+        self.sure_from = 0
+
+    def follow(self, log: Log) -> None:
+        """What was cut off never was; what is new is taken from the log's own bytes."""
+        self.batches = [header for header in self.batches if header.last_offset < log.log_end_offset]
+        known = max(self.batches[-1].next_offset if self.batches else 0, log.log_start_offset)
+        if known < log.log_end_offset:
+            self.batches += [header for _, header in iter_headers(log.read(known, 10_000))]
+
+    def outcomes(self, new: BatchHeader, end: int) -> set[object]:
+        mine = [header for header in self.batches if header.producer_id == new.producer_id]
+        if not mine:
+            return {(end, False)}
+        epoch = mine[-1].producer_epoch
+        if new.producer_epoch < epoch:
+            return {InvalidProducerEpochError}
+        if new.producer_epoch > epoch:
+            return {(end, False)} if new.base_sequence == 0 else {OutOfOrderSequenceError}
+        current = [header for header in mine if header.producer_epoch == epoch]
+        remembered: set[object] = set()
+        for age, header in enumerate(reversed(current)):
+            same = (header.base_sequence, header.record_count) == (new.base_sequence, new.record_count)
+            if same and age < BATCHES_KEPT:
+                remembered.add((header.base_offset, True))
+                if age == 0 or header.base_offset >= self.sure_from:
+                    return remembered
+        if new.base_sequence == (current[-1].base_sequence + current[-1].record_count) % 2**31:
+            return {(end, False)}
+        return remembered | {OutOfOrderSequenceError}
+
+
+#: (what, producer, epoch, distance from the producer's next sequence, records), or what to do to the log.
+SENDS = st.tuples(
+    st.just("send"),
+    st.integers(1, 2),
+    st.sampled_from([0, 0, 0, 1, 2]),
+    st.sampled_from([0, 0, 0, 0, -1, -2, -3, -5, -8, 1, 4]),
+    st.integers(1, 3),
+)
+EVENTS = st.one_of(
+    SENDS,
+    SENDS,
+    SENDS,
+    st.tuples(st.sampled_from(["close", "kill", "roll", "trim"])),
+    st.tuples(st.just("truncate"), st.integers(1, 8)),
+)
+
+
+@given(st.integers(2**31 - 6, 2**31 - 1), st.lists(EVENTS, max_size=40))
+def test_any_history_gets_the_answers_of_one_that_remembers_everything(
+    tmp_path_factory: pytest.TempPathFactory, first: int, events: list[tuple[object, ...]]
+) -> None:
+    directory = tmp_path_factory.mktemp("log")
+    log, twin = open_log(directory, segment_bytes=300), Twin()
+    following = {1: first, 2: 0}
+    for event in events:
+        match event:
+            case ("send", int(producer_id), int(epoch), int(distance), int(count)):
+                sequence = (following[producer_id] + distance) % 2**31 if distance else following[producer_id]
+                if epoch and not distance:
+                    sequence = 0
+                data = batch(*[NOW] * count, producer_id=producer_id, epoch=epoch, sequence=sequence)
+                allowed = twin.outcomes(read_header(data), log.log_end_offset)
+                outcome: object
+                try:
+                    info = log.append_as_leader(data, 0, NOW)
+                    outcome = info.base_offset, info.duplicate
+                except BrokerError as error:
+                    outcome = type(error)
+                assert outcome in allowed
+                if outcome == (log.log_end_offset - count, False):
+                    following[producer_id] = (sequence + count) % 2**31
+            case ("close",):
+                log.close()
+                log = open_log(directory, segment_bytes=300)
+                twin.sure_from = log.log_end_offset
+            case ("kill",):
+                log.abandon()
+                log = open_log(directory, clean=False, segment_bytes=300)
+                twin.sure_from = log.log_end_offset
+            case ("roll",):
+                log.roll(NOW)
+            case ("trim",):
+                log.raise_log_start(log.log_end_offset)
+            case ("truncate", int(records)):
+                log.truncate_to(max(log.log_end_offset - records, log.log_start_offset))
+                twin.sure_from = log.log_end_offset
+        twin.follow(log)
+    log.abandon()

@@ -160,6 +160,15 @@ def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
     Fewer records than offsets are allowed, none at all too: compaction leaves such batches.
     CorruptMessageError says what is wrong.
     """
+    check_crc(buffer, position, header)
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise CorruptMessageError(f"{header.record_count} records on {header.last_offset_delta + 1} offsets")
+    if header.codec == Codec.NONE and header.record_count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
+        raise CorruptMessageError(f"{header.record_count} records in {header.size_bytes - HEADER_BYTES} bytes")
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """CorruptMessageError where the batch is not all there, or not as its producer wrote it."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise CorruptMessageError(
@@ -170,10 +179,6 @@ def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
         raise CorruptMessageError(
             f"CRC {actual:#010x} of the batch at offset {header.base_offset}, not {header.crc:#010x}"
         )
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise CorruptMessageError(f"{header.record_count} records on {header.last_offset_delta + 1} offsets")
-    if header.codec == Codec.NONE and header.record_count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
-        raise CorruptMessageError(f"{header.record_count} records in {header.size_bytes - HEADER_BYTES} bytes")
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -1,0 +1,118 @@
+"""`.snapshot` files: Kafka's bytes, one for each segment at most, and none that is damaged is believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.producer_snapshots import Snapshots, decode_snapshot, encode_snapshot
+from storage.producer_state import ProducedBatch, Producer, ProducerState
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, open_log
+from tidelog.records import read_header
+
+#: Written by Kafka 3.9.1's own ProducerStateManager: producer 7, whose last batch wrapped from sequence 2³¹−2 to 1, and
+#: producer 4000, of whom only a marker is known besides an open transaction.
+KAFKAS = bytes.fromhex(
+    "000168f6b26900000002"
+    "00000000000000070003000000010000000000001266000000030000018bcfe56800ffffffffffffffffffffffff"
+    "0000000000000fa00000ffffffffffffffffffffffff000000000000018bcfe568010000000c00000000000011f8"
+)
+
+
+def kafkas_producers() -> ProducerState:
+    state = ProducerState()
+    state.producers[7] = Producer(3, [ProducedBatch(1, 4710, 3, NOW)], NOW)
+    state.producers[4000] = Producer(0, (), NOW + 1, coordinator_epoch=12, transaction_start=4600)
+    return state
+
+
+def facts(state: ProducerState | None) -> dict[int, tuple[object, ...]] | None:
+    if state is None:
+        return None
+    return {
+        producer_id: (
+            producer.epoch,
+            list(producer.batches)[-1:],
+            producer.timestamp,
+            producer.coordinator_epoch,
+            producer.transaction_start,
+        )
+        for producer_id, producer in state.producers.items()
+    }
+
+
+def test_the_bytes_are_those_that_kafka_writes() -> None:
+    assert encode_snapshot(kafkas_producers()) == KAFKAS
+    assert encode_snapshot(ProducerState()).hex() == "0001" + "48674bc7" + "00000000"
+
+
+def test_what_kafka_wrote_is_understood() -> None:
+    state = decode_snapshot(KAFKAS)
+    assert facts(state) == facts(kafkas_producers())
+    assert state is not None
+    assert (state.producers[7].batches[0].base_sequence, state.producers[7].batches[0].base_offset) == (2**31 - 2, 4707)
+
+
+def test_any_flipped_bit_is_noticed() -> None:
+    for position in range(len(KAFKAS) * 8):
+        data = bytearray(KAFKAS)
+        data[position // 8] ^= 1 << position % 8
+        assert decode_snapshot(bytes(data)) is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**62),
+            st.integers(0, 2**15 - 1),
+            st.integers(0, 2**31 - 1),
+            st.integers(0, 2**62),
+            st.integers(1, 9),
+        )
+    )
+)
+def test_a_snapshot_reads_back_and_any_cut_of_it_does_not(batches: list[tuple[int, int, int, int, int]]) -> None:
+    state = ProducerState()
+    for producer_id, epoch, sequence, offset, count in batches:
+        data = batch(*range(count), producer_id=producer_id, epoch=epoch, sequence=sequence, base_offset=offset)
+        state.update(read_header(data))
+    data = encode_snapshot(state)
+    again = decode_snapshot(data)
+    assert again is not None
+    assert encode_snapshot(again) == data
+    assert facts(again) == facts(state)
+    for end in range(len(data)):
+        assert decode_snapshot(data[:end]) is None
+    assert decode_snapshot(data + b"\0") is None
+
+
+def test_the_newest_sound_one_counts_and_what_is_no_use_goes(tmp_path: Path) -> None:
+    files = UnsyncedFiles()
+    snapshots = Snapshots(tmp_path, files)
+    for offset in (3, 5, 8, 9):
+        snapshots.write(offset, kafkas_producers())
+    (tmp_path / "00000000000000000008.snapshot").write_bytes(KAFKAS[:-1])
+    latest = snapshots.latest(8)
+    assert latest is not None
+    assert (latest[0], facts(latest[1])) == (5, facts(kafkas_producers()))
+    assert snapshots.offsets() == [3, 5]
+    snapshots.keep_only([5])
+    assert snapshots.offsets() == [5]
+    assert snapshots.latest(4) is None
+
+
+def test_there_is_one_for_each_roll_and_one_at_the_end(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    for _ in range(3):
+        for _ in range(5):
+            append(log)
+        log.close()
+        log = open_log(tmp_path, segment_bytes=300)
+    offsets = {int(path.stem) for path in tmp_path.glob("*.snapshot")}
+    assert offsets == {*log.segment_base_offsets[1:], log.log_end_offset}
+    log.truncate_to(log.segment_base_offsets[2] + 1)
+    assert all(int(path.stem) <= log.log_end_offset for path in tmp_path.glob("*.snapshot"))
+    log.truncate_fully_and_start_at(100)
+    assert not list(tmp_path.glob("*.snapshot"))
