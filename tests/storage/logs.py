@@ -45,6 +45,7 @@ def open_log(directory: Path, *, clean: bool = True, recovery_point: int = 0, **
 
 def batch(
     *timestamps: int,
+    key: bytes | None = None,
     value: bytes = b"v",
     producer_id: int = -1,
     epoch: int = -1,
@@ -54,7 +55,7 @@ def batch(
 ) -> bytes:
     """A batch of one record for each timestamp."""
     return encode_batch(
-        [(timestamp, None, value, ()) for timestamp in timestamps],
+        [(timestamp, key, value, ()) for timestamp in timestamps],
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
