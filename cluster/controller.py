@@ -9,7 +9,7 @@ At most one write of a partition is in flight. Whatever happens meanwhile is loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.election import initial_state, next_state, preferred_state, renewed_state
@@ -110,17 +110,20 @@ class Controller:
 
     brokers   live and admitted ones, by id
     leaving   those of them in a controlled shutdown
+    offline   replicas below which the disk has failed, by broker
     topics    all assignments
     states    the last seen state of each partition that has one
     """
 
-    def __init__(self, controller_id: int, epoch: int) -> None:
+    def __init__(self, controller_id: int, epoch: int, *, unclean_by_default: bool = False) -> None:
         self.controller_id = controller_id
         self.epoch = epoch
         self.brokers: dict[int, BrokerRegistration] = {}
         self.leaving: set[int] = set()
+        self.offline: dict[int, set[TopicPartition]] = {}
         self.topics: dict[str, TopicAssignment] = {}
         self.states: dict[TopicPartition, VersionedState] = {}
+        self._unclean = "true" if unclean_by_default else "false"
         self._hosted: dict[int, set[TopicPartition]] = {}
         self._in_flight: dict[TopicPartition, PartitionState] = {}
         self._arriving: dict[int, BrokerRegistration] = {}
@@ -225,6 +228,25 @@ class Controller:
         effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self._messages(newer))]
         return effects + self._reconsider(newer)
 
+    def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
+        """Brokers whose disk has failed: each is asked for all that it hosts, and answers which of it is offline."""
+        effects: list[Effect] = []
+        for broker_id in sorted(self.brokers.keys() & set(broker_ids)):
+            hosted = self._hosted.get(broker_id, set())
+            states = {tp: self.states[tp] for tp in hosted if tp in self.states and self._stays(tp)}
+            effects += self._leader_and_isr(states, [broker_id])
+        return effects
+
+    def replicas_answered(
+        self, broker_id: int, online: Collection[TopicPartition], offline: Collection[TopicPartition]
+    ) -> list[Effect]:
+        """A broker took its part in `online`; in `offline` it cannot, so there it neither leads nor is in sync."""
+        known = self.offline.setdefault(broker_id, set())
+        changed = (known & set(online)) | (set(offline) - known)
+        known.difference_update(online)
+        known.update(offline)
+        return self._reconsider(sorted(changed))
+
     def shutdown_wanted(self, broker_id: int) -> list[Effect]:
         """A broker wants to leave: it gives up what others can lead, and its places in the ISRs."""
         if broker_id not in self.brokers:
@@ -239,7 +261,7 @@ class Controller:
         for tp in tps:
             known = self.states.get(tp)
             if known is not None and tp not in self._in_flight and self._stays(tp):
-                staying = self.brokers.keys() - self.leaving
+                staying = self._online(tp) - self.leaving
                 effects += self._write(tp, preferred_state(known.state, self._replicas(tp), staying, self.epoch))
         return effects
 
@@ -309,16 +331,16 @@ class Controller:
             known = self.states.get(tp)
             replicas = self._replicas(tp)
             if known is None:
-                wanted = initial_state(replicas, self.brokers.keys() - self.leaving, self.epoch)
+                wanted = initial_state(replicas, self._online(tp) - self.leaving, self.epoch)
             else:
                 wanted = next_state(
                     known.state,
                     replicas,
-                    self.brokers,
+                    self._online(tp),
                     self.epoch,
                     leaving=self.leaving,
                     evict_leaving=evict_leaving,
-                    unclean=self.topics[tp.topic].configs.get(UNCLEAN_ELECTION, "false").lower() == "true",
+                    unclean=self.topics[tp.topic].configs.get(UNCLEAN_ELECTION, self._unclean).lower() == "true",
                 )
             effects += self._write(tp, wanted)
         return effects
@@ -343,6 +365,7 @@ class Controller:
     def _bury(self, broker_id: int) -> list[Effect]:
         self._arriving.pop(broker_id, None)
         self.leaving.discard(broker_id)
+        self.offline.pop(broker_id, None)
         for deletion in self._deletions.values():
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
         return [CloseChannel(broker_id)] if self.brokers.pop(broker_id, None) else []
@@ -432,8 +455,12 @@ class Controller:
         for tp in assignment.topic_partitions() if assignment else ():
             self.states.pop(tp, None)
             self._in_flight.pop(tp, None)
-            for hosted in self._hosted.values():
-                hosted.discard(tp)
+            for replicas in (*self._hosted.values(), *self.offline.values()):
+                replicas.discard(tp)
+
+    def _online(self, tp: TopicPartition) -> set[int]:
+        """The live brokers but those that have said that they cannot serve this partition."""
+        return {broker_id for broker_id in self.brokers if tp not in self.offline.get(broker_id, ())}
 
     def _stays(self, tp: TopicPartition) -> bool:
         return tp.topic not in self._deletions

@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from cluster import znodes
 from cluster.patience import PatientStore
@@ -46,6 +47,8 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 
 #: Operations of one multi, which has to stay well below ZooKeeper's 1 MB.
 _REMOVAL_BATCH = 500
+
+T = TypeVar("T")
 
 
 class StateConflict(TidelogError):
@@ -320,37 +323,49 @@ class Coordination:
                 if not (retry and found == expected):
                     raise StateConflict(tp, actual)
 
-    # --- ISR notifications ---------------------------------------------------------------------------
+    # --- notifications -------------------------------------------------------------------------------
 
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None:
         """Tells the controller whose ISR was changed, so that metadata follows. A repetition does no harm."""
-        data = znodes.encode_isr_change(tps)
-        await self._patient.read(
-            lambda: self._store.create(f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_", data, sequence=True)
-        )
+        await self._notify(f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_", znodes.encode_isr_change(tps))
 
     async def read_isr_changes(self, *, watch: bool = False) -> dict[str, list[TopicPartition]]:
-        """The notifications that wait, by name."""
-        names = await self._patient.read(lambda: self._store.children(znodes.ISR_CHANGE_NOTIFICATION, watch=watch))
-        nodes = await asyncio.gather(
-            *(self._patient.get_or_none(f"{znodes.ISR_CHANGE_NOTIFICATION}/{n}") for n in names)
-        )
-        found: dict[str, list[TopicPartition]] = {}
-        for name, node in zip(names, nodes, strict=True):
-            if node is not None:
-                try:
-                    found[name] = znodes.decode_isr_change(node.data)
-                except znodes.MalformedZnodeError:
-                    found[name] = []
-        return found
+        """The notifications that wait, by path."""
+        found = await self._notifications(znodes.ISR_CHANGE_NOTIFICATION, znodes.decode_isr_change, watch=watch)
+        return {path: tps or [] for path, tps in found.items()}
 
-    async def drop_isr_changes(self, names: Sequence[str], epoch_version: int) -> None:
+    async def notify_log_dir_failure(self, broker_id: int) -> None:
+        """Tells the controller that replicas of this broker are offline. A repetition does no harm."""
+        path = f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
+        await self._notify(path, znodes.encode_log_dir_failure(broker_id))
+
+    async def read_log_dir_failures(self, *, watch: bool = False) -> dict[str, int | None]:
+        """The brokers of the notifications that wait, by path; None for one that cannot be read."""
+        return await self._notifications(znodes.LOG_DIR_EVENT_NOTIFICATION, znodes.decode_log_dir_failure, watch=watch)
+
+    async def drop_notifications(self, paths: Iterable[str], epoch_version: int) -> None:
         """Removes notifications that were acted upon."""
-        for name in names:
+        for path in paths:
             try:
-                await self._fenced(epoch_version, [Delete(f"{znodes.ISR_CHANGE_NOTIFICATION}/{name}")])
+                await self._fenced(epoch_version, [Delete(path)])
             except TransactionFailedError:
                 continue
+
+    async def _notify(self, path: str, data: bytes) -> None:
+        await self._patient.read(lambda: self._store.create(path, data, sequence=True))
+
+    async def _notifications(self, parent: str, decode: Callable[[bytes], T], *, watch: bool) -> dict[str, T | None]:
+        names = await self._patient.read(lambda: self._store.children(parent, watch=watch))
+        paths = [f"{parent}/{name}" for name in sorted(names)]
+        nodes = await asyncio.gather(*map(self._patient.get_or_none, paths))
+        found: dict[str, T | None] = {}
+        for path, node in zip(paths, nodes, strict=True):
+            if node is not None:
+                try:
+                    found[path] = decode(node.data)
+                except znodes.MalformedZnodeError:
+                    found[path] = None
+        return found
 
     # --- topics --------------------------------------------------------------------------------------
 

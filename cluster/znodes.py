@@ -20,6 +20,7 @@ CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 BROKER_TOPICS = "/brokers/topics"
 ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
+LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 CONFIG_TOPICS = "/config/topics"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -31,7 +32,7 @@ PERSISTENT_PATHS = (
     BROKER_IDS,
     BROKER_TOPICS,
     ISR_CHANGE_NOTIFICATION,
-    "/log_dir_event_notification",
+    LOG_DIR_EVENT_NOTIFICATION,
     "/config",
     CONFIG_TOPICS,
     "/config/changes",
@@ -218,6 +219,17 @@ def decode_isr_change(data: bytes) -> list[TopicPartition]:
     """The partitions that a notification names."""
     with _decoded(ISR_CHANGE_NOTIFICATION, data) as value:
         return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
+
+
+def encode_log_dir_failure(broker_id: int) -> bytes:
+    """`/log_dir_event_notification/log_dir_event_N`: whose log directory has failed (event 1, the only kind)."""
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_failure(data: bytes) -> int:
+    """The broker whose log directory has failed."""
+    with _decoded(LOG_DIR_EVENT_NOTIFICATION, data) as value:
+        return int(value["broker"])
 
 
 def encode_producer_id_block(broker_id: int, ids: range) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -27,12 +28,12 @@ from node.session import Session
 from node.settings import BrokerSettings
 from storage.config import LogConfig
 from storage.files import RealFiles
-from storage.log_directory import LogDirectory
+from storage.log_manager import LogManager
 from tidelog.clock import Clock
 from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.errors import InvalidConfigError, StorageError, TidelogError
-from tidelog.model import Endpoint
+from tidelog.model import Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,6 @@ class Broker:
     def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._topic_defaults = LogConfig(min_insync_replicas=settings.min_insync_replicas)
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
         self.failure: Exception | None = None
@@ -76,11 +76,18 @@ class Broker:
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
 
-        # Then the disk, on a thread: after a crash it is scanned, and the session must live meanwhile.
-        self._directory = await asyncio.to_thread(self._open_directory)
-        self._undo.push_async_callback(self._close_directory)
-        topics = await coordination.read_topics(await coordination.topic_names())
-        await asyncio.to_thread(self._directory.open_logs, lambda topic: self._config_of(topics.get(topic)))
+        # Then the disks, on a thread: after a crash they are scanned, and the session must live meanwhile.
+        self._logs = await asyncio.to_thread(self._open_directories)
+        self._undo.push_async_callback(self._close_directories)
+        names = await coordination.topic_names()
+        topics = await coordination.read_topics(names)
+        await asyncio.to_thread(
+            self._logs.open_logs,
+            lambda topic: self._config_of(topics.get(topic)),
+            hosted=self._hosted(topics.values()),
+            unread=set(names) - topics.keys(),
+            threads=settings.num_recovery_threads_per_data_dir,
+        )
 
         handlers = self._wire(coordination)
 
@@ -109,7 +116,7 @@ class Broker:
         )  # fmt: skip
 
     async def wait_ended(self) -> None:
-        """Returns when the broker must stop: `end` was called, its disk failed, or its id was taken."""
+        """Returns when the broker must stop: `end` was called, its disks failed, or its id was taken."""
         await self._ended.wait()
 
     def end(self, failure: Exception | None = None) -> None:
@@ -127,10 +134,20 @@ class Broker:
     def _config_of(self, topic: TopicAssignment | None) -> LogConfig:
         """What a topic's logs are opened with; the defaults where the topic is gone, or its settings are wrong."""
         try:
-            return LogConfig.from_topic_configs(topic.configs if topic else {}, self._topic_defaults)
+            return LogConfig.from_topic_configs(topic.configs if topic else {}, self._settings.topic_defaults)
         except InvalidConfigError as error:
             log.error("topic %s: %s", topic.topic if topic else "", error)
-            return self._topic_defaults
+            return self._settings.topic_defaults
+
+    def _hosted(self, topics: Iterable[TopicAssignment]) -> dict[TopicPartition, str]:
+        """The topic ids of all partitions that are assigned to this broker."""
+        me = self._settings.broker_id
+        return {
+            TopicPartition(topic.topic, partition): topic.topic_id
+            for topic in topics
+            for partition, replicas in topic.partitions.items()
+            if me in replicas
+        }
 
     def _wire(self, coordination: Coordination) -> Handlers:
         """Makes what answers requests, and shows each part the others that it needs; nothing of it runs yet."""
@@ -146,18 +163,18 @@ class Broker:
         self._fetchers = Fetchers(fetch_settings, self._connect, self._clock)
         self._replicas = Replicas(
             settings.broker_id,
-            directory=self._directory,
+            logs=self._logs,
             isr_store=coordination,
             metadata=self._metadata,
             waiting=Waiting(asyncio.get_running_loop().call_soon),
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
-            topic_defaults=self._topic_defaults,
+            topic_defaults=self._settings.topic_defaults,
             on_storage_error=self.end,
             cut_off=lambda: self._session.cut_off,
         )
-        self._fetchers.on_storage_error = self._replicas.take_offline
+        self._fetchers.on_storage_error = self._replicas.storage_failed
         self._shell = ControllerShell(
             settings,
             coordination,
@@ -167,17 +184,17 @@ class Broker:
         )
         return Handlers(self._replicas, self._metadata, coordination, self._shell)
 
-    def _open_directory(self) -> LogDirectory:
+    def _open_directories(self) -> LogManager:
         try:
             boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
         except OSError:
             boot_id = None
-        path = Path(self._settings.data_dir)
-        return LogDirectory.open(path, RealFiles(), self._settings.broker_id, self._cluster_id, boot_id)
+        paths = [Path(path) for path in self._settings.log_dirs]
+        return LogManager.open(paths, RealFiles(), self._settings.broker_id, self._cluster_id, boot_id)
 
-    async def _close_directory(self) -> None:
-        # The marker is the last word on the disk, and a disk that failed does not get one.
-        await asyncio.to_thread(self._directory.close, clean=not isinstance(self.failure, StorageError))
+    async def _close_directories(self) -> None:
+        # The marker is the last word on a disk, and a disk that failed does not get one.
+        await asyncio.to_thread(self._logs.close, clean=not isinstance(self.failure, StorageError))
 
     def _open_door(self, handlers: Handlers, endpoint: Endpoint, *, between_brokers: bool) -> Endpoint:
         server = Server(
@@ -193,12 +210,12 @@ class Broker:
         return server.endpoint
 
     def _registration_at(self, coordination: Coordination, clients: Endpoint, brokers: Endpoint) -> Registration:
-        previous = self._directory.read_session() or ""
+        previous = self._logs.read_session() or ""
         return Registration(
             coordination,
             BrokerRegistration(self._settings.broker_id, clients.host, clients.port, brokers.host, brokers.port),
             previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,
-            save_session=lambda session_id: self._directory.write_session(str(session_id)),
+            save_session=lambda session_id: self._logs.write_session(str(session_id)),
             on_lost=self._on_registration_lost,
             on_registered=self._on_registered,
             on_taken=self._on_id_taken,
@@ -238,12 +255,11 @@ class Broker:
 
     async def _keep_checkpoints(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.high_watermark_checkpoint_interval_ms / 1000)
+            await asyncio.sleep(self._settings.replica_high_watermark_checkpoint_interval_ms / 1000)
             await self._replicas.checkpoint_high_watermarks()
-            try:
-                await asyncio.to_thread(self._directory.checkpoint_recovery_points)
-            except StorageError as error:
-                self._replicas.take_offline(error)
+            await asyncio.to_thread(self._logs.sync_rolled)
+            await asyncio.to_thread(self._logs.checkpoint_recovery_points)
+            self._replicas.notice_failures()
 
     # --- leaving -----------------------------------------------------------------------------------------------
 

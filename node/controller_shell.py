@@ -275,7 +275,10 @@ class ControllerShell:
         if mine is None:
             return
         self._seat = mine
-        self._reign = Reign(mine, self._coordination, self._clock, self._limiter, self._connect)
+        unclean = self._settings.topic_defaults.unclean_leader_election_enable
+        self._reign = Reign(
+            mine, self._coordination, self._clock, self._limiter, self._connect, unclean_by_default=unclean
+        )
         try:
             await self._reign.run()
         finally:

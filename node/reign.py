@@ -41,17 +41,21 @@ from tidelog.control_messages import (
     StopReplicaResponse,
     UpdateMetadataRequest,
 )
+from tidelog.errors import StorageError
 from tidelog.messages import Request, Response
 from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)
 
-_BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES = (
+_BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES, _LOG_DIR_EVENTS = (
     znodes.BROKER_IDS,
     znodes.BROKER_TOPICS,
     znodes.DELETE_TOPICS,
     znodes.ISR_CHANGE_NOTIFICATION,
+    znodes.LOG_DIR_EVENT_NOTIFICATION,
 )
+#: What is watched, in the order in which it is read anew.
+_WATCHED = (znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES, _LOG_DIR_EVENTS)
 
 
 class Reign:
@@ -69,9 +73,11 @@ class Reign:
         clock: Clock,
         limiter: FenceLimiter,
         open_connection: OpenConnection,
+        *,
+        unclean_by_default: bool = False,
     ) -> None:
         self.seat = seat
-        self.controller = Controller(seat.controller_id, seat.epoch)
+        self.controller = Controller(seat.controller_id, seat.epoch, unclean_by_default=unclean_by_default)
         self.progress = Progress()
         self.topics_lock = asyncio.Lock()
         self._coordination = coordination
@@ -99,7 +105,7 @@ class Reign:
                 await self._wake.wait()
                 self._wake.clear()
                 dirty, self._dirty = self._dirty, set()
-                for path in (znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES):
+                for path in _WATCHED:
                     if path in dirty and not self._ended:
                         await self._refresh(path)
         except ControllerFenced as error:
@@ -194,6 +200,7 @@ class Reign:
             deletions = await coordination.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._refresh(_ISR_CHANGES)
+        await self._refresh(_LOG_DIR_EVENTS)
 
     async def _refresh(self, path: str) -> None:
         coordination = self._coordination
@@ -219,7 +226,12 @@ class Reign:
             changes = await coordination.read_isr_changes(watch=True)
             named = {tp for tps in changes.values() for tp in tps}
             self.perform(self.controller.states_read(await coordination.read_states(named)))
-            await coordination.drop_isr_changes(sorted(changes), self.seat.epoch_version)
+            await coordination.drop_notifications(changes, self.seat.epoch_version)
+        elif path == _LOG_DIR_EVENTS:
+            failures = await coordination.read_log_dir_failures(watch=True)
+            named_brokers = {broker_id for broker_id in failures.values() if broker_id is not None}
+            self.perform(self.controller.log_directory_failed(named_brokers))
+            await coordination.drop_notifications(failures, self.seat.epoch_version)
 
     def _on_event(self, event: StoreEvent) -> None:
         match event:
@@ -229,7 +241,7 @@ class Reign:
                 self.end("the session with ZooKeeper has ended")
             case SessionChanged(SessionState.CONNECTED):
                 # The watches of the old connection are gone, and with them whatever happened meanwhile.
-                self._dirty |= {znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES}
+                self._dirty |= set(_WATCHED)
             case _:
                 return
         self._wake.set()
@@ -301,12 +313,15 @@ class Reign:
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response) -> None:
         match batch, response:
             case StateBatch(entries), LeaderAndIsrResponse():
-                failed = {TopicPartition(p.topic, p.partition) for p in response.partitions if p.error_code}
+                codes = {TopicPartition(p.topic, p.partition): p.error_code for p in response.partitions}
+                failed = {tp for tp, code in codes.items() if code}
                 for tp in failed:
-                    log.warning("broker %d could not take its part in %s", broker.broker_id, tp)
+                    log.warning("broker %d could not take its part in %s (code %d)", broker.broker_id, tp, codes[tp])
                 for tp, message in entries.items():
                     if message.leader == broker.broker_id and tp not in failed:
                         self._led[tp] = (broker.broker_id, message.leader_epoch)
+                offline = {tp for tp, code in codes.items() if code == StorageError.code}
+                self.perform(self.controller.replicas_answered(broker.broker_id, codes.keys() - failed, offline))
             case StopBatch(stops), StopReplicaResponse():
                 if any(p.error_code for p in response.partitions):
                     # Its log has the id of a topic that is gone: it is set aside should the name come back.

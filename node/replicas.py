@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from cluster.backoff import Backoff
@@ -60,15 +61,22 @@ class Offload(Protocol):
     def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
 
 
-class Directory(Protocol):
-    """What is needed of `storage.log_directory.LogDirectory`."""
+class Logs(Protocol):
+    """What is needed of `storage.log_manager.LogManager`."""
 
+    @property
+    def works(self) -> bool: ...
     def logs(self) -> Mapping[TopicPartition, ReplicaLog]: ...
-    def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> ReplicaLog: ...
+    def get_or_create(
+        self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False
+    ) -> ReplicaLog: ...
     def set_aside(self, tp: TopicPartition) -> object: ...
     def delete(self, *tps: TopicPartition) -> object: ...
     def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None: ...
+    def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+    def report(self, tp: TopicPartition, error: StorageError) -> None: ...
+    def failed(self) -> list[tuple[Path, StorageError]]: ...
+    def take_offline(self, path: Path, error: StorageError) -> Iterable[TopicPartition]: ...
 
 
 class IsrStore(Protocol):
@@ -76,6 +84,7 @@ class IsrStore(Protocol):
 
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int: ...
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None: ...
+    async def notify_log_dir_failure(self, broker_id: int) -> None: ...
 
 
 class Follower(Protocol):
@@ -92,14 +101,14 @@ class Replicas:
     cut_off           the broker has not heard of ZooKeeper for a session timeout: another leader may exist, so that
                       only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
                       each time: a process that was stopped finds requests waiting for it before any timer of its own
-    on_storage_error  told once when the disk fails; by then every replica is offline
+    on_storage_error  told once when no log directory is left; by then every replica is offline
     """
 
     def __init__(
         self,
         broker_id: int,
         *,
-        directory: Directory,
+        logs: Logs,
         isr_store: IsrStore,
         metadata: MetadataCache,
         waiting: Waiting,
@@ -116,7 +125,7 @@ class Replicas:
         self.waiting = waiting
         self.clock = clock
         self._cut_off = cut_off
-        self._directory = directory
+        self._logs = logs
         self._isr_store = isr_store
         self._fetchers = fetchers
         self._max_lag_ms = max_lag_ms
@@ -125,13 +134,13 @@ class Replicas:
         self._on_storage_error = on_storage_error
         self._replicas: dict[TopicPartition, Replica] = {}
         self._live: Mapping[int, int] = {}
-        self._recovered_high_watermarks = dict(directory.high_watermarks())
+        self._recovered_high_watermarks = dict(logs.high_watermarks())
         self._control = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed_isrs: set[TopicPartition] = set()
         self._next_isr_check_ms = 0
         self._next_notification_ms = 0
-        self._offline = False
+        self._failure_untold = False
 
     @property
     def isolated(self) -> bool:
@@ -179,10 +188,10 @@ class Replicas:
             for count, state in enumerate(states, 1):
                 tp = TopicPartition(state.topic, state.partition)
                 try:
-                    outcomes[tp] = self._apply(await self._hosted(tp, topics.get(state.topic)), state)
+                    outcomes[tp] = self._apply(await self._hosted(tp, topics.get(state.topic), state), state)
                 except BrokerError as error:
                     log.warning("%s: cannot become a replica: %s", tp, error)
-                    outcomes[tp] = self.code_of(error)
+                    outcomes[tp] = self.code_of(error, tp)
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
             return LeaderAndIsrResponse(
@@ -205,7 +214,8 @@ class Replicas:
             try:
                 await self._delete(TopicPartition(each.topic, each.partition) for each in deleted)
             except StorageError as error:
-                codes |= dict.fromkeys(deleted, self.code_of(error))
+                self.notice_failures()
+                codes |= dict.fromkeys(deleted, error.code)
             return StopReplicaResponse(
                 0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
             )
@@ -222,7 +232,7 @@ class Replicas:
             if replica.partition.is_leader:
                 self.act(replica, replica.partition.brokers_changed(self._live, replica.log.log_end_offset, now_ms))
 
-    async def _hosted(self, tp: TopicPartition, info: TopicInfo | None) -> Replica:
+    async def _hosted(self, tp: TopicPartition, info: TopicInfo | None, state: PartitionStateMessage) -> Replica:
         replica = self._replicas.get(tp)
         if info is None:
             if replica is None:
@@ -232,16 +242,17 @@ class Replicas:
             # Deleted and created again while we did not listen: the old records belong to nobody.
             self._stop_serving(replica)
             del self._replicas[tp]
-            await self._offload(self._directory.set_aside, tp)
+            await self._offload(self._logs.set_aside, tp)
             self._recovered_high_watermarks.pop(tp, None)
             replica = None
         config = LogConfig.from_topic_configs(info.configs, self._topic_defaults)
         if replica is None:
-            opened = self._directory.logs().get(tp)
+            opened = self._logs.logs().get(tp)
             if opened is None or opened.topic_id != info.topic_id:
                 if opened is None or opened.topic_id:
                     self._recovered_high_watermarks.pop(tp, None)  # an earlier topic's
-                opened = await self._offload(self._directory.get_or_create, tp, info.topic_id, config)
+                in_sync = self.broker_id in state.isr
+                opened = await self._offload(self._logs.get_or_create, tp, info.topic_id, config, in_sync=in_sync)
             replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
         replica.configure(config)
         return replica.online_or_raise()
@@ -253,9 +264,7 @@ class Replicas:
                       log_.log_end_offset, checkpointed)  # fmt: skip
         high_watermark = min(max(checkpointed, log_.log_start_offset), log_.log_end_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
-        replica = Replica(topic_id, log_, partition)
-        replica.offline = self._offline
-        return replica
+        return Replica(topic_id, log_, partition)
 
     def _apply(self, replica: Replica, message: PartitionStateMessage) -> int:
         state = PartitionState(message.leader, message.leader_epoch, message.isr, message.controller_epoch)
@@ -306,7 +315,7 @@ class Replicas:
         return 0
 
     async def _delete(self, tps: Iterable[TopicPartition]) -> None:
-        logs = self._directory.logs()
+        logs = self._logs.logs()
         doomed = []
         for tp in tps:
             self._replicas.pop(tp, None)
@@ -314,7 +323,7 @@ class Replicas:
             if tp in logs:
                 doomed.append(tp)
         if doomed:
-            await self._offload(self._directory.delete, *doomed)
+            await self._offload(self._logs.delete, *doomed)
 
     # --- acting on the rules ---------------------------------------------------------------------------------
 
@@ -323,9 +332,7 @@ class Replicas:
         if facts.high_watermark_advanced:
             self.waiting.high_watermark_rose(replica.topic_partition)
         if facts.proposal is not None:
-            task = asyncio.get_running_loop().create_task(self._carry(replica, facts.proposal))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._carry(replica, facts.proposal))
         if facts.resigned:
             log.warning("%s: somebody else wrote its state; leads no longer", replica.topic_partition)
             self.waiting.epoch_ended(replica.topic_partition)
@@ -364,9 +371,10 @@ class Replicas:
                     self.act(replica, replica.partition.tick(replica.log.log_end_offset, now_ms))
         if self._changed_isrs and now_ms >= self._next_notification_ms:
             self._next_notification_ms = now_ms + _ISR_NOTIFY_INTERVAL_MS
-            task = asyncio.get_running_loop().create_task(self._notify())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._notify())
+        if self._failure_untold and self._logs.works:
+            self._failure_untold = False
+            self._spawn(self._tell_failure())
 
     async def _notify(self) -> None:
         changed, self._changed_isrs = self._changed_isrs, set()
@@ -375,6 +383,20 @@ class Replicas:
         except TidelogError as error:
             log.info("the controller has not been told of %d changed ISRs yet: %s", len(changed), error)
             self._changed_isrs |= changed
+
+    async def _tell_failure(self) -> None:
+        """The controller then asks each of our replicas anew, and elects others for those that are offline."""
+        try:
+            await self._isr_store.notify_log_dir_failure(self.broker_id)
+        except TidelogError as error:
+            log.warning("the controller has not been told of a failed log directory yet: %s", error)
+            await asyncio.sleep(_ISR_RETRY_MS / 1000)
+            self._failure_untold = True
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- stopping --------------------------------------------------------------------------------------------
 
@@ -385,34 +407,36 @@ class Replicas:
                 replica.partition.stop()
                 self.waiting.epoch_ended(replica.topic_partition)
 
-    def code_of(self, error: BrokerError) -> int:
+    def code_of(self, error: BrokerError, tp: TopicPartition | None = None) -> int:
         """What to answer for a partition where this went wrong; if it was the disk, that is offline from now on."""
         if isinstance(error, StorageError):
-            self.take_offline(error)
+            self.storage_failed(error, tp)
         return error.code
 
-    def take_offline(self, error: StorageError) -> None:
-        """The disk failed: nothing on it is served any more."""
-        if self._offline:
-            return
-        self._offline = True
-        log.error("the log directory is offline: %s", error)
-        for replica in self:
-            replica.offline = True
-            self._stop_serving(replica)
-        self._on_storage_error(error)
+    def storage_failed(self, error: StorageError, tp: TopicPartition | None = None) -> None:
+        """The disk below this partition (every partition where it is None) failed: nothing on it is served any more."""
+        for failed in list(self._logs.logs()) if tp is None else [tp]:
+            self._logs.report(failed, error)
+        self.notice_failures()
+
+    def notice_failures(self) -> None:
+        """Log directories may have failed, be it on another thread: the replicas there serve no more."""
+        for path, error in self._logs.failed():
+            for tp in self._logs.take_offline(path, error):
+                if replica := self._replicas.get(tp):
+                    replica.offline = True
+                    self._stop_serving(replica)
+            self._failure_untold = True
+            if not self._logs.works:
+                self._on_storage_error(error)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write down how far each partition is committed. Those not heard of since the start keep what they had."""
-        if self._offline:
-            return
-        logs = self._directory.logs()
+        logs = self._logs.logs()
         high_watermarks = {tp: offset for tp, offset in self._recovered_high_watermarks.items() if tp in logs}
         high_watermarks.update((replica.topic_partition, replica.partition.high_watermark) for replica in self)
-        try:
-            await self._offload(self._directory.checkpoint_high_watermarks, high_watermarks)
-        except StorageError as error:
-            self.take_offline(error)
+        await self._offload(self._logs.checkpoint_high_watermarks, high_watermarks)
+        self.notice_failures()
 
     async def close(self) -> None:
         """Everybody who waits gets an answer, nothing is written to ZooKeeper any more, and the end is noted."""

@@ -1,26 +1,34 @@
 """A broker's settings: one TOML file, every key known, typed and bounded.
 
     broker_id = 1
-    data_dir = "/var/lib/tidelog/broker-1"
+    log_dirs = ["/disk1/tidelog", "/disk2/tidelog"]
     zookeeper = "127.0.0.1:2181/tidelog"
     port = 9600
     replication_port = 9601
+    log_retention_hours = 72
 
-Names follow Kafka's broker settings, in snake_case.
+Names follow Kafka's broker settings, in snake_case; so do those that topics take their defaults from
+(`storage.broker_config`).
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from tidelog.errors import ConfigError
+from storage.broker_config import SYNONYMS, topic_defaults
+from storage.config import LogConfig
+from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
 
 _LAST_PORT = 65535
-_INT32 = 2**31 - 1
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+
+#: The settings that topics take their defaults from: our names to Kafka's.
+_TOPIC_DEFAULTS = {name.replace(".", "_"): name for synonyms in SYNONYMS.values() for name, _ in synonyms}
 
 
 def _setting(meaning: str, default: Any = MISSING, *, least: int = 0, most: int = _INT32) -> Any:
@@ -30,10 +38,13 @@ def _setting(meaning: str, default: Any = MISSING, *, least: int = 0, most: int 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """Each field's metadata says what it means and its bounds; `_ms` are milliseconds, `_bytes` bytes."""
+    """Each field's metadata says what it means and its bounds; `_ms` are milliseconds, `_bytes` bytes.
+
+    topic_defaults   the settings of a topic that has none of its own, in a file under their brokers' names
+    """
 
     broker_id: int = _setting("this broker's id, unique in its cluster")
-    data_dir: str = _setting("where the logs lie; created if it does not exist")
+    log_dirs: tuple[str, ...] = _setting("where the logs lie: a list, or names with commas between them")
     zookeeper: str = _setting("host:port,host:port/chroot of the ZooKeeper ensemble")
     host: str = _setting("the address that clients' requests are taken at", "127.0.0.1")
     port: int = _setting("the port for clients; 0 lets the system choose", 0, most=_LAST_PORT)
@@ -45,29 +56,46 @@ class BrokerSettings:
     replica_fetch_wait_max_ms: int = _setting("how long a follower's fetch may wait for records", 500, least=1)
     replica_fetch_max_bytes: int = _setting("bytes of one partition in one fetch of a follower", 1 << 20, least=1024)
     replica_fetch_response_max_bytes: int = _setting("bytes of one fetch of a follower", 10 << 20, least=1024)
-    high_watermark_checkpoint_interval_ms: int = _setting("how often high watermarks are written down", 5000, least=10)
+    replica_high_watermark_checkpoint_interval_ms: int = _setting(
+        "how often high watermarks are written down", 5000, least=10
+    )
+    num_recovery_threads_per_data_dir: int = _setting("logs of one directory opened at once", 1, least=1, most=1000)
+    log_retention_check_interval_ms: int = _setting(
+        "how often it is looked for segments that may go", 300_000, least=1, most=_INT64
+    )
+    log_cleaner_enable: bool = _setting("whether logs are compacted", True)
+    log_cleaner_threads: int = _setting("logs that are compacted at once", 1, most=100)
+    log_cleaner_backoff_ms: int = _setting("pause of the cleaner when no log is worth it", 15_000, least=1, most=_INT64)
+    #: Kafka never looks unless it is told to, so that a topic's flush.ms alone does nothing there.
+    log_flush_scheduler_interval_ms: int = _setting(
+        "how often it is looked for logs that flush.ms wants on the disk", 1000, least=10, most=_INT64
+    )
+    log_flush_offset_checkpoint_interval_ms: int = _setting(
+        "how often recovery points are written down", 60_000, least=10
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = _setting(
+        "how often log starts are written down", 60_000, least=10
+    )
     num_partitions: int = _setting("partitions of a topic that does not say", 1, least=1, most=100_000)
     default_replication_factor: int = _setting("replicas of a topic that does not say", 1, least=1, most=1000)
-    min_insync_replicas: int = _setting(
-        "in-sync replicas that acks=all needs, where the topic does not say", 1, least=1
-    )
     controlled_shutdown_timeout_ms: int = _setting("how long a polite stop tries to hand leadership over", 5000)
     log_file: str = _setting("where this broker writes what it does, rotated; empty: standard error", "")
     log_file_max_bytes: int = _setting("size at which the log file is rotated", 4 << 20, least=4096)
     log_file_backups: int = _setting("rotated log files that are kept", 3, most=1000)
     log_level: str = _setting("DEBUG, INFO, WARNING or ERROR", "INFO")
+    topic_defaults: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
-        for each in fields(self):
+        for each in _own_fields():
             value, expected = getattr(self, each.name), hints[each.name]
-            if type(value) is not expected:
-                raise ConfigError(f"{each.name} must be {_kind(expected)}, not {value!r}")
+            if type(value) is not (tuple if expected == tuple[str, ...] else expected):
+                raise ConfigError(f"{each.name} must be {_KINDS[expected]}, not {value!r}")
             if expected is int and not each.metadata["least"] <= value <= each.metadata["most"]:
                 least, most = each.metadata["least"], each.metadata["most"]
                 raise ConfigError(f"{each.name} must be between {least} and {most}, not {value}")
-        if not self.data_dir:
-            raise ConfigError("data_dir must name a directory")
+        if not self.log_dirs or not all(type(path) is str and path for path in self.log_dirs):
+            raise ConfigError("log_dirs must name directories")
         if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"log_level must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}")
         hosts, _, _ = self.zookeeper.partition("/")
@@ -87,17 +115,47 @@ class BrokerSettings:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
-        known = {each.name: each for each in fields(cls)}
-        if unknown := sorted(set(values) - set(known)):
+        known = {each.name: each for each in _own_fields()}
+        if unknown := sorted(set(values) - set(known) - set(_TOPIC_DEFAULTS)):
             raise ConfigError(f"{path}: no such setting: {', '.join(unknown)}")
         required = {name for name, each in known.items() if each.default is MISSING}
         if missing := sorted(required - set(values)):
             raise ConfigError(f"{path}: missing: {', '.join(missing)}")
+        own = {name: value for name, value in values.items() if name in known}
+        own["log_dirs"] = _paths(own["log_dirs"])
         try:
-            return cls(**values)
+            return cls(**own, topic_defaults=_topic_defaults(values))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
 
-def _kind(expected: type) -> str:
-    return "a whole number" if expected is int else "a string"
+def _own_fields() -> list[Field[Any]]:
+    return [each for each in fields(BrokerSettings) if each.metadata]
+
+
+_KINDS = {
+    int: "a whole number",
+    str: "a string",
+    bool: "true or false",
+    tuple[str, ...]: "a list of strings, or one with commas",
+}
+
+
+def _paths(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _topic_defaults(values: Mapping[str, object]) -> LogConfig:
+    try:
+        return topic_defaults({_TOPIC_DEFAULTS[n]: _text(value) for n, value in values.items() if n in _TOPIC_DEFAULTS})
+    except InvalidConfigError as error:
+        name, _, rest = str(error).partition("=")
+        raise ConfigError(f"{name.replace('.', '_')}={rest}") from None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -21,6 +21,7 @@ from tidelog.model import TopicPartition, validate_topic
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
 

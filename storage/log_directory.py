@@ -1,4 +1,4 @@
-"""One data directory of one broker: its identity, its checkpoints and its logs.
+"""One log directory of a broker, on one disk: its identity, its checkpoints and its logs.
 
 .lock                              flock: one process at a time
 meta.properties                    whose it is: broker.id and cluster.id
@@ -8,81 +8,81 @@ session.id                         the ZooKeeper session of the last start
 recovery-point-offset-checkpoint   up to where each log is synced
 replication-offset-checkpoint      high watermarks
 log-start-offset-checkpoint        log starts that lie inside a segment
+cleaner-offset-checkpoint          up to where each log is compacted
 <topic>-<partition>/               a log
 <topic>-<partition>.<hex>-delete/  a log on its way out; removed at the next start if a crash came between
 <topic>-<partition>.<hex>-stray/   a log that was set aside: it belongs to a topic that no longer exists
+
+What a checkpoint says is believed where the log bears it out. A recovery point past the end of the log vouches for
+nothing, so that log is checked from its beginning; a log start past the end is passed over, because to obey it would
+mean to throw away every record that is left.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
+from storage import meta_properties
+from storage.checkpoints import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_offsets,
+    write_offsets,
+)
 from storage.config import LogConfig
 from storage.files import Files, Lock
 from storage.log import Log
-from tidelog.errors import DataDirectoryError, InvalidTopicError, StorageError
-from tidelog.model import TopicPartition, validate_topic
+from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
+from storage.partition_metadata import read_topic_id
+from tidelog.errors import DataDirectoryError, StorageError
+from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
-LOCK, META, BOOT_ID, SESSION_ID, CLEAN_SHUTDOWN = (
-    ".lock",
-    "meta.properties",
-    "boot.id",
-    "session.id",
-    ".kafka_cleanshutdown",
-)
-_DELETED, _STRAY = "-delete", "-stray"
-_LOG_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
-_MAX_NAME = 255
+LOCK, BOOT_ID, SESSION_ID, CLEAN_SHUTDOWN = ".lock", "boot.id", "session.id", ".kafka_cleanshutdown"
+
 #: Logs that are synced at the same time when a directory is closed: the disk then writes its journal once for many.
 _CLOSING_THREADS = 8
-
-ConfigOf = Callable[[str], LogConfig]
-Progress = Callable[[int, int], None]
 
 
 class LogDirectory:
     """The logs of a broker on one disk.
 
+    logs            those that are open; changed by `LogManager` alone
     clean           the last process left its marker, so no log needs recovery
     possibly_short  the machine may have gone down since: what was not synced may be missing. False after a clean
                     shutdown, and after one that only ended the process, since then the page cache survived.
+    newborn         it was nobody's before this start
+    failure         why it is offline; None while it works. Set once, by any thread
+    closed          no log is opened here any more
     """
 
     def __init__(
-        self,
-        path: Path,
-        files: Files,
-        lock: Lock,
-        *,
-        broker_id: int,
-        cluster_id: str,
-        clean: bool,
-        possibly_short: bool,
+        self, path: Path, files: Files, lock: Lock, *, clean: bool, possibly_short: bool, newborn: bool
     ) -> None:
         self.path = path
-        self.broker_id = broker_id
-        self.cluster_id = cluster_id
         self.clean = clean
         self.possibly_short = possibly_short
+        self.newborn = newborn
+        self.failure: StorageError | None = None
+        self.closed = False
+        self.logs: dict[TopicPartition, Log] = {}
         self._files = files
         self._lock = lock
-        self._logs: dict[TopicPartition, Log] = {}
-        #: Held while a log is opened; a directory that is closed opens no more.
-        self._opening = threading.Lock()
-        self._closed = False
+        #: Logs that threads are opening right now; a directory is not given back before they are done.
+        self._opening = 0
+        self._settled = threading.Condition()
         #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
         self._checkpoint_lock = threading.Lock()
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
         self._log_starts = read_offsets(files, path / LOG_STARTS)
+        self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
 
     @classmethod
     def open(cls, path: Path, files: Files, broker_id: int, cluster_id: str, boot_id: str | None) -> LogDirectory:
@@ -97,81 +97,103 @@ class LogDirectory:
         if lock is None:
             raise DataDirectoryError(f"{path} is in use by another process")
         try:
-            _take_identity(path, files, broker_id, cluster_id)
+            newborn = not meta_properties.check(path, files, broker_id, cluster_id)
+            if newborn:
+                if any(partition_named(name) for name in files.names(path)):
+                    raise DataDirectoryError(
+                        f"{path} holds logs but no {meta_properties.FILE_NAME}; it cannot be told whose they are"
+                    )
+                meta_properties.write(path, files, broker_id, cluster_id)
             clean = files.exists(path / CLEAN_SHUTDOWN)
             last_boot = (files.read(path / BOOT_ID) or b"").decode("ascii", "replace").strip()
             possibly_short = not clean and (not last_boot or last_boot != boot_id)
             # The marker goes, durably, before anything is written that it would vouch for.
             files.remove(path / CLEAN_SHUTDOWN)
             files.replace(path / BOOT_ID, f"{boot_id or ''}\n".encode("ascii"))
+            return cls(path, files, lock, clean=clean, possibly_short=possibly_short, newborn=newborn)
         except BaseException:
             lock.release()
             raise
-        return cls(
-            path,
-            files,
-            lock,
-            broker_id=broker_id,
-            cluster_id=cluster_id,
-            clean=clean,
-            possibly_short=possibly_short,
-        )
+
+    @property
+    def works(self) -> bool:
+        """Neither failed nor closed."""
+        return self.failure is None and not self.closed
 
     # --- logs ----------------------------------------------------------------------------------------
 
-    def logs(self) -> Mapping[TopicPartition, Log]:
-        """Those that are open."""
-        return self._logs
+    def found(self) -> list[TopicPartition]:
+        """The partitions that have a log here, open or not, in their order."""
+        return sorted(tp for name in self._files.names(self.path) if (tp := partition_named(name)) is not None)
 
-    def open_logs(self, config_of: ConfigOf | None = None, progress: Progress | None = None) -> None:
-        """Opens every log that the directory holds, recovers those that need it, and finishes interrupted deletions.
+    def strays(self) -> list[str]:
+        """The names of the logs that were set aside."""
+        return [name for name in self._files.names(self.path) if name.endswith(STRAY)]
 
-        Slow after a crash; run it on a thread. `config_of` gives a topic's settings (the defaults where it is None),
-        `progress` is called with (done, all). Ends early, after the log at hand, where the directory is closed
-        meanwhile.
+    def topic_id_of(self, tp: TopicPartition) -> str:
+        """Which topic the log belongs to, open or not; "" where that is not known."""
+        return read_topic_id(self._files, self.path / log_name(tp))
+
+    def open_log(self, tp: TopicPartition, config: LogConfig) -> Log:
+        """Opens a log, recovers it where it must be, or creates it. StorageError; InvalidTopicError.
+
+        Slow after a crash. Several threads may open logs at once.
         """
-        for name in self._files.names(self.path):
-            if name.endswith(_DELETED):
-                self._files.remove_directory(self.path / name)
-        found = self._found()
-        for done, tp in enumerate(sorted(found), start=1):
-            with self._opening:
-                if self._closed:
-                    return
-                if tp not in self._logs:
-                    self._logs[tp] = self._open(tp, config_of(tp.topic) if config_of else LogConfig())
-            if progress is not None:
-                progress(done, len(found))
+        with self._settled:
+            if self.closed:
+                raise StorageError(f"{self.path} is closed")
+            self._opening += 1
+        try:
+            log = self.logs[tp] = self._open(tp, config)
+            if self.failure is not None:
+                log.fail(self.failure)
+            return log
+        finally:
+            with self._settled:
+                self._opening -= 1
+                self._settled.notify_all()
 
-    def _found(self) -> set[TopicPartition]:
-        """The partitions that have a log here, open or not."""
-        return {tp for name in self._files.names(self.path) if (tp := _partition_of(name)) is not None}
+    def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
+        directory = self.path / log_name(tp)
+        recovery_point, log_start = self._recovery_points.get(tp, 0), self._log_starts.get(tp, 0)
 
-    def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> Log:
-        """The log of this partition of this topic, with these settings.
+        def opened(recovery_point: int, *, clean: bool) -> Log:
+            return Log.open(
+                directory,
+                config,
+                self._files,
+                recovery_point=recovery_point,
+                clean=clean,
+                before_truncation=lambda offset: self._lower_recovery_point(tp, offset),
+            )
 
-        One that belongs to an earlier topic of the same name is set aside first and never read. InvalidTopicError for a
-        name that could lead out of the directory.
-        """
-        directory = self._directory_of(tp)
-        log = self._logs.get(tp)
-        if log is None and self._files.exists(directory):
-            log = self._logs[tp] = self._open(tp, config)
-        if log is not None and log.topic_id and topic_id and log.topic_id != topic_id:
-            _LOG.warning("%s belongs to topic id %s, not %s: set aside", tp, log.topic_id, topic_id)
-            self.set_aside(tp)
-            log = None
-        if log is None:
-            log = self._logs[tp] = self._open(tp, config)
-        if topic_id and log.topic_id != topic_id:
-            log.assign_topic_id(topic_id)
-        log.config = config
+        log = opened(recovery_point, clean=self.clean and tp in self._recovery_points)
+        if recovery_point > log.log_end_offset:
+            _LOG.error(
+                "%s was synced up to offset %d, but ends at %d: it is checked from its beginning",
+                directory, recovery_point, log.log_end_offset,
+            )  # fmt: skip
+            log.abandon()
+            self._lower_recovery_point(tp, 0)
+            log = opened(0, clean=False)
+        if log_start > log.log_end_offset:
+            _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
+        else:
+            log.raise_log_start(log_start)
         return log
+
+    # --- logs that go out of use ---------------------------------------------------------------------
+
+    def finish_deletions(self) -> None:
+        """Removes what a crash left of logs that were being deleted."""
+        for name in self._files.names(self.path):
+            if name.endswith(DELETED):
+                self._files.remove_directory(self.path / name)
 
     def set_aside(self, tp: TopicPartition) -> Path:
         """Takes a log out of use but keeps its files; the directory that they are in now."""
         self._take_out_of_use(tp)
-        return self._rename(tp, _STRAY)
+        return self._rename(tp, STRAY)
 
     def delete(self, *tps: TopicPartition) -> None:
         """Removes logs for good. Renamed first, so that a crash never leaves half a log under the partition's name.
@@ -179,44 +201,29 @@ class LogDirectory:
         All at once, since what the checkpoints hold of them is forgotten with one sync, and not with one for each.
         """
         self._take_out_of_use(*tps)
-        for retired in [self._rename(tp, _DELETED) for tp in tps]:
+        for retired in [self._rename(tp, DELETED) for tp in tps]:
             self._files.remove_directory(retired)
 
     def _rename(self, tp: TopicPartition, kind: str) -> Path:
-        directory = self._directory_of(tp)
-        suffix = f"-{tp.partition}.{uuid.uuid4().hex}{kind}"
-        retired = self.path / (tp.topic[: _MAX_NAME - len(suffix)] + suffix)
-        self._files.rename(directory, retired)
+        retired = self.path / retired_name(tp, kind)
+        self._files.rename(self.path / log_name(tp), retired)
         return retired
 
     def _take_out_of_use(self, *tps: TopicPartition) -> None:
         """A later log of the same name must not inherit a recovery point or a log start, not even after a crash."""
         for tp in tps:
-            if log := self._logs.pop(tp, None):
+            if log := self.logs.pop(tp, None):
                 log.abandon()
         with self._checkpoint_lock:
-            for name, offsets in ((LOG_STARTS, self._log_starts), (RECOVERY_POINTS, self._recovery_points)):
+            for name, offsets in (
+                (LOG_STARTS, self._log_starts),
+                (CLEANER_OFFSETS, self._cleaner_offsets),
+                (RECOVERY_POINTS, self._recovery_points),
+            ):
                 if known := offsets.keys() & set(tps):
                     for tp in known:
                         del offsets[tp]
                     write_offsets(self._files, self.path / name, offsets)
-
-    def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
-        return Log.open(
-            self._directory_of(tp),
-            config,
-            self._files,
-            recovery_point=self._recovery_points.get(tp, 0),
-            clean=self.clean and tp in self._recovery_points,
-            log_start_offset=self._log_starts.get(tp, 0),
-            before_truncation=lambda offset: self._lower_recovery_point(tp, offset),
-        )
-
-    def _directory_of(self, tp: TopicPartition) -> Path:
-        name = str(TopicPartition(validate_topic(tp.topic), tp.partition))
-        if tp.partition < 0 or len(name) > _MAX_NAME:
-            raise InvalidTopicError(f"{name} cannot be the name of a log")
-        return self.path / name
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
@@ -230,31 +237,39 @@ class LogDirectory:
             write_offsets(self._files, self.path / HIGH_WATERMARKS, offsets)
 
     def checkpoint_recovery_points(self) -> None:
-        """Syncs the segments that were rolled since the last time and notes up to where each log is synced.
+        """Notes up to where each log is synced. May run on a thread beside appends, like the other checkpoints."""
+        with self._checkpoint_lock:
+            self._recovery_points |= {tp: log.recovery_point for tp, log in list(self.logs.items())}
+            write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
 
-        Takes as long as the disk does; may run on a thread beside appends.
-        """
-        for log in list(self._logs.values()):
-            log.flush(rolled_only=True)
-        self._write_recovery_points()
+    def checkpoint_log_starts(self) -> None:
+        """Notes the log starts that the names of the segments do not tell."""
+        with self._checkpoint_lock:
+            for tp, log in list(self.logs.items()):
+                if log.log_start_offset > log.segment_base_offsets[0]:
+                    self._log_starts[tp] = log.log_start_offset
+                else:
+                    self._log_starts.pop(tp, None)
+            write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
+
+    def cleaner_offset(self, tp: TopicPartition) -> int:
+        """Up to where the log is compacted, as last noted; 0 where that is not known, or cannot be."""
+        with self._checkpoint_lock:
+            offset = self._cleaner_offsets.get(tp, 0)
+        log = self.logs.get(tp)
+        return offset if log is None or offset <= log.log_end_offset else 0
+
+    def checkpoint_cleaner_offset(self, tp: TopicPartition, offset: int) -> None:
+        """Notes, durably, that the log is compacted up to `offset`."""
+        with self._checkpoint_lock:
+            self._cleaner_offsets[tp] = offset
+            write_offsets(self._files, self.path / CLEANER_OFFSETS, self._cleaner_offsets)
 
     def _lower_recovery_point(self, tp: TopicPartition, offset: int) -> None:
         with self._checkpoint_lock:
             if self._recovery_points.get(tp, 0) > offset:
                 self._recovery_points[tp] = offset
                 write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
-
-    def _write_recovery_points(self) -> None:
-        with self._checkpoint_lock:
-            logs = dict(self._logs)
-            self._recovery_points |= {tp: log.recovery_point for tp, log in logs.items()}
-            for tp, log in logs.items():
-                if log.log_start_offset > log.segment_base_offsets[0]:
-                    self._log_starts[tp] = log.log_start_offset
-                else:
-                    self._log_starts.pop(tp, None)
-            write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
-            write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
 
     # --- session and end -----------------------------------------------------------------------------
 
@@ -266,60 +281,50 @@ class LogDirectory:
     def write_session(self, session: str) -> None:
         self._files.replace(self.path / SESSION_ID, f"{session}\n".encode())
 
+    def fail(self, error: StorageError) -> bool:
+        """The disk has failed: from now on every log here raises StorageError. False where that was known already."""
+        if self.failure is not None:
+            return False
+        self.failure = error
+        for log in list(self.logs.values()):
+            log.fail(error)
+        return True
+
     def close(self, clean: bool = True) -> None:
         """Gives the directory back. `clean`: first every log is completed and synced, then the marker written.
 
         After a storage error the marker stays away, and the next start recovers; the first error is raised at the end.
         It stays away too where logs that a crash left behind have not been opened, for nobody has checked those.
         """
-        with self._opening:
-            self._closed = True
-        with ThreadPoolExecutor(_CLOSING_THREADS) as threads:
-            failures = list(threads.map(lambda log: _close(log, clean), list(self._logs.values())))
-        failure = next(filter(None, failures), None)
+        with self._settled:
+            self.closed = True
+            self._settled.wait_for(lambda: self._opening == 0)
+        clean = clean and self.failure is None
+        failure = _close_all(self.logs.values(), clean)
         try:
             if clean and failure is None:
-                self._write_recovery_points()
-            if clean and failure is None and (self.clean or self._found() <= self._logs.keys()):
-                self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+                self.checkpoint_log_starts()
+                self.checkpoint_recovery_points()
+                if self.clean or self.logs.keys() >= set(self.found()):
+                    self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             self._lock.release()
         if failure is not None:
             raise failure
 
 
-def _close(log: Log, clean: bool) -> StorageError | None:
-    try:
-        if clean:
-            log.close()
-        else:
-            log.abandon()
-    except StorageError as error:
-        return error
-    return None
+def _close_all(logs: Iterable[Log], clean: bool) -> StorageError | None:
+    """The first error of them, where there is one."""
 
-
-def _partition_of(name: str) -> TopicPartition | None:
-    """The partition whose log a directory of this name holds; None where it is none."""
-    match = _LOG_NAME.match(name)
-    if match is None or name.startswith("."):
-        return None
-    try:
-        return TopicPartition(validate_topic(match["topic"]), int(match["partition"]))
-    except InvalidTopicError:
+    def close(log: Log) -> StorageError | None:
+        try:
+            if clean:
+                log.close()
+            else:
+                log.abandon()
+        except StorageError as error:
+            return error
         return None
 
-
-def _take_identity(path: Path, files: Files, broker_id: int, cluster_id: str) -> None:
-    data = files.read(path / META)
-    if data is None:
-        if any(_partition_of(name) for name in files.names(path)):
-            raise DataDirectoryError(f"{path} holds logs but no {META}; it cannot be told whose they are")
-        text = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
-        files.replace(path / META, text.encode())
-        return
-    fields = dict(line.partition("=")[::2] for line in data.decode("utf-8", "replace").splitlines())
-    for name, wanted in (("version", "0"), ("broker.id", str(broker_id)), ("cluster.id", cluster_id)):
-        found = fields.get(name, "").strip()
-        if found != wanted:
-            raise DataDirectoryError(f"{path / META} says {name}={found or 'nothing'}, not {wanted}")
+    with ThreadPoolExecutor(_CLOSING_THREADS) as threads:
+        return next(filter(None, list(threads.map(close, list(logs)))), None)

@@ -258,8 +258,8 @@ def test_isr_changes_are_announced_read_and_dropped(server: Server) -> None:
         await coordination.notify_isr_change([TopicPartition("t", 1), TP])
         changes = await coordination.read_isr_changes()
         assert sorted(changes.values()) == [[TP], [TopicPartition("t", 1), TP]]
-        await coordination.drop_isr_changes(list(changes), seat.epoch_version)
-        await coordination.drop_isr_changes(list(changes), seat.epoch_version)
+        await coordination.drop_notifications(changes, seat.epoch_version)
+        await coordination.drop_notifications(changes, seat.epoch_version)
         assert await coordination.read_isr_changes() == {}
         await coordination.store.close()
 

@@ -10,6 +10,7 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from cluster.coordination import StateConflict
@@ -236,10 +237,11 @@ class MemoryLog:
             raise StorageError("no space left on device")
 
 
-class MemoryDirectory:
-    """Outlives the broker process that uses it."""
+class MemoryLogs:
+    """One directory; outlives the broker process that uses it."""
 
     def __init__(self) -> None:
+        self.failure: StorageError | None = None
         self._logs: dict[TopicPartition, MemoryLog] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self.stray: list[MemoryLog] = []
@@ -247,7 +249,23 @@ class MemoryDirectory:
     def logs(self) -> Mapping[TopicPartition, MemoryLog]:
         return self._logs
 
-    def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> MemoryLog:
+    @property
+    def works(self) -> bool:
+        return self.failure is None
+
+    def report(self, tp: TopicPartition, error: StorageError) -> None:
+        self.failure = self.failure or error
+
+    def failed(self) -> list[tuple[Path, StorageError]]:
+        return [(Path("disk"), self.failure)] if self.failure and self._logs else []
+
+    def take_offline(self, path: Path, error: StorageError) -> list[TopicPartition]:
+        gone, self._logs = list(self._logs), {}
+        return gone
+
+    def get_or_create(
+        self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False
+    ) -> MemoryLog:
         if tp in self._logs and self._logs[tp].topic_id != topic_id:
             self.set_aside(tp)
         return self._logs.setdefault(tp, MemoryLog(topic_id, config))
@@ -275,6 +293,7 @@ class MemoryStates:
     def __init__(self) -> None:
         self.states: dict[TopicPartition, VersionedState] = {}
         self.notified: list[TopicPartition] = []
+        self.log_dir_failures: list[int] = []
 
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
         await asyncio.sleep(LATENCY_S)
@@ -286,6 +305,9 @@ class MemoryStates:
 
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None:
         self.notified += tps
+
+    async def notify_log_dir_failure(self, broker_id: int) -> None:
+        self.log_dir_failures.append(broker_id)
 
     async def next_producer_id_block(self, broker_id: int) -> range:
         return range(1000 * broker_id, 1000 * broker_id + 3)
@@ -387,7 +409,7 @@ class Node:
         self.cut_off = False
         self.replicas = Replicas(
             broker_id,
-            directory=directory,
+            logs=directory,
             isr_store=cluster.states,
             metadata=self.metadata,
             waiting=self.waiting,
@@ -398,7 +420,7 @@ class Node:
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
         )
-        self.fetchers.on_storage_error = self.replicas.take_offline
+        self.fetchers.on_storage_error = self.replicas.storage_failed
         self.handlers = Handlers(self.replicas, self.metadata, cluster.states, NoController())
         self._ticking = loop.create_task(self._tick(clock))
 
@@ -432,9 +454,9 @@ class Node:
             await asyncio.sleep(0.01)
 
 
-async def _inline(function: Callable[..., T], *args: Any) -> T:
+async def _inline(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     await asyncio.sleep(LATENCY_S)
-    return function(*args)
+    return function(*args, **kwargs)
 
 
 # --- the cluster ---------------------------------------------------------------------------------------------
@@ -457,9 +479,7 @@ class NoController:
 class MemoryCluster:
     """Brokers 1 to `size`. The test is the controller: it elects, and tells whom it wants to tell."""
 
-    def __init__(
-        self, size: int = 3, *, max_lag_ms: int = 1000, directory: Callable[[], Any] = MemoryDirectory
-    ) -> None:
+    def __init__(self, size: int = 3, *, max_lag_ms: int = 1000, directory: Callable[[], Any] = MemoryLogs) -> None:
         self.max_lag_ms = max_lag_ms
         self.states = MemoryStates()
         self.connections: list[MemoryConnection] = []

@@ -62,7 +62,7 @@ class Broker:
         self.deaf = False
         self.settings = BrokerSettings(
             broker_id=broker_id,
-            data_dir="unused",
+            log_dirs=("unused",),
             zookeeper="127.0.0.1:1",
             zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
             default_replication_factor=3,

@@ -35,7 +35,7 @@ def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> None:
         await odd.ensure_paths()
         await odd.register_broker(BrokerRegistration(2, "127.0.0.1", 1, "127.0.0.1", port))
         seat = await odd.take_seat(2, await odd.read_seat())
-        settings = BrokerSettings(broker_id=1, data_dir="unused", zookeeper="127.0.0.1:1")
+        settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
         shell = ControllerShell(settings, me, clock, broker_epoch=lambda: 1)
         await shell.start()
         for _ in range(6):  # the handshake and the plain connect of three suspicions

@@ -14,7 +14,7 @@ from node.server import RequestContext
 from tests.node.memory_cluster import (
     TP,
     MemoryCluster,
-    MemoryDirectory,
+    MemoryLogs,
     Node,
     batch_of,
     produce_request,
@@ -577,7 +577,7 @@ def test_the_log_of_a_topic_that_was_created_anew_is_set_aside() -> None:
                 response = await node.ask(request, sender_epoch=1)
                 assert response.partitions[0].error_code == 0
                 assert node.log().values == []
-                assert isinstance(node.directory, MemoryDirectory)
+                assert isinstance(node.directory, MemoryLogs)
                 assert [log.values for log in node.directory.stray] == [[b"a"]]
             assert await cluster.produce(b"b") == (0, 0)
 

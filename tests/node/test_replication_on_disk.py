@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from storage.files import RealFiles
-from storage.log_directory import LogDirectory
+from storage.log_manager import LogManager
 from tests.node.memory_cluster import TP, MemoryCluster, run, until
 
 
 def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path: Path) -> None:
     async def story() -> None:
-        directories: list[LogDirectory] = []
+        directories: list[LogManager] = []
 
-        def directory() -> LogDirectory:
+        def directory() -> LogManager:
             path = tmp_path / str(len(directories) + 1)
-            directories.append(LogDirectory.open(path, RealFiles(), len(directories) + 1, "c", "boot"))
+            directories.append(LogManager.open([path], RealFiles(), len(directories) + 1, "c", "boot"))
             return directories[-1]
 
         async with MemoryCluster(directory=directory) as cluster:

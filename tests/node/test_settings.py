@@ -9,7 +9,7 @@ import pytest
 from node.settings import BrokerSettings
 from tidelog.errors import ConfigError
 
-GOOD = 'broker_id = 1\ndata_dir = "d"\nzookeeper = "h:1,g:2/root"\n'
+GOOD = 'broker_id = 1\nlog_dirs = "d"\nzookeeper = "h:1,g:2/root"\n'
 
 
 def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         (GOOD + "prot = 1\n", "no such setting: prot"),
-        ('data_dir = "d"\nzookeeper = "h:1"\n', "missing: broker_id"),
+        ('log_dirs = "d"\nzookeeper = "h:1"\n', "missing: broker_id"),
         (GOOD + 'port = "9600"\n', "port must be a whole number"),
         (GOOD + "port = 70000\n", "port must be between 0 and 65535"),
         (GOOD + "port = true\n", "port must be a whole number"),

@@ -135,7 +135,7 @@ def test_what_is_wrong_is_told_in_one_line(shell: Shell, case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"), [(b"x = [", "is not TOML"), (b"broker_id = 1\n", "missing: data_dir, zookeeper")]
+    ("settings", "told"), [(b"x = [", "is not TOML"), (b"broker_id = 1\n", "missing: log_dirs, zookeeper")]
 )
 def test_a_broker_says_once_what_is_wrong_with_its_settings(shell: Shell, settings: bytes, told: str) -> None:
     (shell.directory / "bad.toml").write_bytes(settings)

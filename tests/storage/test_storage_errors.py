@@ -116,7 +116,7 @@ def test_what_the_recovery_point_vouches_for_was_synced_before(tmp_path: Path) -
     disk.refuses = lambda call, path: call == "sync" and synced.append((path.name, log.recovery_point)) is not None
     log.flush()
     names = ["00000000000000000000.log", "00000000000000000000.index", "00000000000000000000.timeindex"]
-    assert synced == [(name, 0) for name in [*names, "leader-epoch-checkpoint", tmp_path.name]]
+    assert synced == [(name, 0) for name in [*names, "leader-epoch-checkpoint", tmp_path.name, tmp_path.parent.name]]
     assert log.recovery_point == 3
 
 
@@ -145,6 +145,7 @@ def test_a_checkpoint_is_synced_with_its_name(tmp_path: Path) -> None:
     disk.replaced = lambda path, sync: replaced.append((path.name, sync))
     directory.checkpoint_high_watermarks({TopicPartition("orders", 0): 3})
     directory.checkpoint_recovery_points()
+    directory.checkpoint_log_starts()
     assert {name for name, sync in replaced if sync} == {
         "replication-offset-checkpoint",
         "recovery-point-offset-checkpoint",
@@ -156,7 +157,7 @@ def test_a_checkpoint_is_synced_with_its_name(tmp_path: Path) -> None:
 def test_a_directory_whose_disk_failed_at_the_end_is_not_called_clean(tmp_path: Path) -> None:
     disk = FailingFiles()
     directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
-    log = directory.get_or_create(TopicPartition("orders", 0), "id", config())
+    log = directory.open_log(TopicPartition("orders", 0), config())
     log.append_as_leader(batch(NOW), 0, NOW)
     disk.refuses = lambda call, path: call == "sync" and path.suffix == ".log"
     with pytest.raises(StorageError):

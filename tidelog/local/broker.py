@@ -32,9 +32,9 @@ def launch_broker(
         if not port_is_free(port):
             who = f"broker {broker.broker_id}"
             raise LocalError(f"port {port}, which {who} was given, is taken: stop what listens there (ss -ltnp)")
-    ours: dict[str, str | int] = {
+    ours: dict[str, str | int | list[str]] = {
         "broker_id": broker.broker_id,
-        "data_dir": str(data_dir),
+        "log_dirs": [str(data_dir)],
         "zookeeper": zookeeper,
         "host": LOOPBACK,
         "port": broker.port,
@@ -67,6 +67,6 @@ def broker_environment() -> dict[str, str]:
     return environment
 
 
-def _toml(settings: Mapping[str, str | int]) -> str:
-    # A JSON string or number is TOML's too, as long as its characters are not escaped in pairs.
+def _toml(settings: Mapping[str, str | int | list[str]]) -> str:
+    # A JSON string, number or list is TOML's too, as long as its characters are not escaped in pairs.
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())

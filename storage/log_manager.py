@@ -1,0 +1,403 @@
+"""The logs of a broker, in one or several log directories.
+
+Each directory stands and falls by itself: one whose disk fails is taken offline, its logs raise StorageError, and the
+others go on. What a directory holds is not forgotten with it: no second, empty log of a partition is made elsewhere
+as long as its log may lie in a directory that is offline, for it would stand in for the records of the first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from storage import lost_logs, meta_properties
+from storage.config import LogConfig
+from storage.files import Files
+from storage.log import Log
+from storage.log_directory import LogDirectory
+from storage.log_names import log_name
+from tidelog.errors import DataDirectoryError, StorageError
+from tidelog.model import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+ConfigOf = Callable[[str], LogConfig]
+Progress = Callable[[int, int], None]
+
+
+class LogManager:
+    """All calls but those that say otherwise belong to the logs' owner, one at a time.
+
+    directories   those that work, in the order of the settings
+    failures      why the others do not
+    """
+
+    def __init__(
+        self, directories: Sequence[LogDirectory], failures: Mapping[Path, StorageError], files: Files
+    ) -> None:
+        self.directories = tuple(directories)  # replaced whole: other threads go through it
+        self.failures = dict(failures)
+        self._files = files
+        #: Topic ids of partitions whose logs lie in a directory that is offline, or may lie there.
+        self._offline: dict[TopicPartition, str] = {}
+        self._lost: dict[TopicPartition, str] = {}
+
+    @classmethod
+    def open(
+        cls, paths: Sequence[Path], files: Files, broker_id: int, cluster_id: str, boot_id: str | None
+    ) -> LogManager:
+        """Takes the directories for this broker until `close`; those that cannot be opened are offline from the start.
+
+        A directory that does not exist is made, unless the broker has lived before: then it has vanished.
+        DataDirectoryError where one is named twice, is in use, or belongs to another broker or cluster; StorageError
+        where none can be opened.
+        """
+        if len({os.path.abspath(path) for path in paths}) < len(paths):
+            raise DataDirectoryError(f"a log directory is named twice: {', '.join(map(str, paths))}")
+        opened: list[LogDirectory] = []
+        failures: dict[Path, StorageError] = {}
+        lived = any(_has_owner(path, files) for path in paths)
+        try:
+            for path in paths:
+                try:
+                    if lived and not files.exists(path):
+                        raise StorageError(f"{path} has vanished; if it is to begin anew, make an empty directory")
+                    opened.append(LogDirectory.open(path, files, broker_id, cluster_id, boot_id))
+                except StorageError as error:
+                    _LOG.error("log directory %s is offline: %s", path, error)
+                    failures[path] = error
+            if not opened:
+                raise next(iter(failures.values()))
+            return cls(opened, failures, files)
+        except BaseException:
+            for directory in opened:
+                directory.close(directory.clean)
+            raise
+
+    # --- opening logs --------------------------------------------------------------------------------
+
+    def open_logs(
+        self,
+        config_of: ConfigOf | None = None,
+        progress: Progress | None = None,
+        *,
+        hosted: Mapping[TopicPartition, str] | None = None,
+        unread: Collection[str] = (),
+        threads: int = 1,
+    ) -> None:
+        """Opens every log that the directories hold, `threads` at once in each; recovers those that need it.
+
+        Interrupted deletions are finished. `config_of` gives a topic's settings (the defaults where it is None),
+        `progress` is called with (done, all). `hosted` are the topic ids of all partitions that the cluster has on this
+        broker: a log of any other partition or topic is a stray and is set aside, but for topics in `unread`: of
+        those nothing is known.
+
+        Slow after a crash; run it on a thread. Ends early, after the logs at hand, where the manager is closed
+        meanwhile. DataDirectoryError where a partition has a log in two directories, StorageError where no directory
+        works any more.
+        """
+        found = {directory: self._found(directory, hosted, unread) for directory in self.directories}
+        homes: dict[TopicPartition, LogDirectory] = {}
+        for directory, tps in found.items():
+            for tp in tps:
+                if other := homes.get(tp):
+                    raise DataDirectoryError(
+                        f"{tp} has a log in {other.path} and one in {directory.path}: move the wrong one away"
+                    )
+                homes[tp] = directory
+        counter = _Counter(len(homes), progress)
+
+        def open_all(directory: LogDirectory) -> None:
+            def open_one(tp: TopicPartition) -> None:
+                if directory.works and tp not in directory.logs:
+                    with self._failing(directory):
+                        directory.open_log(tp, config_of(tp.topic) if config_of else LogConfig())
+                    counter.count()
+
+            with ThreadPoolExecutor(max(1, threads)) as pool:
+                list(pool.map(open_one, found[directory]))
+
+        with ThreadPoolExecutor(max(1, len(self.directories))) as pool:
+            list(pool.map(open_all, self.directories))
+        if any(directory.closed for directory in self.directories):
+            return
+        self._note_absent(homes, hosted)
+        for path, error in self.failed():
+            self.take_offline(path, error)
+        self._raise_if_none_works()
+
+    def _found(
+        self, directory: LogDirectory, hosted: Mapping[TopicPartition, str] | None, unread: Collection[str]
+    ) -> list[TopicPartition]:
+        found: list[TopicPartition] = []
+        with self._failing(directory):
+            directory.finish_deletions()
+            for tp in directory.found():
+                topic_id = directory.topic_id_of(tp) if hosted is not None else ""
+                if hosted is not None and tp.topic not in unread and _differ(topic_id, hosted.get(tp)):
+                    _LOG.warning(
+                        "%s of topic id %s is not this broker's any more: set aside", tp, topic_id or "unknown"
+                    )
+                    directory.set_aside(tp)
+                else:
+                    found.append(tp)
+            for name in directory.strays():
+                _LOG.warning("%s holds records of a topic that is gone", directory.path / name)
+        return found
+
+    def _note_absent(self, found: Iterable[TopicPartition], hosted: Mapping[TopicPartition, str] | None) -> None:
+        """Which of the partitions that should be here are not: their logs are offline, or lost."""
+        working = [directory for directory in self.directories if directory.works]
+        present = {tp for directory in working for tp in directory.logs}
+        expected = dict.fromkeys(found, "") if hosted is None else hosted
+        absent = {tp: topic_id for tp, topic_id in expected.items() if tp not in present}
+        if self.failures or len(working) < len(self.directories):
+            self._offline = absent
+        elif hosted is not None:
+            before = lost_logs.read(self._files, (directory.path for directory in working))
+            born = any(directory.newborn for directory in working)
+            self._lost = {tp: topic_id for tp, topic_id in absent.items() if born or before.get(tp) == topic_id}
+            if self._lost:
+                _LOG.error(
+                    "a log directory was found empty: %d logs are gone, %s ...", len(self._lost), min(self._lost)
+                )
+            if self._lost != before:
+                self._write_lost()
+
+    # --- logs ----------------------------------------------------------------------------------------
+
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """Those that are open, in the directories that work."""
+        return ChainMap(*(directory.logs for directory in self.directories))
+
+    def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False) -> Log:
+        """The log of this partition of this topic, with these settings; a new one in the directory with the fewest.
+
+        One that belongs to an earlier topic of the same name is set aside first and never read. `in_sync`: the cluster
+        counts on the records of this replica. StorageError where its log may lie in a directory that is offline, or,
+        with `in_sync`, where it is lost. InvalidTopicError for a name that could lead out of the directory.
+        """
+        log_name(tp)
+        directory = self._home_of(tp)
+        if directory is not None and _differ(directory.logs[tp].topic_id, topic_id):
+            _LOG.warning("%s belongs to topic id %s, not %s: set aside", tp, directory.logs[tp].topic_id, topic_id)
+            self.set_aside(tp)
+            directory = None
+        if directory is None:
+            self._raise_if_elsewhere(tp, topic_id, in_sync)
+            directory = self._create(tp, config)
+        log = directory.logs[tp]
+        if topic_id and log.topic_id != topic_id:
+            with self._failing(directory, reraise=True):
+                log.assign_topic_id(topic_id)
+        log.config = config
+        return log
+
+    def _create(self, tp: TopicPartition, config: LogConfig) -> LogDirectory:
+        while working := [each for each in self.directories if each.works]:
+            directory = min(working, key=lambda each: len(each.logs))
+            with self._failing(directory):
+                directory.open_log(tp, config)
+                return directory
+        raise self._none_works()
+
+    def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
+        if tp in self._offline and not _differ(self._offline[tp], topic_id):
+            raise StorageError(f"the log of {tp} may lie in a directory that is offline: {self._failed_paths()}")
+        if tp in self._lost and not _differ(self._lost[tp], topic_id):
+            if in_sync:
+                raise StorageError(f"the log of {tp} is gone, and the cluster still counts on its records")
+            del self._lost[tp]
+            self._write_lost()
+
+    def set_aside(self, tp: TopicPartition) -> Path:
+        """Takes a log out of use but keeps its files; the directory that they are in now. StorageError."""
+        log_name(tp)
+        directory = self._home_of(tp)
+        if directory is None:
+            raise StorageError(f"there is no log of {tp}")
+        with self._failing(directory, reraise=True):
+            return directory.set_aside(tp)
+        raise AssertionError
+
+    def delete(self, *tps: TopicPartition) -> None:
+        """Removes logs for good, and all that is known of them; those that are not here need nothing. StorageError."""
+        for tp in tps:
+            log_name(tp)
+            self._offline.pop(tp, None)
+        errors = []
+        for directory in self.directories:
+            if mine := [tp for tp in tps if tp in directory.logs]:
+                try:
+                    directory.delete(*mine)
+                except StorageError as error:
+                    directory.fail(error)
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _home_of(self, tp: TopicPartition) -> LogDirectory | None:
+        return next((directory for directory in self.directories if tp in directory.logs), None)
+
+    # --- failures ------------------------------------------------------------------------------------
+
+    def report(self, tp: TopicPartition, error: StorageError) -> None:
+        """A call of this partition's log failed, and with it its directory. May be called on any thread."""
+        if directory := self._home_of(tp):
+            directory.fail(error)
+
+    @property
+    def works(self) -> bool:
+        """Whether any directory is left."""
+        return any(directory.works for directory in self.directories)
+
+    def failed(self) -> list[tuple[Path, StorageError]]:
+        """Directories that have failed, and are still to be taken offline."""
+        return [(each.path, each.failure) for each in self.directories if each.failure is not None]
+
+    def take_offline(self, path: Path, error: StorageError) -> tuple[TopicPartition, ...]:
+        """Gives a directory up until the next start: its files are closed, its lock is released.
+
+        Returns the partitions that were there; their logs raise StorageError from now on. Nothing happens where the
+        directory is offline already.
+        """
+        directory = next((each for each in self.directories if each.path == path), None)
+        if directory is None:
+            return ()
+        directory.fail(error)
+        _LOG.error("log directory %s is offline, and %d logs with it: %s", path, len(directory.logs), error)
+        self.failures[path] = error
+        self.directories = tuple(each for each in self.directories if each is not directory)
+        gone = tuple(directory.logs)
+        self._offline |= {tp: log.topic_id for tp, log in directory.logs.items()}
+        directory.close(clean=False)
+        return gone
+
+    @contextmanager
+    def _failing(self, directory: LogDirectory, *, reraise: bool = False) -> Iterator[None]:
+        """A StorageError of what runs here is this directory's failure, and nobody else's."""
+        try:
+            yield
+        except StorageError as error:
+            if not directory.closed:
+                directory.fail(error)
+            if reraise:
+                raise
+
+    def _raise_if_none_works(self) -> None:
+        if not self.works:
+            raise self._none_works()
+
+    def _none_works(self) -> StorageError:
+        return StorageError(f"no log directory works: {self._failed_paths()}")
+
+    def _failed_paths(self) -> str:
+        errors = [*self.failures.values(), *(error for _, error in self.failed())]
+        return "; ".join(map(str, errors))
+
+    # --- syncing and checkpoints ---------------------------------------------------------------------
+
+    def sync_rolled(self) -> None:
+        """Syncs the segments that were rolled since the last time. May run on another thread beside appends."""
+        for directory in self.directories:
+            with self._failing(directory):
+                for log in list(directory.logs.values()):
+                    log.flush(rolled_only=True)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """As last checkpointed, for the logs that are open."""
+        found: dict[TopicPartition, int] = {}
+        for directory in self.directories:
+            with self._failing(directory):
+                offsets = directory.high_watermarks()
+                found |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
+        return found
+
+    def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replaces the checkpoints durably. May run on another thread; so may all checkpoints."""
+        for directory in self.directories:
+            with self._failing(directory):
+                mine = {tp: offsets[tp] for tp in list(directory.logs) if tp in offsets}
+                directory.checkpoint_high_watermarks(mine)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Notes up to where each log is synced."""
+        for directory in self.directories:
+            with self._failing(directory):
+                directory.checkpoint_recovery_points()
+
+    def checkpoint_log_starts(self) -> None:
+        """Notes where logs start."""
+        for directory in self.directories:
+            with self._failing(directory):
+                directory.checkpoint_log_starts()
+
+    def _write_lost(self) -> None:
+        for directory in self.directories:
+            with self._failing(directory):
+                lost_logs.write(self._files, directory.path, self._lost)
+
+    # --- session and end -----------------------------------------------------------------------------
+
+    def read_session(self) -> str | None:
+        """The ZooKeeper session of the process before this one."""
+        for directory in self.directories:
+            with self._failing(directory):
+                if session := directory.read_session():
+                    return session
+        return None
+
+    def write_session(self, session: str) -> None:
+        """For the next process, into every directory. StorageError where none works any more."""
+        for directory in self.directories:
+            with self._failing(directory):
+                directory.write_session(session)
+        self._raise_if_none_works()
+
+    def close(self, clean: bool = True) -> None:
+        """Gives the directories back, each completed, synced and marked as such with `clean`, where it works.
+
+        The first error is raised at the end.
+        """
+        errors = []
+        for directory in self.directories:
+            try:
+                directory.close(clean)
+            except StorageError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+class _Counter:
+    """Tells how many of all are done, in the order of counting."""
+
+    def __init__(self, all_: int, progress: Progress | None) -> None:
+        self._all = all_
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def count(self) -> None:
+        if self._progress is not None:
+            with self._lock:
+                self._done += 1
+                self._progress(self._done, self._all)
+
+
+def _has_owner(path: Path, files: Files) -> bool:
+    try:
+        return files.exists(path / meta_properties.FILE_NAME)
+    except StorageError:
+        return False
+
+
+def _differ(topic_id: str, other: str | None) -> bool:
+    """The other topic does not exist (None), or both ids are known and not the same."""
+    return other is None or bool(topic_id and other and topic_id != other)

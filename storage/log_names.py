@@ -1,0 +1,44 @@
+"""The names of the directories of logs.
+
+<topic>-<partition>                a log
+<topic>-<partition>.<hex>-delete   a log on its way out
+<topic>-<partition>.<hex>-stray    a log that was set aside
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from tidelog.errors import InvalidTopicError
+from tidelog.model import TopicPartition, validate_topic
+
+DELETED, STRAY = "-delete", "-stray"
+
+_LOG_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
+_MAX_NAME = 255
+
+
+def log_name(tp: TopicPartition) -> str:
+    """The directory's name. InvalidTopicError where the topic's name could lead somewhere else."""
+    name = str(TopicPartition(validate_topic(tp.topic), tp.partition))
+    if tp.partition < 0 or len(name) > _MAX_NAME:
+        raise InvalidTopicError(f"{name} cannot be the name of a log")
+    return name
+
+
+def partition_named(name: str) -> TopicPartition | None:
+    """The partition whose log a directory of this name holds; None where it is none."""
+    match = _LOG_NAME.match(name)
+    if match is None or name.startswith("."):
+        return None
+    try:
+        return TopicPartition(validate_topic(match["topic"]), int(match["partition"]))
+    except InvalidTopicError:
+        return None
+
+
+def retired_name(tp: TopicPartition, kind: str) -> str:
+    """A new name for a log that goes out of use (`DELETED` or `STRAY`); a long topic's name is cut."""
+    suffix = f"-{tp.partition}.{uuid.uuid4().hex}{kind}"
+    return tp.topic[: _MAX_NAME - len(suffix)] + suffix

@@ -1,0 +1,268 @@
+"""The logs of a broker: what of them is found again after a start, and what goes out of use."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from storage.config import LogConfig
+from storage.files import RealFiles
+from storage.log_manager import LogManager
+from tests.storage.logs import UnsyncedFiles, append, read_all
+from tidelog.errors import InvalidTopicError
+from tidelog.model import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def open_manager(path: Path) -> LogManager:
+    return LogManager.open([path], UnsyncedFiles(), 1, "c1", "boot-1")
+
+
+def test_logs_are_found_again(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    tps = [TopicPartition("a-b", 3), TopicPartition("a", 10), TopicPartition("a.b_c", 0)]
+    for tp in tps:
+        append(manager.get_or_create(tp, "id-1", LogConfig()))
+    manager.close()
+    again = open_manager(tmp_path)
+    progress: list[tuple[int, int]] = []
+    again.open_logs(
+        lambda topic: LogConfig(max_message_bytes=len(topic)), lambda done, all_: progress.append((done, all_))
+    )
+    assert set(again.logs()) == set(tps)
+    assert all(log.log_end_offset == 1 and log.topic_id == "id-1" for log in again.logs().values())
+    assert again.logs()[tps[0]].config.max_message_bytes == 3
+    assert progress == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_killed_process_leaves_logs_that_are_checked_from_the_recovery_point(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig(segment_bytes=300))
+    for _ in range(20):
+        append(log)
+    manager.sync_rolled()
+    manager.checkpoint_recovery_points()
+    data = read_all(log)
+    assert 0 < log.recovery_point < 20
+    manager.close(clean=False)
+    again = open_manager(tmp_path)
+    again.open_logs()
+    log = again.logs()[ORDERS]
+    assert read_all(log) == data
+    assert 0 < log.recovered.checked_bytes <= 300
+
+
+def test_logs_are_closed_side_by_side(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    class MeetingFiles(UnsyncedFiles):
+        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+            if path.suffix == ".snapshot":
+                both.wait()  # breaks where one log waits for the other's disk
+            super().replace(path, data, sync=sync)
+
+    manager = LogManager.open([tmp_path], MeetingFiles(), 1, "c1", "boot-1")
+    for partition in range(2):
+        append(manager.get_or_create(TopicPartition("orders", partition), "id", LogConfig()))
+    manager.close()
+    assert open_manager(tmp_path).directories[0].clean
+
+
+def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    for tp in (ORDERS, TopicPartition("orders", 1)):
+        append(manager.get_or_create(tp, "id", LogConfig()))
+    manager.checkpoint_recovery_points()
+    manager.close(clean=False)
+    manager = open_manager(tmp_path)
+    manager.open_logs(progress=lambda done, all_: manager.close())
+    assert list(manager.logs()) == [ORDERS], "nothing is opened that somebody else may own by now"
+    again = open_manager(tmp_path)
+    assert not again.directories[0].clean
+    again.open_logs()
+    assert all(log.recovered.checked_bytes for log in again.logs().values())
+
+
+def test_without_a_recovery_point_a_clean_end_is_not_believed(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig())
+    append(log)
+    manager.close()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert manager.directories[0].clean
+    assert manager.logs()[ORDERS].recovered.checked_bytes == log.size_bytes
+
+
+def test_a_log_of_an_earlier_topic_of_the_same_name_is_set_aside_and_never_read(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(ORDERS, "old", LogConfig()))
+    manager.close()
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    log = manager.get_or_create(ORDERS, "new", LogConfig())
+    assert (log.log_end_offset, log.topic_id) == (0, "new")
+    stray = next(path for path in tmp_path.iterdir() if path.name.endswith("-stray"))
+    assert (stray / "00000000000000000000.log").stat().st_size > 0
+    manager.close()
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert list(manager.logs()) == [ORDERS]
+
+
+def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "old", LogConfig())
+    for _ in range(5):
+        append(log)
+    log.raise_log_start(3)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    manager.delete(ORDERS)
+    append(manager.get_or_create(ORDERS, "new", LogConfig()))
+    manager.close(clean=False)
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    log = manager.logs()[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 1, 0)
+    assert log.recovered.checked_bytes == log.size_bytes
+
+
+def test_a_log_that_is_deleted_while_it_is_synced_does_not_fail_the_disk(tmp_path: Path) -> None:
+    manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
+    log = manager.get_or_create(ORDERS, "id", LogConfig())
+    append(log)
+    manager.delete(ORDERS)
+    log.flush()
+    assert list(tmp_path.glob("orders*")) == []
+
+
+def test_a_topic_of_many_partitions_is_forgotten_with_one_write(tmp_path: Path) -> None:
+    class CountingFiles(UnsyncedFiles):
+        written: ClassVar[list[str]] = []
+
+        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+            self.written.append(path.name)
+            super().replace(path, data, sync=sync)
+
+    manager = LogManager.open([tmp_path], CountingFiles(), 1, "c", "boot")
+    tps = [TopicPartition("orders", partition) for partition in range(5)]
+    for tp in [*tps, TopicPartition("kept", 0)]:
+        append(manager.get_or_create(tp, "id", LogConfig()))
+    manager.checkpoint_recovery_points()
+    CountingFiles.written.clear()
+    manager.delete(*tps)
+    assert CountingFiles.written == ["recovery-point-offset-checkpoint"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["kept-0"]
+    assert "orders" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    manager.get_or_create(ORDERS, "id", LogConfig())
+    manager.get_or_create(TopicPartition("orders", 1), "id", LogConfig())
+    manager.delete(ORDERS)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["orders-1"]
+    manager.close()
+    (tmp_path / "orders-1").rename(tmp_path / "orders-1.0123-delete")
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_a_long_topic_name_can_be_deleted(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    tp = TopicPartition("t" * 249, 0)
+    manager.get_or_create(tp, "id", LogConfig())
+    manager.delete(tp)
+    assert manager.logs() == {}
+
+
+@pytest.mark.parametrize("topic", ["../x", "..", ".", "", "a/b", "a\0b", "t" * 250, "ü"])
+def test_no_name_leads_out_of_the_directory(tmp_path: Path, topic: str) -> None:
+    manager = open_manager(tmp_path / "data")
+    for call in (
+        lambda tp: manager.get_or_create(tp, "id", LogConfig()),
+        manager.delete,
+        manager.set_aside,
+    ):
+        with pytest.raises(InvalidTopicError):
+            call(TopicPartition(topic, 0))
+    with pytest.raises(InvalidTopicError):
+        manager.get_or_create(TopicPartition("a", -1), "id", LogConfig())
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_trimmed_log_stays_trimmed(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig())
+    for _ in range(5):
+        append(log)
+    log.raise_log_start(3)
+    manager.close()
+    again = open_manager(tmp_path)
+    again.open_logs()
+    assert again.logs()[ORDERS].log_start_offset == 3
+
+
+def test_a_truncation_lowers_the_recovery_point_on_the_disk_first(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig())
+    for _ in range(5):
+        append(log)
+    manager.close()
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    manager.logs()[ORDERS].truncate_to(2)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
+
+
+CHECKPOINTS = ("recovery-point-offset", "log-start-offset", "replication-offset", "cleaner-offset")
+ONE_LINE = "0\n1\norders 0 {}\n"
+NO_CHECKPOINTS = ("", "0\n", "1\n1\norders 0 3\n", "0\n2\norders 0 3\n", ONE_LINE.format(-3), "\xff\x00", "\0" * 99)
+
+
+@pytest.mark.parametrize("text", [ONE_LINE.format(999), *NO_CHECKPOINTS])
+@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_checkpoint_that_is_damaged_or_from_the_future_costs_no_record(
+    tmp_path: Path, name: str, text: str, clean: bool
+) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig(segment_bytes=300))
+    for _ in range(20):
+        append(log)
+    data = read_all(log)
+    manager.close(clean)
+    (tmp_path / f"{name}-checkpoint").write_bytes(text.encode("latin-1"))
+    for _ in range(2):
+        manager = open_manager(tmp_path)
+        manager.open_logs()
+        log = manager.logs()[ORDERS]
+        assert (log.log_start_offset, log.log_end_offset, read_all(log)) == (0, 20, data)
+        assert log.recovery_point <= 20
+        assert manager.directories[0].cleaner_offset(ORDERS) <= 20
+        manager.close(clean)
+
+
+def test_a_recovery_point_past_the_end_vouches_for_nothing(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig(segment_bytes=300))
+    for _ in range(20):
+        append(log)
+    manager.close(clean=False)
+    first = tmp_path / "orders-0" / f"{0:020d}.log"
+    damaged = bytearray(first.read_bytes())
+    damaged[-1] ^= 1
+    first.write_bytes(damaged)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 21\n")
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert manager.logs()[ORDERS].log_end_offset < 5, "no record that is damaged, and none after it"
+    manager.close(clean=False)
+    assert "orders 0 21" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()

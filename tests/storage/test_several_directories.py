@@ -1,0 +1,319 @@
+"""Several log directories: each stands and falls by itself, and what one holds is not forgotten with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from storage.config import LogConfig
+from storage.log_manager import LogManager
+from tests.storage.failing_files import FailingFiles, Fault
+from tests.storage.logs import UnsyncedFiles, append, read_all
+from tidelog.errors import DataDirectoryError, StorageError
+from tidelog.model import TopicPartition
+
+ORDERS = [TopicPartition("orders", partition) for partition in range(6)]
+HOSTED = dict.fromkeys(ORDERS, "id")
+
+
+class Machine:
+    """Three disks and the broker that runs on them."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = [root / name for name in ("a", "b", "c")]
+        self.files = FailingFiles(UnsyncedFiles())
+
+    def start(self, hosted: Mapping[TopicPartition, str] | None = None, **settings: int) -> LogManager:
+        manager = LogManager.open(self.paths, self.files, 1, "c1", "boot-1")
+        manager.open_logs(hosted=hosted, **settings)
+        return manager
+
+    def start_with_records(self) -> LogManager:
+        manager = self.start()
+        for tp in ORDERS:
+            append(manager.get_or_create(tp, "id", LogConfig()))
+        return manager
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def places(manager: LogManager) -> dict[str, list[int]]:
+    return {each.path.name: sorted(tp.partition for tp in each.logs) for each in manager.directories}
+
+
+# --- opening -------------------------------------------------------------------------------------------------
+
+
+def test_a_new_log_goes_where_the_fewest_are(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    assert places(manager) == {"a": [0, 3], "b": [1, 4], "c": [2, 5]}
+    manager.delete(ORDERS[1], ORDERS[4])
+    manager.get_or_create(TopicPartition("new", 0), "new", LogConfig())
+    manager.get_or_create(TopicPartition("new", 1), "new", LogConfig())
+    assert places(manager)["b"] == [0, 1]
+
+
+def test_every_log_is_found_where_it_is(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    manager.checkpoint_high_watermarks({tp: tp.partition for tp in ORDERS})
+    manager.close()
+    assert (machine.paths[1] / "replication-offset-checkpoint").read_text() == "0\n2\norders 1 1\norders 4 4\n"
+    manager = machine.start(HOSTED, threads=2)
+    assert places(manager) == {"a": [0, 3], "b": [1, 4], "c": [2, 5]}
+    assert manager.high_watermarks() == {tp: tp.partition for tp in ORDERS}
+    assert all(each.clean for each in manager.directories)
+    assert not [log for log in manager.logs().values() if log.recovered.checked_bytes]
+
+
+def test_one_directory_is_recovered_and_the_others_are_believed(machine: Machine) -> None:
+    machine.start_with_records().close()
+    (machine.paths[1] / ".kafka_cleanshutdown").unlink()
+    (machine.paths[1] / "recovery-point-offset-checkpoint").unlink()
+    manager = machine.start(HOSTED)
+    assert {tp.partition for tp, log in manager.logs().items() if log.recovered.checked_bytes} == {1, 4}
+
+
+def test_directories_are_opened_side_by_side_and_so_are_the_logs_of_one(machine: Machine) -> None:
+    machine.start_with_records().close(clean=False)
+    all_six = threading.Barrier(6, timeout=20)
+    met: set[str] = set()
+
+    class MeetingFiles(UnsyncedFiles):
+        def read(self, path: Path) -> bytes | None:
+            if path.name == "leader-epoch-checkpoint" and path.parent.name not in met:
+                met.add(path.parent.name)
+                all_six.wait()  # breaks where one log waits for another
+            return super().read(path)
+
+    machine.files = FailingFiles(MeetingFiles())
+    progress: list[tuple[int, int]] = []
+    manager = LogManager.open(machine.paths, machine.files, 1, "c1", "boot-1")
+    manager.open_logs(progress=lambda done, all_: progress.append((done, all_)), threads=2)
+    assert len(met) == 6
+    assert progress == [(done, 6) for done in range(1, 7)]
+
+
+@pytest.mark.parametrize("other", ["a", "./a", "b/../a"])
+def test_the_same_directory_twice_is_refused(tmp_path: Path, other: str) -> None:
+    with pytest.raises(DataDirectoryError, match="twice"):
+        LogManager.open([tmp_path / "a", tmp_path / other], UnsyncedFiles(), 1, "c1", None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_a_directory_is_the_same_directory(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(DataDirectoryError, match="in use"):
+        LogManager.open([tmp_path / "a", tmp_path / "b"], UnsyncedFiles(), 1, "c1", None)
+
+
+def test_one_directory_of_another_broker_keeps_all_of_them_as_they_were(machine: Machine) -> None:
+    machine.start_with_records().close()
+    meta = machine.paths[2] / "meta.properties"
+    ours = meta.read_text()
+    meta.write_text(ours.replace("broker.id=1", "broker.id=2"))
+    with pytest.raises(DataDirectoryError, match=f"{meta} says broker.id=2, not 1"):
+        machine.start()
+    meta.write_text(ours)
+    assert all(each.clean for each in machine.start().directories)
+
+
+def test_a_partition_that_stands_in_two_directories_is_refused_by_the_names_of_both(machine: Machine) -> None:
+    machine.start_with_records().close()
+    a, b = machine.paths[:2]
+    (a / "orders-0").rename(b / "orders-0")
+    machine.start(HOSTED).close()  # moved: fine
+    (a / "orders-0").mkdir()
+    with pytest.raises(DataDirectoryError, match=f"orders-0 has a log in {a} and one in {b}"):
+        machine.start(HOSTED)
+
+
+# --- failing -------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_fails_takes_its_logs_along_and_no_others(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    logs = dict(manager.logs())
+    machine.files.fail(Fault.WRITE_ERROR, machine.paths[1])
+    with pytest.raises(StorageError) as raised:
+        append(logs[ORDERS[1]])
+    manager.report(ORDERS[1], raised.value)
+    [(path, error)] = manager.failed()
+    assert set(manager.take_offline(path, error)) == {ORDERS[1], ORDERS[4]}
+    assert manager.failed() == []
+    assert manager.failures == {machine.paths[1]: raised.value}
+    machine.files.heal()
+    for tp in ORDERS:
+        if tp.partition in (1, 4):
+            for call in (append, read_all, lambda log: log.flush(), lambda log: log.offset_for_timestamp(0, 1)):
+                with pytest.raises(StorageError, match="offline"):
+                    call(logs[tp])
+        else:
+            assert append(logs[tp]) == 1
+    assert places(manager) == {"a": [0, 3], "c": [2, 5]}
+    manager.checkpoint_recovery_points()
+    manager.close()
+    manager = machine.start(HOSTED)
+    assert {each.path.name for each in manager.directories if each.clean} == {"a", "c"}
+    assert all(log.log_end_offset == (1 if tp.partition in (1, 4) else 2) for tp, log in manager.logs().items())
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_its_directory_alone(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    machine.files.fail(Fault.FULL, machine.paths[2])
+    manager.checkpoint_high_watermarks(dict.fromkeys(ORDERS, 1))
+    manager.checkpoint_recovery_points()
+    [(path, error)] = manager.failed()
+    assert path == machine.paths[2]
+    with pytest.raises(StorageError, match="offline"):
+        append(manager.logs()[ORDERS[5]])
+    manager.take_offline(path, error)
+    machine.files.heal()
+    LogManager.open([path], machine.files, 1, "c1", None).close()  # its lock is released: it can be repaired
+
+
+@pytest.mark.parametrize("fault", [Fault.READ_ERROR, Fault.READ_ONLY, Fault.VANISHED])
+def test_a_directory_that_cannot_be_opened_is_offline_from_the_start(machine: Machine, fault: Fault) -> None:
+    machine.start_with_records().close()
+    machine.files.fail(fault, machine.paths[0])
+    manager = machine.start(HOSTED)
+    assert places(manager) == {"b": [1, 4], "c": [2, 5]}
+    assert list(manager.failures) == [machine.paths[0]]
+    for tp in (ORDERS[0], ORDERS[3]):
+        for in_sync in (True, False):
+            with pytest.raises(StorageError, match="may lie in a directory that is offline"):
+                manager.get_or_create(tp, "id", LogConfig(), in_sync=in_sync)
+    append(manager.get_or_create(TopicPartition("new", 0), "new", LogConfig()))
+    manager.close()
+    machine.files.heal()
+    manager = machine.start({**HOSTED, TopicPartition("new", 0): "new"})
+    assert {tp: log.log_end_offset for tp, log in manager.logs().items()} == dict.fromkeys(
+        [*ORDERS, TopicPartition("new", 0)], 1
+    )
+
+
+def test_a_file_in_a_directory_s_place_is_a_failed_directory(machine: Machine) -> None:
+    machine.start_with_records().close()
+    machine.paths[0].rename(machine.paths[0].with_name("elsewhere"))
+    machine.paths[0].write_text("")
+    manager = machine.start(HOSTED)
+    assert list(manager.failures) == [machine.paths[0]]
+    manager.close()
+    machine.paths[0].unlink()
+    assert "vanished" in str(machine.start(HOSTED).failures[machine.paths[0]])
+    assert not machine.paths[0].exists()
+
+
+def test_a_log_that_cannot_be_read_at_the_start_fails_its_directory(machine: Machine) -> None:
+    machine.start_with_records().close(clean=False)
+    machine.files.fail(Fault.READ_ERROR, matching=lambda path: path.parent.name == "orders-4" and path.suffix == ".log")
+    manager = machine.start(HOSTED)
+    assert places(manager) == {"a": [0, 3], "c": [2, 5]}
+    with pytest.raises(StorageError, match="offline"):
+        manager.get_or_create(ORDERS[1], "id", LogConfig())
+
+
+def test_where_no_directory_works_the_broker_does_not_start(machine: Machine) -> None:
+    machine.start_with_records().close()
+    machine.files.fail(Fault.READ_ERROR)
+    with pytest.raises(StorageError):
+        machine.start()
+    machine.files.heal()
+    machine.files.fail(Fault.READ_ERROR, matching=lambda path: path.suffix == ".log")
+    with pytest.raises(StorageError, match="no log directory works"):
+        machine.start()
+
+
+def test_the_log_of_a_later_topic_of_the_name_may_begin_while_the_earlier_one_is_offline(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    manager.take_offline(machine.paths[0], StorageError("gone"))
+    append(manager.get_or_create(ORDERS[0], "later", LogConfig()))
+    manager.close()
+    manager = machine.start({ORDERS[0]: "later"})
+    assert places(manager)["a"] == []
+    assert manager.logs()[ORDERS[0]].topic_id == "later"
+    assert len(list(machine.paths[0].glob("*-stray"))) == 2
+
+
+def test_a_new_log_goes_to_the_next_directory_where_the_first_choice_fails(machine: Machine) -> None:
+    manager = machine.start()
+    machine.files.fail(Fault.FULL, machine.paths[0])
+    manager.get_or_create(ORDERS[0], "id", LogConfig())
+    assert [path for path, _ in manager.failed()] == machine.paths[:1]
+    assert places(manager)["b"] == [0]
+
+
+# --- strays and losses ---------------------------------------------------------------------------------------
+
+
+def test_logs_of_topics_that_were_deleted_meanwhile_are_set_aside(machine: Machine) -> None:
+    machine.start_with_records().close()
+    hosted = {ORDERS[0]: "id", ORDERS[1]: "another id"}
+    manager = machine.start(hosted)
+    assert places(manager) == {"a": [0], "b": [], "c": []}
+    strays = [path.name.split(".")[0] for root in machine.paths for path in sorted(root.glob("*-stray"))]
+    assert sorted(strays) == ["orders-1", "orders-2", "orders-3", "orders-4", "orders-5"]
+    assert manager.get_or_create(ORDERS[1], "another id", LogConfig()).log_end_offset == 0
+
+
+def test_logs_of_a_topic_of_which_nothing_is_known_are_kept(machine: Machine) -> None:
+    machine.start_with_records().close()
+    manager = LogManager.open(machine.paths, machine.files, 1, "c1", "boot-1")
+    manager.open_logs(hosted={}, unread={"orders"})
+    assert set(manager.logs()) == set(ORDERS)
+
+
+def test_a_log_whose_topic_id_was_never_written_is_kept(machine: Machine) -> None:
+    machine.start_with_records().close()
+    (machine.paths[0] / "orders-0" / "partition.metadata").unlink()
+    manager = machine.start(HOSTED)
+    assert manager.get_or_create(ORDERS[0], "id", LogConfig()).log_end_offset == 1
+
+
+def test_an_empty_directory_makes_no_empty_log_of_a_replica_that_counts_as_in_sync(machine: Machine) -> None:
+    machine.start_with_records().close()
+    machine.paths[0].rename(machine.paths[0].with_name("elsewhere"))
+    machine.paths[0].mkdir()
+    for _ in range(2):  # nor does the next start, for which the directory is not new any more
+        manager = machine.start(HOSTED)
+        for tp in (ORDERS[0], ORDERS[3]):
+            with pytest.raises(StorageError, match="is gone, and the cluster still counts on its records"):
+                manager.get_or_create(tp, "id", LogConfig(), in_sync=True)
+        manager.close()
+    manager = machine.start(HOSTED)
+    append(manager.get_or_create(ORDERS[0], "id", LogConfig(), in_sync=False))
+    manager.close()
+    manager = machine.start(HOSTED)
+    assert manager.get_or_create(ORDERS[0], "id", LogConfig(), in_sync=True).log_end_offset == 1
+    append(manager.get_or_create(ORDERS[3], "later", LogConfig(), in_sync=True))
+    manager.close()
+    machine.start({**HOSTED, ORDERS[3]: "later"}).close()
+    assert not [root for root in machine.paths if (root / "lost-logs").exists()]
+
+
+def test_a_broker_that_never_had_a_log_may_begin_one_in_sync(machine: Machine) -> None:
+    machine.start().close()
+    manager = machine.start(HOSTED)
+    assert manager.get_or_create(ORDERS[0], "id", LogConfig(), in_sync=True).log_end_offset == 0
+
+
+def test_the_session_is_found_in_whatever_directory_is_left(machine: Machine) -> None:
+    manager = machine.start()
+    assert manager.read_session() is None
+    manager.write_session("0x17")
+    manager.close(clean=False)
+    machine.files.fail(Fault.READ_ERROR, machine.paths[0])
+    assert machine.start().read_session() == "0x17"
+
+
+def test_a_broker_that_has_closed_its_directories_makes_no_more_logs(machine: Machine) -> None:
+    manager = machine.start()
+    manager.close()
+    with pytest.raises(StorageError):
+        manager.get_or_create(ORDERS[0], "id", LogConfig())
