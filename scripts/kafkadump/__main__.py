@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafkadump.dump import dump
 from kafkadump.judge import KINDS, Verdict, judge, log_files
-from kafkadump.toolbox import KAFKA_VERSION, NotRun, tool_command
+from kafkadump.toolbox import DUMP_TOOL, KAFKA_VERSION, NotRun, kafka_command
 
 _CLEAN, _FAULTY, _NOT_RUN = 0, 1, 3
 _COMPLAINTS_SHOWN = 3
@@ -23,7 +23,7 @@ def main() -> int:
         if not directory.is_dir():
             arguments.error(f"{directory} is no directory")
     try:
-        command = tool_command()
+        command = kafka_command(DUMP_TOOL)
     except NotRun as reason:
         print(f"scripts/check: not run: {reason}", file=sys.stderr)
         return _NOT_RUN

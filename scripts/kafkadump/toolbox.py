@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 KAFKA_VERSION = "3.9.1"
+DUMP_TOOL, BROKER = "kafka.tools.DumpLogSegments", "kafka.Kafka"
 
 _POM = Path(__file__).with_name("pom.xml")
 _FETCH_TIMEOUT_S = 900
@@ -19,13 +20,13 @@ class NotRun(Exception):
     """The judge is not here, so nothing was judged; says what is missing."""
 
 
-def tool_command(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The command that starts the tool, without its arguments. Raises NotRun."""
+def kafka_command(main_class: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The command that starts one of Kafka's programs, without its arguments. Raises NotRun."""
     java = _find_java(environment)
     jars = _jars(environment)
     return [
         *(java, "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
-        *("-cp", f"{jars}/*", "kafka.tools.DumpLogSegments"),
+        *("-cp", f"{jars}/*", main_class),
     ]
 
 

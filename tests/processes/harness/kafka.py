@@ -1,0 +1,93 @@
+"""Real Apache Kafka brokers with a ZooKeeper of their own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafkadump.toolbox import BROKER, kafka_command
+
+from tests.processes.harness.waiting import wait_for
+from tidelog.local.ports import LOOPBACK, choose_port
+from tidelog.local.process import Process
+from tidelog.local.zookeeper import EmbeddedZooKeeper
+
+#: Everything that Kafka does by itself once in a while, it does soon.
+_SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "leader.imbalance.check.interval.seconds": 1,
+    "leader.imbalance.per.broker.percentage": 0,
+    "log.cleaner.backoff.ms": 200,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+    "log.flush.offset.checkpoint.interval.ms": 1000,
+    "log.flush.start.offset.checkpoint.interval.ms": 500,
+    "log.initial.task.delay.ms": 100,
+    "log.retention.check.interval.ms": 300,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 2,
+    "replica.high.watermark.checkpoint.interval.ms": 500,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.replication.factor": 2,
+}
+
+
+class KafkaBroker:
+    """Its log directory is `data`; it may be started again after either kind of end."""
+
+    def __init__(self, broker_id: int, directory: Path, zookeeper: str) -> None:
+        self.data = directory / "data"
+        self.port = choose_port()
+        self._directory = directory
+        self._process: Process | None = None
+        settings: Mapping[str, object] = {
+            **_SETTINGS,
+            "broker.id": broker_id,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
+            "log.dirs": self.data,
+            "zookeeper.connect": zookeeper,
+        }
+        directory.mkdir()
+        (directory / "broker.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        """Raises NotRun where Java, or Kafka, is missing."""
+        command = [*kafka_command(BROKER), str(self._directory / "broker.properties")]
+        self._process = process = Process.spawn(command, output=self._directory / "out", directory=self._directory)
+        wait_for("Kafka listens, or has ended", lambda: not process.running or self._listens(), 120)
+        assert process.running, (self._directory / "out").read_text()
+
+    def stop(self) -> None:
+        """In order: the log directory gets its clean-shutdown marker."""
+        assert self._process is not None and self._process.stop(60_000), "Kafka did not end in time"
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.signal(signal.SIGKILL)
+            self._process.wait(10_000)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((LOOPBACK, self.port)) == 0
+
+
+@contextmanager
+def kafka_brokers(directory: Path, count: int) -> Iterator[list[KafkaBroker]]:
+    """Brokers 1 to `count`, not started yet, their ZooKeeper is; nothing of them is left at the end."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with EmbeddedZooKeeper(directory / "zookeeper") as zookeeper:
+        ids = range(1, count + 1)
+        brokers = [KafkaBroker(number, directory / f"kafka-{number}", zookeeper.hosts) for number in ids]
+        try:
+            yield brokers
+        finally:
+            for broker in brokers:
+                broker.kill()
