@@ -8,12 +8,13 @@ From there headers are read, and the one batch that qualifies is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.scan import scan_headers
 from storage.segment import Segment
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_TIMESTAMP
+from storage.segments import Segments
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tidelog.records import BatchHeader, Record, decode_records, first_record_at_or_after
 
 
@@ -26,19 +27,22 @@ class TimestampOffset(NamedTuple):
 
 
 def offset_for_timestamp(
-    segments: Sequence[Segment], timestamp: int, start_offset: int, upper_bound: int
+    segments: Segments, timestamp: int, start_offset: int, upper_bound: int
 ) -> TimestampOffset | None:
     """The first record in [start_offset, upper_bound) with a timestamp ≥ `timestamp`.
 
-    A segment whose records all lie before `start_offset`, or in which the records that reached the target do, does not
-    end the search: the next segments are searched too.
+    What a header or an index says of a batch's largest timestamp is an upper bound: the record that held it may lie
+    before `start_offset` or have been compacted away. Then the next batches and segments are searched too.
     """
-    for segment in segments:
+    for segment in segments.from_timestamp(timestamp):
         if segment.next_offset <= start_offset or segment.largest.timestamp < timestamp:
             continue
         if segment.base_offset >= upper_bound:
             return None
-        for position, header in scan_headers(segment.log, segment.start_for_timestamp(timestamp), segment.size):
+        start = segment.start_for_timestamp(timestamp)
+        if start_offset > segment.base_offset:
+            start = max(start, segment.start_of(start_offset))
+        for position, header in scan_headers(segment.log, start, segment.size):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
             if header.base_offset >= upper_bound:
@@ -49,28 +53,51 @@ def offset_for_timestamp(
     return None
 
 
-def offset_of_max_timestamp(segments: Sequence[Segment], start_offset: int, upper_bound: int) -> TimestampOffset | None:
+def offset_of_max_timestamp(segments: Segments, start_offset: int, upper_bound: int) -> TimestampOffset | None:
     """The record with the largest timestamp in [start_offset, upper_bound); the earliest of equals."""
-    largest = NO_TIMESTAMP
-    best: tuple[Segment, int, BatchHeader] | None = None
-    for segment in segments:
+    best: TimestampOffset | None = None
+    for segment in sorted(segments, key=lambda segment: -segment.largest.timestamp):
+        largest = segment.largest.timestamp
+        if largest < (best.timestamp if best is not None else 0):
+            break
         if segment.next_offset <= start_offset or segment.base_offset >= upper_bound:
             continue
-        for position, header in _candidates(segment, start_offset, upper_bound):
-            if header.max_timestamp <= largest or header.last_offset < start_offset:
-                continue
-            if header.base_offset >= upper_bound:
-                break
-            timestamp = header.max_timestamp
-            if header.base_offset < start_offset or header.last_offset >= upper_bound:
-                record = _largest_inside(segment, position, header, start_offset, upper_bound)
-                timestamp = record.timestamp if record is not None else NO_TIMESTAMP
-            if timestamp > largest:
-                largest, best = timestamp, (segment, position, header)
-    if best is None:
-        return None
-    record = _largest_inside(*best, start_offset, upper_bound)
-    return _answer(record, best[2]) if record is not None else None
+        found = _largest_in(segment, start_offset, upper_bound)
+        if found is not None and (best is None or (best.timestamp, -best.offset) < (found.timestamp, -found.offset)):
+            best = found
+    return best
+
+
+def _largest_in(segment: Segment, start_offset: int, upper_bound: int) -> TimestampOffset | None:
+    """The answer for one segment.
+
+    A: the batch that first reached the segment's maximum, or the maximum below the bound as far as the time index
+       knows it, still has the record with it, within the range.
+    B: then, below a bound, only what comes after the last index entry can be larger.
+    C: else all of the segment in the range is gone through.
+    """
+    whole = upper_bound >= segment.next_offset
+    reached = segment.largest if whole else segment.confirmed_maximum_before(upper_bound)
+    best: TimestampOffset | None = None
+    if reached is not None and reached.offset >= start_offset:
+        found = segment.find(reached.offset)
+        if found is not None:
+            best = _largest_inside(segment, *found, start_offset, upper_bound)
+    if best is not None and reached is not None and best.timestamp == reached.timestamp:  # A
+        if whole:
+            return best
+        start = segment.start_of(upper_bound - 1)  # B
+    else:
+        best = None
+        start = segment.start_of(start_offset)  # C
+    for position, header in scan_headers(segment.log, start, segment.size):
+        if header.base_offset >= upper_bound:
+            break
+        if header.last_offset >= start_offset and header.max_timestamp > (best.timestamp if best is not None else -1):
+            found_here = _largest_inside(segment, position, header, start_offset, upper_bound)
+            if found_here is not None and (best is None or found_here.timestamp > best.timestamp):
+                best = found_here
+    return best
 
 
 def segment_times(
@@ -105,38 +132,13 @@ def offsets_by_segment_time(
     return offsets
 
 
-def _candidates(segment: Segment, start_offset: int, upper_bound: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Batches among which the one with the largest timestamp in the range is."""
-    if start_offset > segment.base_offset:
-        # The running maximum may stem from before the range: it says nothing about the rest.
-        yield from _scan_from(segment, start_offset)
-        return
-    if upper_bound >= segment.next_offset:
-        found = segment.find(segment.largest.offset)
-        if found is not None:
-            yield found
-        return
-    # The entry in force at the last offset index entry below the bound covers all batches up to that one.
-    reached = segment.confirmed_maximum_before(upper_bound)
-    if reached is not None:
-        found = segment.find(reached.offset)
-        if found is not None:
-            yield found
-    yield from scan_headers(segment.log, segment.start_before(upper_bound), segment.size)
-
-
-def _scan_from(segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    found = segment.find(offset)
-    if found is not None:
-        yield from scan_headers(segment.log, found[0], segment.size)
-
-
 def _largest_inside(
     segment: Segment, position: int, header: BatchHeader, start_offset: int, upper_bound: int
-) -> Record | None:
+) -> TimestampOffset | None:
     records = decode_records(_batch(segment, position, header))
     inside = [record for record in records if start_offset <= record.offset < upper_bound]
-    return max(inside, key=lambda record: (record.timestamp, -record.offset), default=None)
+    record = max(inside, key=lambda record: (record.timestamp, -record.offset), default=None)
+    return _answer(record, header) if record is not None and record.timestamp >= 0 else None
 
 
 def _batch(segment: Segment, position: int, header: BatchHeader) -> bytes:

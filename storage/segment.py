@@ -243,13 +243,13 @@ class Segment:
                 return position, header
         return None
 
-    def start_before(self, offset: int) -> int:
-        """The position of a batch that ends before `offset`, at most one index interval away from it."""
+    def start_of(self, offset: int) -> int:
+        """At most one index interval before the first batch that ends at or after `offset`, or at it."""
         try:
-            return self._start_of(offset - 1)
+            return self._start_of(offset)
         except DamagedIndexError:
             self.rebuild_indexes()
-            return self._start_of(offset - 1)
+            return self._start_of(offset)
 
     def start_for_timestamp(self, timestamp: int) -> int:
         """A position at or before the first batch that reaches `timestamp`, at most one index interval away from it."""
