@@ -1,0 +1,77 @@
+"""Every codec through real brokers: what was produced comes back, and stays compressed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes.harness.asking import ask
+from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.command import Shell
+from tidelog import Consumer, Producer
+from tidelog.errors import UnsupportedCompressionTypeError
+from tidelog.messages import ProducePartition, ProduceRequest, ProduceResponse
+from tidelog.records import Codec, encode_batch, iter_headers, read_header
+from tidelog.records.header import HEADER, seal
+
+NAMES = [codec.name.lower() for codec in Codec]
+LINES = [b"line %d, much like the one before it" % number for number in range(2_000)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_produced_compressed_is_consumed_and_lies_compressed_on_every_disk(
+    cluster: RunningCluster, name: str
+) -> None:
+    shell = Shell(cluster.local.home.parent, cluster.local.home)
+    [tp] = cluster.create_topic(f"by-command-{name}")
+    text = b"".join(line + b"\n" for line in LINES)
+    shell.succeed("produce", tp.topic, "--compression", name, given=text)
+    assert shell.succeed("consume", tp.topic, "--from", "beginning", "--count", str(len(LINES))) == text
+
+    cluster.wait_same_end(tp)
+    for broker_id in cluster.broker_ids:
+        log = (cluster.local.broker_dir(broker_id) / str(tp) / f"{0:020}.log").read_bytes()
+        assert {header.codec for _, header in iter_headers(log)} == {Codec[name.upper()]}
+        assert name == "none" or len(log) < len(text) / 2
+
+
+def test_one_partition_of_all_codecs_is_read_and_searched_by_time(cluster: RunningCluster) -> None:
+    [tp] = cluster.create_topic("mixed")
+    expected = []
+    for turn, name in enumerate(NAMES):
+        with Producer(cluster.bootstrap_servers, compression_type=name, linger_ms=20) as producer:
+            for number in range(100):
+                expected.append((1_000 * turn + number, b"%s %d" % (name.encode(), number)))
+                producer.send(tp.topic, expected[-1][1], timestamp_ms=1_700_000_000_000 + expected[-1][0])
+    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=10_000) as consumer:
+        consumer.assign([tp])
+        found = []
+        while len(found) < len(expected):
+            polled = consumer.poll(10_000)
+            assert polled, f"only {len(found)} of {len(expected)} came"
+            found += [(record.timestamp - 1_700_000_000_000, record.value) for record in polled[tp]]
+        assert found == expected
+        for turn in range(len(NAMES)):
+            answer = consumer.offsets_for_times({tp: 1_700_000_000_000 + 1_000 * turn + 42})[tp]
+            assert answer is not None and answer.offset == 100 * turn + 42
+
+
+def test_a_codec_that_nothing_defines_is_refused_and_nothing_is_written(cluster: RunningCluster) -> None:
+    [tp] = cluster.create_topic("unknown-codec")
+    for codec in (5, 6, 7):
+        batch = bytearray(encode_batch([(1_700_000_000_000, None, b"x", ())]))
+        HEADER.pack_into(batch, 0, *read_header(batch)._replace(attributes=codec))
+        seal(batch, 0, len(batch))
+        request = ProduceRequest(-1, 5000, (ProducePartition(*tp, bytes(batch)),))
+        answer = ask(cluster.address(cluster.leader(tp)), request)
+        assert isinstance(answer, ProduceResponse)
+        assert answer.partitions[0].error_code == UnsupportedCompressionTypeError.code
+    with Consumer(cluster.bootstrap_servers) as consumer:
+        assert consumer.end_offsets([tp]) == {tp: 0}
