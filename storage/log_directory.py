@@ -164,7 +164,7 @@ class LogDirectory:
                 self._files,
                 recovery_point=recovery_point,
                 clean=clean,
-                before_truncation=lambda offset: self._lower_recovery_point(tp, offset),
+                before_truncation=lambda offset: self._lower_checkpoints(tp, offset),
             )
 
         log = opened(recovery_point, clean=self.clean and tp in self._recovery_points)
@@ -174,7 +174,7 @@ class LogDirectory:
                 directory, recovery_point, log.log_end_offset,
             )  # fmt: skip
             log.abandon()
-            self._lower_recovery_point(tp, 0)
+            self._lower_checkpoints(tp, 0)
             log = opened(0, clean=False)
         if log_start > log.log_end_offset:
             _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
@@ -265,11 +265,12 @@ class LogDirectory:
             self._cleaner_offsets[tp] = offset
             write_offsets(self._files, self.path / CLEANER_OFFSETS, self._cleaner_offsets)
 
-    def _lower_recovery_point(self, tp: TopicPartition, offset: int) -> None:
+    def _lower_checkpoints(self, tp: TopicPartition, offset: int) -> None:
         with self._checkpoint_lock:
-            if self._recovery_points.get(tp, 0) > offset:
-                self._recovery_points[tp] = offset
-                write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
+            for name, offsets in ((RECOVERY_POINTS, self._recovery_points), (CLEANER_OFFSETS, self._cleaner_offsets)):
+                if offsets.get(tp, 0) > offset:
+                    offsets[tp] = offset
+                    write_offsets(self._files, self.path / name, offsets)
 
     # --- session and end -----------------------------------------------------------------------------
 

@@ -338,6 +338,17 @@ class LogManager:
             with self._failing(directory):
                 directory.checkpoint_log_starts()
 
+    def cleaner_offset(self, tp: TopicPartition) -> int:
+        """Up to where a log is compacted; 0 where that is not known."""
+        directory = self._home_of(tp)
+        return 0 if directory is None else directory.cleaner_offset(tp)
+
+    def note_cleaned(self, tp: TopicPartition, offset: int) -> None:
+        """Notes, durably, that a log is compacted up to `offset`."""
+        if directory := self._home_of(tp):
+            with self._failing(directory):
+                directory.checkpoint_cleaner_offset(tp, offset)
+
     def _write_lost(self) -> None:
         for directory in self.directories:
             with self._failing(directory):
