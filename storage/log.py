@@ -140,6 +140,20 @@ class Log:
         return self._segments.row
 
     @property
+    def closed(self) -> bool:
+        """Its files were given back: nothing may be changed in its directory any more."""
+        return self._abandoned
+
+    @property
+    def last_offsets_of_producers(self) -> dict[int, int]:
+        """By producer id, of those that the log remembers: the offset with which each one's last batch ends."""
+        return {
+            producer_id: producer.batches[-1].last_offset
+            for producer_id, producer in self._producers.producers.items()
+            if producer.batches
+        }
+
+    @property
     def segment_base_offsets(self) -> Sequence[int]:
         return self._segments.base_offsets
 

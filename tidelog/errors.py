@@ -9,6 +9,7 @@
         ├── DisconnectedError   the connection went away; what was in flight may or may not have happened
         ├── ProtocolError       a peer sent something that is not a message of ours
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
+    and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
 
 `retriable` says that the same call may succeed later; `stale_metadata` says that the
 client's picture of who leads what is old, so that it asks again before it retries.
@@ -24,6 +25,7 @@ __all__ = [
     "BrokerError",
     "BrokerNotAvailableError",
     "BufferExhaustedError",
+    "CleaningAbortedError",
     "ClientError",
     "ClosedError",
     "ClusterAuthorizationFailedError",
@@ -75,6 +77,7 @@ __all__ = [
     "TopicAlreadyExistsError",
     "TopicAuthorizationFailedError",
     "TopicDeletionDisabledError",
+    "UncleanableLogError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownServerError",
@@ -475,6 +478,14 @@ class LocalError(ClientError):
 
 class DataDirectoryError(TidelogError):
     """A broker may not use its data directory: another process holds it, or it is another broker's or cluster's."""
+
+
+class UncleanableLogError(TidelogError):
+    """A log cannot be compacted, because a batch in it is damaged; it must not be tried again before that is mended."""
+
+
+class CleaningAbortedError(TidelogError):
+    """A log lost segments while it was being compacted. Nothing was changed; the next round begins anew."""
 
 
 class DataLossError(ClientError):

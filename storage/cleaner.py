@@ -1,0 +1,291 @@
+"""Cleaning one log: what `storage.compaction` decides, done with files.
+
+Three steps, so that nobody waits for the work:
+1. `plan_cleaning`, on the thread of the log's owner: a look at facts, no batch is read.
+2. `Cleaning.write_next`, on any thread: reads sealed segments, which change no more, through files of its own, and
+   writes one new segment beside those that it is to replace.
+3. `Cleaning.install`, on the owner's thread again: renames. Where what was read stands in the log no more, since it
+   was cut or deleted meanwhile, the round is given up, and another one begins anew.
+Steps 2 and 3 take turns from the oldest segment on: there is never more than one new segment, and no tombstone is
+marked before what it deletes is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from storage.compaction import (
+    SealedSegment,
+    Stretch,
+    Survival,
+    cleanable,
+    first_dirty_offset,
+    grouped,
+    is_due,
+    replaces,
+)
+from storage.config import LogConfig
+from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, file_name
+from storage.files import Files
+from storage.log import Log
+from storage.offset_map import OffsetMap
+from storage.scan import scan_batches
+from storage.segment import BatchSpan, Segment
+from tidelog.errors import (
+    CleaningAbortedError,
+    CorruptMessageError,
+    MessageTooLargeError,
+    StorageError,
+    UncleanableLogError,
+    UnsupportedCompressionTypeError,
+)
+from tidelog.model import Buffer
+from tidelog.records import BatchHeader, outline_batch, read_header
+
+_LOG = logging.getLogger(__name__)
+
+#: `log.cleaner.dedupe.buffer.size` by default: what the map of keys may take.
+MAP_BYTES = 128 << 20
+
+_WRITTEN_AT_ONCE = 1 << 20
+_MAX_SEGMENT_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningPlan:
+    """One round for one log. `sources` are the segments that `stretch` has the facts of."""
+
+    log: Log
+    config: LogConfig
+    stretch: Stretch
+    sources: tuple[Segment, ...]
+    last_of_producers: Mapping[int, int]
+    now_ms: int
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Of several logs the one with the largest is cleaned first."""
+        return self.stretch.dirty_ratio
+
+
+def plan_cleaning(log: Log, noted_offset: int, now_ms: int, upper_bound: int) -> CleaningPlan | None:
+    """The next round of a log; None while nothing is worth one.
+
+    `noted_offset`: the `end_offset` of the last round, 0 before. `upper_bound`: no record at or above it goes, nor lets
+    another go: the high watermark, or the last stable offset.
+    """
+    config, segments = log.config, log.segments
+    if "compact" not in config.cleanup_policy:
+        return None
+    sealed = [_facts(segment, following) for segment, following in pairwise(segments)]
+    dirty_from = first_dirty_offset(noted_offset, log.log_start_offset, log.log_end_offset)
+    stretch = cleanable(sealed, dirty_from, upper_bound, config, now_ms)
+    if not is_due(stretch, config, now_ms):
+        return None
+    sources = tuple(segments[: len(stretch.segments)])
+    return CleaningPlan(log, config, stretch, sources, log.last_offsets_of_producers, now_ms)
+
+
+def _facts(segment: Segment, following: Segment) -> SealedSegment:
+    return SealedSegment(
+        segment.base_offset,
+        following.base_offset,
+        segment.size,
+        segment.offset_index.size_bytes,
+        segment.time_index.size_bytes,
+        segment.largest.timestamp,
+        lambda: segment.first_timestamp,
+        lambda: segment.log.modified_ms(),
+    )
+
+
+class Replacement(NamedTuple):
+    """A new segment, written and synced, and the neighbours whose place it takes."""
+
+    cleaned: Segment
+    old: tuple[Segment, ...]
+
+
+class Cleaning:
+    """A round at work.
+
+    end_offset       up to where the log is clean once `write_next` has returned None
+    bytes_read       so far; of the dirty part twice
+    bytes_written, records_read, records_kept   so far, of the segments that were written anew
+    keyless_records  met in the dirty part; a compacted log cannot keep them
+    """
+
+    def __init__(
+        self,
+        plan: CleaningPlan,
+        files: Files,
+        *,
+        map_bytes: int = MAP_BYTES,
+        pace: Callable[[int], object] = lambda moved_bytes: None,
+    ) -> None:
+        """`pace` is called with the bytes of each batch that was read; it may sleep, or raise to end the round."""
+        self.plan = plan
+        self.bytes_read = self.bytes_written = self.records_read = self.records_kept = self.keyless_records = 0
+        self._files = files
+        self._pace = pace
+        self._last_offsets = OffsetMap(plan.stretch.first_dirty_offset, map_bytes)
+        self._unread = plan.sources
+        self._position = 0
+        self._pieces = self._work()
+
+    @property
+    def end_offset(self) -> int:
+        return self._last_offsets.end_offset
+
+    # --- on the owner's thread -----------------------------------------------------------------------
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the log was closed or lost a segment that the round still needs: its errors mean nothing then."""
+        standing = {id(segment) for segment in self.plan.log.segments[:-1]}
+        return self.plan.log.closed or any(id(segment) not in standing for segment in self._unread)
+
+    def install(self, piece: Replacement) -> tuple[Segment, ...]:
+        """Puts the new segment into the log; the old ones, which the caller deletes after file.delete.delay.ms.
+
+        CleaningAbortedError where the log has moved on: the round is over, its new segment is removed.
+        """
+        if self.plan.log.closed:
+            piece.cleaned.delete()
+        elif self.plan.log.replace_segments(piece.cleaned, piece.old):
+            return piece.old
+        raise CleaningAbortedError(f"{self.plan.log.directory.name} has lost segments while it was being compacted")
+
+    # --- on any thread, one at a time ----------------------------------------------------------------
+
+    def write_next(self) -> Replacement | None:
+        """The next new segment; None when the round is done. After an error it is over, and no file of it is left.
+
+        UncleanableLogError where a batch is damaged, StorageError where the disk fails (unless `overtaken`), and what
+        `pace` raises.
+        """
+        try:
+            return next(self._pieces, None)
+        except (CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError) as error:
+            raise UncleanableLogError(f"{self.plan.log.directory}: byte {self._position}: {error}") from error
+
+    def _work(self) -> Iterator[Replacement]:
+        plan = self.plan
+        for segment in plan.stretch.dirty:
+            if not self._learn(segment):
+                break
+        survival = Survival(self._last_offsets, plan.now_ms, plan.config.delete_retention_ms, plan.last_of_producers)
+        reached = [segment for segment in plan.stretch.segments if segment.base_offset < self.end_offset]
+        for group in grouped(reached, plan.config):
+            cleaned = self._write(group, survival)
+            old, self._unread = self._unread[: len(group)], self._unread[len(group) :]
+            if cleaned is not None:
+                yield Replacement(cleaned, old)
+        if self.keyless_records:
+            _LOG.warning("%s: %d records without a key were dropped", plan.log.directory, self.keyless_records)
+
+    def _learn(self, segment: SealedSegment) -> bool:
+        """Takes in the keys of a dirty segment; False where there is not enough room."""
+        last_offsets = self._last_offsets
+        for header, batch in self._batches(segment):
+            if header.next_offset <= last_offsets.start_offset:
+                continue
+            if replaces(header):
+                outline = outline_batch(batch, header)
+                if not last_offsets.take(outline):
+                    return False
+                self.keyless_records += outline.keys.count(None)
+            else:
+                last_offsets.extend(header.next_offset)
+        last_offsets.extend(segment.end_offset)
+        return True
+
+    def _write(self, group: Sequence[SealedSegment], survival: Survival) -> Segment | None:
+        """The new segment of a group; None for a single one of which nothing goes."""
+        draft = _Draft(self.plan, group[0].base_offset, self._files)
+        last = group[-1]
+        changed = len(group) > 1
+        try:
+            for segment in group:
+                for header, batch in self._batches(segment):
+                    ends = segment is last and self._position + header.size_bytes == last.size_bytes
+                    rewritten = survival.rewrite(batch, header, ends_segment=ends)
+                    self.records_read += header.record_count
+                    if rewritten is not batch:
+                        changed = True
+                        if not rewritten:
+                            continue
+                        header = read_header(rewritten)
+                    draft.add(rewritten, header)
+                    self.records_kept += header.record_count
+                    self.bytes_written += header.size_bytes
+            if changed:
+                return draft.finish()
+        except BaseException:
+            draft.discard()
+            raise
+        draft.discard()
+        return None
+
+    def _batches(self, segment: SealedSegment) -> Iterator[tuple[BatchHeader, Buffer]]:
+        # Not created where it is missing: it may have been deleted meanwhile, and must not come back empty.
+        path = self.plan.log.directory / file_name(segment.base_offset, LOG_SUFFIX)
+        file = self._files.open(path, create=False)
+        try:
+            for self._position, header, batch in scan_batches(file, 0, segment.size_bytes):
+                yield header, batch
+                self.bytes_read += header.size_bytes
+                self._pace(header.size_bytes)
+        finally:
+            file.close()
+
+
+class _Draft:
+    """A new segment while it is written, under its `.cleaned` names."""
+
+    def __init__(self, plan: CleaningPlan, base_offset: int, files: Files) -> None:
+        self._segment = Segment(
+            plan.log.directory, base_offset, files, plan.config.index_interval_bytes, CLEANED_SUFFIX
+        )
+        if self._segment.size:
+            # Of a round that could not tidy up after itself.
+            self._segment.delete()
+            self._segment = self._segment.reopened()
+        self._parts: list[Buffer] = []
+        self._spans: list[BatchSpan] = []
+        self._waiting = 0
+
+    def add(self, batch: Buffer, header: BatchHeader) -> None:
+        self._parts.append(batch)
+        self._spans.append(BatchSpan(header.last_offset, header.max_timestamp, header.size_bytes))
+        self._waiting += header.size_bytes
+        if self._waiting >= _WRITTEN_AT_ONCE:
+            self._write()
+
+    def finish(self) -> Segment:
+        """Complete and on the disk."""
+        if self._waiting:
+            self._write()
+        self._segment.seal()
+        self._segment.sync()
+        return self._segment
+
+    def discard(self) -> None:
+        with contextlib.suppress(StorageError):
+            self._segment.delete()
+
+    def _write(self) -> None:
+        if self._segment.size + self._waiting > _MAX_SEGMENT_BYTES:
+            raise UncleanableLogError(
+                f"{self._segment.log.path}: marking tombstones makes it larger than a segment can be"
+            )
+        # Joined, because one write takes no more than 1,024 parts.
+        self._segment.append((b"".join(self._parts),), self._spans)
+        self._parts.clear()
+        self._spans.clear()
+        self._waiting = 0

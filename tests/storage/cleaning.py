@@ -1,0 +1,110 @@
+"""What the tests of compaction share: keyed batches, whole rounds, and the log that a corpus wants of compaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.cleaner import MAP_BYTES, Cleaning, plan_cleaning
+from storage.files import Files
+from storage.log import Log
+from tests.storage.logs import NOW, UnsyncedFiles, config, read_all
+from tidelog.records import BatchHeader, Codec, MarkerKind, encode_batch, encode_control_batch, iter_headers
+from tidelog.records.header import HEADER, seal
+
+Pair = tuple[bytes | None, bytes | None]
+
+DAY_MS = 24 * 60 * 60 * 1000
+COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0}
+
+
+def keyed(*pairs: Pair, timestamp: int = NOW, codec: Codec = Codec.NONE, **header: int) -> bytes:
+    """A batch of these keys and values; `header` as `encode_batch`."""
+    return encode_batch([(timestamp, key, value, ()) for key, value in pairs], codec=codec, **header)
+
+
+def put(log: Log, *pairs: Pair, timestamp: int = NOW, codec: Codec = Codec.NONE, **header: int) -> int:
+    """Appends them as one batch; its base offset."""
+    batch = keyed(*pairs, timestamp=timestamp, codec=codec, **header)
+    return log.append_as_leader(batch, 0, max(timestamp, NOW)).base_offset
+
+
+def roll(log: Log) -> None:
+    log.roll(NOW)
+
+
+def clean(
+    log: Log,
+    noted_offset: int = 0,
+    *,
+    now_ms: int = NOW,
+    upper_bound: int | None = None,
+    map_bytes: int = MAP_BYTES,
+    files: Files | None = None,
+) -> int:
+    """A whole round; where the next one begins (where this one did when there was nothing to do)."""
+    plan = plan_cleaning(log, noted_offset, now_ms, log.log_end_offset if upper_bound is None else upper_bound)
+    if plan is None:
+        return noted_offset
+    cleaning = Cleaning(plan, files or UnsyncedFiles(), map_bytes=map_bytes)
+    while (piece := cleaning.write_next()) is not None:
+        for segment in cleaning.install(piece):
+            segment.delete()
+    return cleaning.end_offset
+
+
+def headers_of(log: Log) -> list[BatchHeader]:
+    return [header for _, header in iter_headers(read_all(log))]
+
+
+def with_attributes(batch: bytes, bits: int) -> bytes:
+    """The batch with these attribute bits set, too."""
+    changed = bytearray(batch)
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    HEADER.pack_into(changed, 0, *header._replace(attributes=header.attributes | bits))
+    seal(changed, 0, len(changed))
+    return bytes(changed)
+
+
+def write_compacted_log(directory: Path, files: Files | None = None) -> Log:
+    """A log, still open, with all that compaction can leave.
+
+    Batches of every codec of which some records survived, a batch with a delete horizon and one whose tombstones are
+    gone, an emptied batch that holds its producer's sequence, an emptied one that ends a segment, a transaction with
+    its marker, merged segments, and a dirty rest behind them.
+    """
+    files = files or UnsyncedFiles()
+    log = Log.open(
+        directory,
+        config(segment_bytes=4000, index_interval_bytes=200, delete_retention_ms=DAY_MS, **COMPACT),
+        files,
+        recovery_point=0,
+        clean=True,
+    )
+    noted = 0
+    for day in range(3):
+        now_ms = NOW + day * (DAY_MS + 1)
+        for number, codec in enumerate(Codec):
+            pairs: list[Pair] = [
+                (b"%d of %s" % (key, codec.name.encode()), b"day %d" % day * 30) for key in range(6 - day)
+            ]
+            pairs += [(b"all days", b"%d" % number), (b"gone on day %d" % day, None)]
+            put(log, *pairs, timestamp=now_ms + number, codec=codec)
+        put(log, (b"all days", b"sequence"), producer_id=7, producer_epoch=0, base_sequence=day)
+        at = log.log_end_offset
+        log.append_as_follower(
+            with_attributes(
+                keyed((b"pending", b"%d" % day), base_offset=at, producer_id=8, producer_epoch=0, base_sequence=day),
+                0x10,
+            )
+        )
+        log.append_as_follower(
+            encode_control_batch(
+                MarkerKind.COMMIT, producer_id=8, producer_epoch=0, timestamp_ms=now_ms, coordinator_epoch=3,
+                base_offset=at + 1,
+            )
+        )  # fmt: skip
+        put(log, (b"all days", b"end of day %d" % day), timestamp=now_ms + 10)
+        roll(log)
+        noted = clean(log, noted, now_ms=now_ms, files=files)
+    put(log, (b"all days", b"dirty"), (b"0 of NONE", None))
+    return log
