@@ -22,7 +22,7 @@ from benchmarks.lab import MIN_IN_SYNC, REPLICAS, Lab
 
 def main() -> int:
     options = _options()
-    chosen = _chosen(options.only)
+    chosen = _chosen(options.names)
     described = machine.describe()
     settings = (
         f"{REPLICAS} brokers, replication factor {REPLICAS}, min.insync.replicas {MIN_IN_SYNC}, acks=all, random "
@@ -62,7 +62,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Tidelog on this machine.")
-    parser.add_argument("--only", metavar="NAMES", default="", help="benchmarks, with commas between; see --list")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="what benchmarks begin with; all without; see --list")
     parser.add_argument("--list", action="store_true", help="the benchmarks by name, and no more")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each is measured [default: 3]")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of producing, for rates [default: 5]")
@@ -85,8 +85,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _chosen(only: str) -> list[Benchmark]:
-    names = [name.strip() for name in only.split(",") if name.strip()]
+def _chosen(names: list[str]) -> list[Benchmark]:
     known = {benchmark.name for benchmark in BENCHMARKS}
     unknown = [name for name in names if not any(each.startswith(name) for each in known)]
     if unknown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import codec, failover, floor, idle, latency, leader_move, log, produce, spark_read, start_up
+from benchmarks import codec, failover, floor, idle, latency, leader_move, produce, spark_read, start_up, storage
 from benchmarks.figures import Benchmark
 
 BENCHMARKS: list[Benchmark] = [
@@ -10,7 +10,7 @@ BENCHMARKS: list[Benchmark] = [
     idle.BENCHMARK,
     floor.BENCHMARK,
     codec.BENCHMARK,
-    log.BENCHMARK,
+    *storage.BENCHMARKS,
     latency.BENCHMARK,
     *produce.BENCHMARKS,
     spark_read.BENCHMARK,

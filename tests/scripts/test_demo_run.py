@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -55,6 +57,23 @@ class Demo:
         assert self.process.stdout is not None
         self.output = self.process.stdout
 
+    def peaks_kb(self) -> dict[str, int]:
+        """Runs to its end; the largest resident size that any Python process of each kind reached."""
+        peaks: dict[str, int] = {}
+        drain = threading.Thread(target=self.output.read)
+        drain.start()
+        while self.process.poll() is None:
+            for pid in self.left_behind():
+                with contextlib.suppress(OSError, StopIteration):
+                    kind = kind_of(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+                    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+                    peak_kb = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+                    if kind:
+                        peaks[kind] = max(peaks.get(kind, 0), peak_kb)
+            time.sleep(0.3)
+        drain.join()
+        return peaks
+
     def left_behind(self) -> list[int]:
         found = []
         for entry in Path("/proc").iterdir():
@@ -73,6 +92,16 @@ class Demo:
         assert errors == ""
         assert self.left_behind() == []
         return self.process.returncode, rest.splitlines(), json.loads(self.json.read_text())
+
+
+def kind_of(command: list[bytes]) -> str | None:
+    """What a Python process of the demo does; None for one that is not Python."""
+    if b"python" not in Path(os.fsdecode(command[0])).name.encode():
+        return None
+    for mark in (b"mainjob", b"pyspark.daemon", b"windowed_counts.py", b"audit.py", b"node"):
+        if any(mark in argument for argument in command[1:]):
+            return mark.decode()
+    return "another"
 
 
 @pytest.fixture
@@ -107,6 +136,18 @@ def test_ten_lines_are_too_few_for_the_kill_to_bite_and_have_a_verdict(directory
     verdict = VERDICT.fullmatch(lines[-1])
     assert verdict is not None
     assert verdict.groups()[:4] == ("10", "10", "0", "0")
+
+
+def test_a_million_lines_need_no_more_memory_than_a_tenth_of_them(directory: Path) -> None:
+    peaks = []
+    for lines in (100_000, 1_000_000):
+        log = write_log(directory / f"{lines}.log", lines)
+        demo = Demo(directory, "--input", str(log))
+        peaks.append(demo.peaks_kb())
+        assert demo.process.returncode == 0
+    small, large = peaks
+    assert small.keys() == large.keys() >= {"mainjob", "node", "pyspark.daemon", "windowed_counts.py", "audit.py"}
+    assert {kind: large[kind] / small[kind] for kind in small if large[kind] > 1.2 * small[kind]} == {}
 
 
 @pytest.mark.parametrize("moment", ["ZooKeeper is ready", "Spark is starting", "the stream runs", "SIGKILL"])
