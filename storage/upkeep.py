@@ -1,0 +1,198 @@
+"""What logs need from time to time: segments go when their time has come, compaction, and syncs that are due.
+
+Nothing here runs by itself or reads a clock. Methods say whether they belong to the logs' owner, who must never wait,
+or to any thread. What fails is the failure of one directory (`LogManager.failed`), and nobody else's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from storage.cleaner import MAP_BYTES, Cleaning, CleaningPlan, Replacement, plan_cleaning
+from storage.config_values import INT64_MAX
+from storage.files import Files
+from storage.log import Log
+from storage.log_manager import LogManager
+from storage.segment import Segment
+from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError
+from tidelog.model import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Retired(NamedTuple):
+    """A segment that is out of its log; `number` keeps the order of those that are due together."""
+
+    due_ms: int
+    number: int
+    tp: TopicPartition
+    segment: Segment
+
+
+class CleaningStoppedError(Exception):
+    """The broker stops: a round of compaction ends where it is."""
+
+
+class Upkeep:
+    """The upkeep of all logs of a manager. `map_bytes`: what one round of compaction may take for its map of keys."""
+
+    def __init__(self, logs: LogManager, files: Files, *, map_bytes: int = MAP_BYTES) -> None:
+        self.logs = logs
+        self._files = files
+        self._map_bytes = map_bytes
+        self._retired: list[_Retired] = []
+        self._retirements = 0
+        self._retired_lock = threading.Lock()
+        #: Logs that are being compacted, and those with a damaged batch, which stay as they are until the next start.
+        self._set_apart: set[Log] = set()
+        #: When what is not synced of a log was first seen.
+        self._unsynced_since: dict[Log, int] = {}
+        self._stopping = False
+
+    # --- retention -----------------------------------------------------------------------------------
+
+    def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int) -> int:
+        """The owner's: takes out of one log what its settings and its log start allow; how many segments."""
+        log = self.logs.logs().get(tp)
+        if log is None:
+            return 0
+        try:
+            retired = log.delete_old_segments(now_ms, high_watermark)
+        except StorageError as error:
+            self.logs.report(tp, error)
+            return 0
+        if retired:
+            _LOG.info("%s starts at %d now: %d segments go", tp, log.log_start_offset, len(retired))
+        self.retire(tp, log, retired, now_ms)
+        return len(retired)
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Any thread's: removes the files whose `file.delete.delay.ms` has passed; of how many segments."""
+        removed = 0
+        while True:
+            with self._retired_lock:
+                if not self._retired or self._retired[0].due_ms > now_ms:
+                    return removed
+                retired = heapq.heappop(self._retired)
+            try:
+                retired.segment.delete()
+                removed += 1
+            except StorageError as error:
+                self.logs.report(retired.tp, error)
+
+    def retire(self, tp: TopicPartition, log: Log, segments: tuple[Segment, ...], now_ms: int) -> None:
+        """Any thread's: the files of these are removed after the log's `file.delete.delay.ms`."""
+        with self._retired_lock:
+            for segment in segments:
+                self._retirements += 1
+                due_ms = now_ms + log.config.file_delete_delay_ms
+                heapq.heappush(self._retired, _Retired(due_ms, self._retirements, tp, segment))
+
+    # --- syncing -------------------------------------------------------------------------------------
+
+    def sync_due(self, now_ms: int) -> int:
+        """Any thread's: syncs segments that were rolled, and logs in which a record waits for `flush.ms`; how many."""
+        synced = 0
+        before, self._unsynced_since = self._unsynced_since, {}
+        for tp, log in list(self.logs.logs().items()):
+            waits = log.config.flush_ms < INT64_MAX and log.recovery_point < log.log_end_offset
+            since_ms = before.get(log, now_ms)
+            due = waits and now_ms - since_ms >= log.config.flush_ms
+            try:
+                log.flush(rolled_only=not due)
+            except StorageError as error:
+                self.logs.report(tp, error)
+                continue
+            synced += due
+            if waits and not due:
+                self._unsynced_since[log] = since_ms
+        return synced
+
+    # --- compaction ----------------------------------------------------------------------------------
+
+    def begin_cleaning(self, now_ms: int, upper_bounds: Mapping[TopicPartition, int]) -> CleaningRound | None:
+        """The owner's: a round for the log with the most to gain, of those that are in none; None: nothing is due.
+
+        `upper_bounds`: for each log that may be compacted the offset from which on nothing of it goes.
+        """
+        best: CleaningPlan | None = None
+        for tp, upper_bound in upper_bounds.items():
+            log = self.logs.logs().get(tp)
+            if log is None or log in self._set_apart:
+                continue
+            try:
+                plan = plan_cleaning(log, self.logs.cleaner_offset(tp), now_ms, upper_bound)
+            except StorageError as error:
+                self.logs.report(tp, error)
+                continue
+            if plan is not None and (best is None or plan.dirty_ratio > best.dirty_ratio):
+                best, chosen = plan, tp
+        if best is None:
+            return None
+        self._set_apart.add(best.log)
+        return CleaningRound(self, chosen, Cleaning(best, self._files, map_bytes=self._map_bytes, pace=self._pace))
+
+    def release(self, log: Log) -> None:
+        """The owner's: a round of this log has ended."""
+        self._set_apart.discard(log)
+
+    def stop(self) -> None:
+        """Any thread's: whatever round of compaction is under way ends soon."""
+        self._stopping = True
+
+    def _pace(self, moved_bytes: int) -> None:
+        if self._stopping:
+            raise CleaningStoppedError
+
+
+class CleaningRound:
+    """One log's compaction under way: `write_next` and `install` take turns until there is no next, then `end`."""
+
+    def __init__(self, upkeep: Upkeep, tp: TopicPartition, cleaning: Cleaning) -> None:
+        self.topic_partition = tp
+        self._upkeep = upkeep
+        self._cleaning = cleaning
+        self._piece: Replacement | None = None
+        self._error: Exception | None = None
+
+    def write_next(self) -> bool:
+        """Any thread's: writes the next new segment. False: the round is done, or it went wrong."""
+        if self._error is not None:
+            return False
+        try:
+            self._piece = self._cleaning.write_next()
+        except (StorageError, UncleanableLogError, CleaningStoppedError) as error:
+            self._error, self._piece = error, None
+        else:
+            if self._piece is None and not self._cleaning.overtaken:
+                self._upkeep.logs.note_cleaned(self.topic_partition, self._cleaning.end_offset)
+        return self._piece is not None
+
+    def install(self, now_ms: int) -> None:
+        """The owner's: the new segment takes its place in the log."""
+        assert self._piece is not None
+        try:
+            old = self._cleaning.install(self._piece)
+        except (StorageError, CleaningAbortedError) as error:
+            self._error = error
+        else:
+            self._upkeep.retire(self.topic_partition, self._cleaning.plan.log, old, now_ms)
+
+    def end(self) -> None:
+        """The owner's: the log may be compacted again, unless it cannot be."""
+        tp, cleaning, error = self.topic_partition, self._cleaning, self._error
+        if isinstance(error, UncleanableLogError) and not cleaning.overtaken:
+            _LOG.error("not compacted any more until the next start: %s", error)
+            return
+        self._upkeep.release(cleaning.plan.log)
+        if isinstance(error, StorageError) and not cleaning.overtaken:
+            self._upkeep.logs.report(tp, error)
+        elif error is None and not cleaning.overtaken:
+            _LOG.info(
+                "%s is compacted up to %d: %d of %d records stay in what was written anew",
+                tp, cleaning.end_offset, cleaning.records_kept, cleaning.records_read,
+            )  # fmt: skip

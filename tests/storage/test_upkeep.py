@@ -1,0 +1,261 @@
+"""The upkeep of a broker's logs: retention, the removal of files, syncs that are due, and compaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.config import LogConfig
+from storage.log import Log
+from storage.log_manager import LogManager
+from storage.upkeep import CleaningRound, Upkeep
+from tests.storage.cleaning import COMPACT, put
+from tests.storage.failing_files import FailingFiles, Fault
+from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all
+from tidelog.model import TopicPartition
+from tidelog.records import decode_records, iter_headers
+
+ORDERS, STATES = TopicPartition("orders", 0), TopicPartition("states", 0)
+DELAY_MS = 60_000
+
+
+class Broker:
+    """Logs on one disk that can fail, and their upkeep."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = FailingFiles(UnsyncedFiles())
+        self.manager = LogManager.open([path], self.files, 1, "c1", "boot-1")
+        self.manager.open_logs()
+        self.upkeep = Upkeep(self.manager, self.files)
+
+    def log(self, tp: TopicPartition, **settings: object) -> Log:
+        return self.manager.get_or_create(tp, "id", config(**settings))
+
+    def compacted(self, tp: TopicPartition, rounds: int = 3, **settings: object) -> Log:
+        """A log of `rounds` values for each of two keys, all but the last segment of it sealed."""
+        log = self.log(tp, **{**COMPACT, **settings})
+        for number in range(rounds):
+            put(log, (b"a", b"%d" % number), (b"b", b"%d" % number))
+            log.roll(NOW)
+        return log
+
+    def bounds(self) -> dict[TopicPartition, int]:
+        return {tp: log.log_end_offset for tp, log in self.manager.logs().items()}
+
+    def begin(self) -> CleaningRound | None:
+        return self.upkeep.begin_cleaning(NOW, self.bounds())
+
+    def names(self, suffix: str) -> list[str]:
+        return sorted(path.name for path in self.path.rglob(f"*{suffix}"))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def drive(round_: CleaningRound | None) -> None:
+    assert round_ is not None
+    while round_.write_next():
+        round_.install(NOW)
+    round_.end()
+
+
+def values(log: Log) -> list[bytes | None]:
+    data = read_all(log)
+    return [record.value for position, _ in iter_headers(data) for record in decode_records(data, position)]
+
+
+# --- retention -----------------------------------------------------------------------------------------------
+
+
+def test_old_segments_go_and_their_files_follow_after_the_delay(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300, retention_ms=1000, file_delete_delay_ms=DELAY_MS)
+    for _ in range(20):
+        append(log)
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 20) == 0
+    count = broker.upkeep.delete_old_segments(ORDERS, NOW + 1001, 10)
+    assert count > 0
+    assert 0 < log.log_start_offset <= 10, "nothing that is not replicated goes"
+    assert len(broker.names(".log.deleted")) == count
+    assert broker.upkeep.remove_deleted(NOW + 1000 + DELAY_MS) == 0
+    assert broker.upkeep.remove_deleted(NOW + 1001 + DELAY_MS) == count
+    assert broker.names(".deleted") == []
+    assert broker.upkeep.remove_deleted(NOW + 10 * DELAY_MS) == 0
+
+
+def test_files_are_removed_in_the_order_in_which_they_are_due(broker: Broker) -> None:
+    slow = broker.log(ORDERS, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=DELAY_MS)
+    fast = broker.log(STATES, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=10)
+    for log in (slow, fast):
+        for _ in range(9):
+            append(log)
+    of_slow = broker.upkeep.delete_old_segments(ORDERS, NOW, 9)
+    of_fast = broker.upkeep.delete_old_segments(STATES, NOW + 1, 9)
+    assert broker.upkeep.remove_deleted(NOW + 11) == of_fast > 0
+    assert broker.upkeep.remove_deleted(NOW + DELAY_MS) == of_slow > 0
+
+
+def test_retention_on_a_disk_that_fails_takes_it_offline(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300, retention_bytes=0)
+    for _ in range(9):
+        append(log)
+    broker.files.fail(Fault.READ_ONLY)
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9) == 0
+    assert [path for path, _ in broker.manager.failed()] == [broker.path]
+
+
+def test_files_that_cannot_be_removed_take_the_disk_offline(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0)
+    for _ in range(9):
+        append(log)
+    broker.upkeep.delete_old_segments(ORDERS, NOW, 9)
+    broker.files.fail(Fault.READ_ONLY)
+    broker.upkeep.remove_deleted(NOW)
+    assert len(broker.manager.failed()) == 1
+
+
+def test_a_log_that_is_not_here_has_nothing_to_delete(broker: Broker) -> None:
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9) == 0
+
+
+# --- syncing -------------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_synced_when_flush_ms_has_passed(broker: Broker) -> None:
+    log, other = broker.log(ORDERS, flush_ms=1000), broker.log(STATES)
+    append(log)
+    append(other)
+    assert broker.upkeep.sync_due(NOW) == 0
+    assert broker.upkeep.sync_due(NOW + 999) == 0
+    assert log.recovery_point == 0
+    assert broker.upkeep.sync_due(NOW + 1000) == 1
+    assert (log.recovery_point, other.recovery_point) == (1, 0)
+    append(log)
+    assert broker.upkeep.sync_due(NOW + 1500) == 0, "it waits since now"
+    assert broker.upkeep.sync_due(NOW + 2500) == 1
+
+
+def test_rolled_segments_are_synced_at_the_next_look(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300)
+    for _ in range(9):
+        append(log)
+    broker.upkeep.sync_due(NOW)
+    assert log.recovery_point == log.segment_base_offsets[-1] > 0
+
+
+def test_a_sync_that_fails_takes_the_disk_offline(broker: Broker) -> None:
+    append(broker.log(ORDERS, flush_ms=0))
+    broker.files.fail(Fault.SYNC_ERROR, matching=lambda path: path.suffix == ".log")
+    broker.upkeep.sync_due(NOW)
+    assert len(broker.manager.failed()) == 1
+
+
+# --- compaction ----------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_compacted_and_its_old_segments_go_after_the_delay(broker: Broker) -> None:
+    log = broker.compacted(STATES, file_delete_delay_ms=DELAY_MS)
+    drive(broker.begin())
+    assert values(log) == [b"2", b"2"]
+    assert broker.names(".log.deleted")
+    assert broker.upkeep.remove_deleted(NOW + DELAY_MS) > 0
+    assert broker.names(".deleted") == []
+    assert broker.begin() is None, "nothing is left to do"
+
+
+def test_up_to_where_a_log_is_compacted_is_known_after_a_restart(broker: Broker, tmp_path: Path) -> None:
+    broker.compacted(STATES)
+    drive(broker.begin())
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\nstates 0 6\n"
+    broker.manager.close()
+    again = Broker(tmp_path)
+    again.log(STATES, **COMPACT)
+    assert again.manager.cleaner_offset(STATES) == 6
+    assert again.begin() is None
+
+
+def test_a_truncation_makes_what_follows_the_cut_dirty_again(broker: Broker, tmp_path: Path) -> None:
+    log = broker.compacted(STATES)
+    drive(broker.begin())
+    log.flush()
+    broker.manager.checkpoint_recovery_points()
+    log.truncate_to(5)
+    assert broker.manager.cleaner_offset(STATES) <= 5
+    assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
+def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(broker: Broker) -> None:
+    broker.compacted(ORDERS)
+    drive(broker.begin())
+    put(broker.manager.logs()[ORDERS], (b"a", b"later"))
+    broker.manager.logs()[ORDERS].roll(NOW)
+    broker.compacted(STATES)  # all of it is dirty
+    first, second = broker.begin(), broker.begin()
+    assert first is not None and second is not None
+    assert (first.topic_partition, second.topic_partition) == (STATES, ORDERS)
+    assert broker.begin() is None
+    drive(first)
+    drive(second)
+    assert broker.begin() is None
+
+
+def test_only_what_is_replicated_is_compacted(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    assert broker.upkeep.begin_cleaning(NOW, {STATES: 0}) is None
+    assert broker.upkeep.begin_cleaning(NOW, {}) is None
+    drive(broker.upkeep.begin_cleaning(NOW, {STATES: 4}))
+    assert values(log) == [b"1", b"1", b"2", b"2"]
+
+
+def test_a_log_with_a_damaged_batch_is_left_alone_until_the_next_start(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    file = broker.path / "states-0" / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 0xFF
+    file.write_bytes(data)
+    drive(broker.begin())
+    assert broker.begin() is None
+    assert broker.manager.failed() == []
+    assert broker.manager.cleaner_offset(STATES) == 0
+    assert log.log_end_offset == 6
+
+
+def test_a_disk_that_fails_under_the_cleaner_is_taken_offline(broker: Broker) -> None:
+    broker.compacted(STATES)
+    broker.files.fail(Fault.FULL, matching=lambda path: ".cleaned" in path.name)
+    drive(broker.begin())
+    assert len(broker.manager.failed()) == 1
+
+
+def test_a_log_that_goes_while_it_is_compacted_fails_nothing(broker: Broker) -> None:
+    broker.compacted(STATES)
+    round_ = broker.begin()
+    assert round_ is not None
+    assert round_.write_next()
+    broker.manager.delete(STATES)
+    round_.install(NOW)
+    assert not round_.write_next()
+    round_.end()
+    assert broker.manager.failed() == []
+    assert list(broker.path.glob("states*")) == []
+
+
+def test_a_round_ends_soon_when_the_broker_stops(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    round_ = broker.begin()
+    broker.upkeep.stop()
+    drive(round_)
+    assert len(values(log)) == 6
+    assert broker.names(".cleaned") == []
+    assert broker.manager.failed() == []
+
+
+def test_topics_that_keep_everything_are_not_compacted(broker: Broker) -> None:
+    log = broker.manager.get_or_create(ORDERS, "id", LogConfig())
+    for _ in range(3):
+        put(log, (b"a", b"1"))
+        log.roll(NOW)
+    assert broker.begin() is None
