@@ -301,6 +301,16 @@ def test_the_limit_is_exact(codec: Codec, data: bytes) -> None:
                 decompress(codec, block, limit)
 
 
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_readers_of_batches_may_set_the_limit(codec: Codec) -> None:
+    batch = bytes.fromhex(GOLDEN[codec])
+    assert decode_records(batch, limit=86) == GOLDEN_RECORDS
+    assert first_record_at_or_after(batch, 0, limit=86) == GOLDEN_RECORDS[0]
+    for read in (decode_records, decode_columns, lambda batch, limit: first_record_at_or_after(batch, 0, limit=limit)):
+        with pytest.raises(MessageTooLargeError):
+            read(batch, limit=85)
+
+
 def zstd_bomb(frame_header: bytes) -> bytes:
     """1 MiB: 245,760 blocks that each say "131,072 times this byte", 30 GiB in all."""
     block = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"x"

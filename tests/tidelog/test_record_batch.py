@@ -29,6 +29,7 @@ from tidelog.records import (
     stamp_log_append_time,
     validate_batch,
 )
+from tidelog.records.encode import MAX_TIMESTAMP
 
 # Two records spelled field by field. The first has a key, a value and two headers; the second, 150 ms later,
 # neither key nor value.
@@ -269,6 +270,12 @@ def test_the_look_up_finds_what_a_scan_finds(records: list[Written], timestamp: 
 # ---- the builder's rules
 
 
+def test_the_first_and_the_last_time_share_a_batch() -> None:
+    for times in ([-1, MAX_TIMESTAMP], [MAX_TIMESTAMP, -1]):
+        batch = encode_batch([(time, None, None, ()) for time in times])
+        assert [record.timestamp for record in decode_records(batch)] == times
+
+
 def test_a_record_too_large_for_an_empty_builder_is_refused_and_its_size_is_known() -> None:
     needed = single_record_bytes(b"key", b"v" * 100, [("h", None)])
     assert BatchBuilder(needed - 1).try_append(7, b"key", b"v" * 100, [("h", None)]) is None
@@ -296,6 +303,7 @@ def test_a_buffer_that_changes_after_the_append_does_not_change_the_record() -> 
     [
         ((-2, None, None, ()), ValueError),
         ((2**63, None, None, ()), ValueError),
+        ((2**63 - 1, None, None, ()), ValueError),
         ((1.5, None, None, ()), TypeError),
         ((1, "text", None, ()), TypeError),
         ((1, None, 5, ()), TypeError),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptMessageError
 from tidelog.model import Buffer
-from tidelog.records.compression import decompress
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 from tidelog.records.encode import Header
 from tidelog.records.header import HEADER_BYTES, BatchHeader, TimestampType, read_header, validate_batch
 from tidelog.records.varint import INT64_MAX, read_folded, read_folded_64, unfold
@@ -37,19 +37,19 @@ class RecordColumns(NamedTuple):
 _record_of: Callable[[tuple[object, ...]], Record] = partial(tuple.__new__, Record)
 
 
-def decode_records(batch: Buffer, position: int = 0) -> list[Record]:
+def decode_records(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
     """The records of the one batch at `position`, its CRC checked first.
 
-    CorruptMessageError on any malformed byte, MessageTooLargeError for records that decompression would make absurdly
-    many (`MAX_DECOMPRESSED_BYTES`), UnsupportedCompressionTypeError for an unknown codec.
+    CorruptMessageError on any malformed byte, MessageTooLargeError where decompression would make more than `limit`
+    bytes of them, UnsupportedCompressionTypeError for an unknown codec.
     """
-    return list(map(_record_of, zip(*decode_columns(batch, position), strict=True)))
+    return list(map(_record_of, zip(*decode_columns(batch, position, limit=limit), strict=True)))
 
 
-def decode_columns(batch: Buffer, position: int = 0) -> RecordColumns:
+def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> RecordColumns:
     """As `decode_records`, a list for each field."""
     header = read_header(batch, position)
-    data = records_block(batch, position, header)
+    data = records_block(batch, position, header, limit)
     stamps: list[int] = []
     deltas: list[int] = []
     keys: list[bytes | None] = []
@@ -85,7 +85,9 @@ def decode_columns(batch: Buffer, position: int = 0) -> RecordColumns:
     return RecordColumns(_offsets(header, deltas), _timestamps(header, stamps), keys, values, headers)
 
 
-def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0) -> Record | None:
+def first_record_at_or_after(
+    batch: Buffer, timestamp: int, min_offset: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
+) -> Record | None:
     """The first record with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
 
     Keys and values of the records before it are stepped over; errors as `decode_records`, as far as it reads.
@@ -93,7 +95,7 @@ def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0)
     header = read_header(batch)
     if timestamp > header.max_timestamp or min_offset > header.last_offset:
         return None
-    data = records_block(batch, 0, header)
+    data = records_block(batch, 0, header, limit)
     log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     min_delta = min_offset - header.base_offset
     end = 0
@@ -119,13 +121,13 @@ def first_record_at_or_after(batch: Buffer, timestamp: int, min_offset: int = 0)
     return None
 
 
-def records_block(batch: Buffer, position: int, header: BatchHeader) -> bytes:
+def records_block(batch: Buffer, position: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """The records of the batch at `position`, checked as a whole and decompressed; errors as `decode_records`."""
     validate_batch(batch, position, header)
     block = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
     if not header.record_count and not block:
         return b""  # what compaction leaves of a batch without survivors, whatever its codec was
-    return decompress(header.codec, block)
+    return decompress(header.codec, block, limit)
 
 
 def _offsets(header: BatchHeader, folded: list[int]) -> list[int]:

@@ -19,6 +19,9 @@ from tidelog.records.varint import INT32_MAX, INT64_MAX, VarintTable
 #: One header of a record: a name, and bytes or null.
 Header = tuple[str, bytes | None]
 
+#: The last ms that a record may bear: its distance to a batch that begins without a time (−1) still has 64 bits.
+MAX_TIMESTAMP = INT64_MAX - 1
+
 _VARINT = VarintTable()
 _STAMP = VarintTable(prefix=b"\x00")  # the attributes byte stands before the timestamp delta
 _NULL = b"\x01"
@@ -40,7 +43,7 @@ class BatchBuilder:
         """`base_timestamp` (ms) is by default that of the first record."""
         if not HEADER_BYTES <= max_bytes <= INT32_MAX:
             raise ValueError(f"a batch has {HEADER_BYTES} to {INT32_MAX} bytes, not {max_bytes}")
-        if base_timestamp is not None and not NO_TIMESTAMP <= base_timestamp <= INT64_MAX:
+        if base_timestamp is not None and not NO_TIMESTAMP <= base_timestamp <= MAX_TIMESTAMP:
             raise ValueError(f"base timestamp {base_timestamp} ms")
         self.max_bytes = max_bytes
         self.record_count = 0
@@ -54,11 +57,11 @@ class BatchBuilder:
     ) -> int | None:
         """The record's offset relative to the batch, or None (and nothing changed) where it does not fit.
 
-        ValueError for a timestamp before −1 or beyond 64 bits, TypeError for what is not bytes.
+        ValueError for a timestamp before −1 or after `MAX_TIMESTAMP`, TypeError for what is not bytes.
         """
         if type(timestamp_ms) is not int:
             timestamp_ms = index(timestamp_ms)
-        if not NO_TIMESTAMP <= timestamp_ms <= INT64_MAX:
+        if not NO_TIMESTAMP <= timestamp_ms <= MAX_TIMESTAMP:
             raise ValueError(f"timestamp {timestamp_ms} ms")
         base_timestamp = self._base_timestamp
         if base_timestamp is None:
