@@ -143,8 +143,8 @@ _BY_TIME = {
     records: Figure(f"storage-look-up.time-{records}", f"look-up by time among {records:,} records", "µs", "≤ 100")
     for records in (_FEW, _MANY)
 }
-_RECOVER = Figure("storage-recovery.unclean", "recovery of an unflushed log, 16 KiB batches", "s/GB", "≤ 2")
-_SCAN = Figure("storage-recovery.scan", "bound: os.pread and CRC-32C of the same bytes", "s/GB")
+_RECOVER = Figure("storage-look-up.recovery", "recovery of an unflushed log, 16 KiB batches", "s/GB", "≤ 2")
+_SCAN = Figure("storage-look-up.scan", "bound: os.pread and CRC-32C of the same bytes", "s/GB")
 
 
 def measure_look_ups(lab: Lab) -> dict[str, float]:
