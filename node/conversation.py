@@ -109,7 +109,7 @@ class Conversation:
         settings: FetchSettings,
         opener: Opener,
         clock: Clock,
-        on_storage_error: Callable[[StorageError], None],
+        on_storage_error: Callable[[StorageError, TopicPartition], None],
     ) -> None:
         self.leader = leader
         self.partitions: dict[TopicPartition, Followed] = {}
@@ -268,8 +268,10 @@ class Conversation:
             # Another epoch, another log end, or dropped: this answer is about a log that is no more.
             if followed.ask is not ask or followed.replica.log.log_end_offset != ask.fetch_offset:
                 continue
-            if answer.error_code == 0 and not answer.records:
-                followed.replica.partition.leader_reported(answer.high_watermark, ask.fetch_offset)
+            replica = followed.replica
+            news = answer.error_code or answer.records or answer.log_start_offset > replica.log.log_start_offset
+            if not news:
+                replica.partition.leader_reported(answer.high_watermark, ask.fetch_offset)
             else:
                 self._guarded(followed, self._apply_fetched, answer)
 
@@ -288,6 +290,8 @@ class Conversation:
             replica.log.append_as_follower(answer.records)
         following.fetched()
         replica.partition.leader_reported(answer.high_watermark, replica.log.log_end_offset)
+        # What the leader has dropped goes here too; never more than is known to be committed.
+        replica.log.raise_log_start(min(answer.log_start_offset, replica.partition.high_watermark))
         tp = replica.topic_partition
         if self._fetching.pop(tp, None):
             self._fetching[tp] = followed
@@ -297,7 +301,7 @@ class Conversation:
         try:
             apply(followed, answer)
         except StorageError as error:
-            self._on_storage_error(error)
+            self._on_storage_error(error, followed.replica.topic_partition)
             followed.following.delay(self._clock.monotonic_ms())
         except BrokerError as error:
             log.warning("%s: cannot take over what broker %d sent: %s", followed.replica.topic_partition, self.leader,

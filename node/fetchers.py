@@ -25,7 +25,7 @@ class Fetchers:
         opener: Opener,
         clock: Clock,
     ) -> None:
-        self.on_storage_error: Callable[[StorageError], None] = lambda error: None
+        self.on_storage_error: Callable[[StorageError, TopicPartition], None] = lambda error, tp: None
         self._settings = settings
         self._opener = opener
         self._clock = clock

@@ -407,16 +407,15 @@ class Replicas:
                 replica.partition.stop()
                 self.waiting.epoch_ended(replica.topic_partition)
 
-    def code_of(self, error: BrokerError, tp: TopicPartition | None = None) -> int:
+    def code_of(self, error: BrokerError, tp: TopicPartition) -> int:
         """What to answer for a partition where this went wrong; if it was the disk, that is offline from now on."""
         if isinstance(error, StorageError):
             self.storage_failed(error, tp)
         return error.code
 
-    def storage_failed(self, error: StorageError, tp: TopicPartition | None = None) -> None:
-        """The disk below this partition (every partition where it is None) failed: nothing on it is served any more."""
-        for failed in list(self._logs.logs()) if tp is None else [tp]:
-            self._logs.report(failed, error)
+    def storage_failed(self, error: StorageError, tp: TopicPartition) -> None:
+        """The disk below this partition failed: nothing on it is served any more."""
+        self._logs.report(tp, error)
         self.notice_failures()
 
     def notice_failures(self) -> None:

@@ -181,7 +181,7 @@ def _read_one(
         bounds = (partition.high_watermark, partition.high_watermark, log.log_start_offset)
         return FetchPartitionResponse(asked.topic, asked.partition, error.code, *bounds), 0
     except BrokerError as error:
-        return FetchPartitionResponse(asked.topic, asked.partition, replicas.code_of(error)), 0
+        return FetchPartitionResponse(asked.topic, asked.partition, replicas.code_of(error, replica.topic_partition)), 0
     high_watermark = partition.high_watermark
     answer = FetchPartitionResponse(
         asked.topic, asked.partition, 0, high_watermark, high_watermark, log.log_start_offset, records

@@ -41,7 +41,8 @@ def list_offsets(replicas: Replicas, request: ListOffsetsRequest) -> ListOffsets
                 raise InvalidRequestError(f"{part.topic}-{part.partition} stands in the request more than once")
             answers.append(_look_up(replicas, request.replica_id, part))
         except BrokerError as error:
-            answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, replicas.code_of(error)))
+            code = replicas.code_of(error, TopicPartition(part.topic, part.partition))
+            answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, code))
     return ListOffsetsResponse(tuple(answers))
 
 

@@ -34,7 +34,8 @@ def produce(replicas: Replicas, request: ProduceRequest, context: RequestContext
         try:
             replica, required_offset, response = _append(replicas, part, acks, now_ms)
         except BrokerError as error:
-            code, message = replicas.code_of(error), str(error) or None
+            code = replicas.code_of(error, TopicPartition(part.topic, part.partition))
+            message = str(error) or None
             responses.append(ProducePartitionResponse(part.topic, part.partition, code, error_message=message))
             continue
         responses.append(response)

@@ -340,6 +340,68 @@ def test_a_leader_that_came_back_while_nobody_reigned_leads_in_a_new_epoch() -> 
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2, 3), 1)
 
 
+def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), (2, 1), (1, 3))
+    cluster.settle()
+    cluster.news()
+    cluster.play(cluster.controller.log_directory_failed({1, 7}))
+    assert cluster.news() == [f"tell 1: t-{n} leader={leader} isr={isr}" for n, leader, isr in
+                              ((0, 1, "1,2,3"), (1, 2, "2,1"), (2, 1, "1,3"))]  # fmt: skip
+    gone = {TP, TopicPartition("t", 1)}
+    kept = TopicPartition("t", 2)
+    cluster.play(cluster.controller.replicas_answered(1, {kept}, gone))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2, 3))
+    assert cluster.state(TopicPartition("t", 1)).isr == (2,)
+    assert cluster.state(kept) == PartitionState(1, 0, (1, 3), 1), "its other disk is well"
+    cluster.play(cluster.controller.replicas_answered(1, (), gone))
+    cluster.play(cluster.controller.preferred_wanted([TP]))
+    assert cluster.waiting == [], "what is known is not acted upon again"
+    cluster.die(1)
+    cluster.come(broker(1, 40))
+    cluster.settle()
+    assert cluster.controller.offline == {}, "a new life may have a new disk"
+
+
+def test_the_only_replica_waits_for_its_disk_and_leads_when_it_answers_again() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1,))
+    cluster.settle()
+    cluster.play(cluster.controller.replicas_answered(1, (), {TP}))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (NO_LEADER, (1,))
+    cluster.play(cluster.controller.replicas_answered(1, {TP}, ()))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+
+
+def test_a_disk_that_fails_during_a_write_is_dealt_with_after_it() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.play(cluster.controller.replicas_answered(1, (), {TP}))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
+def test_the_brokers_default_of_unclean_elections_holds_where_a_topic_does_not_say() -> None:
+    for by_default in (False, True):
+        cluster = Cluster(1, 2)
+        cluster.controller = Controller(9, 1, unclean_by_default=by_default)
+        cluster.play(cluster.controller.begin(cluster.live, {}, {}))
+        cluster.create("t", (1, 2))
+        cluster.settle()
+        cluster.die(2)
+        cluster.settle()
+        cluster.die(1)
+        cluster.settle()
+        cluster.come(broker(2, 50))
+        cluster.settle()
+        assert cluster.state().leader == (2 if by_default else NO_LEADER)
+
+
 def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))

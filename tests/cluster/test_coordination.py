@@ -250,6 +250,21 @@ def test_a_malformed_znode_is_taken_for_absent(server: Server) -> None:
     run(story)
 
 
+def test_failed_log_directories_are_announced_read_and_dropped(server: Server) -> None:
+    async def story() -> None:
+        coordination = await join(server)
+        seat = await reign(coordination)
+        await coordination.notify_log_dir_failure(3)
+        await coordination.store.create(f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_", b"?", sequence=True)
+        failures = await coordination.read_log_dir_failures()
+        assert list(failures.values()) == [3, None]
+        await coordination.drop_notifications(failures, seat.epoch_version)
+        assert await coordination.read_log_dir_failures() == {}
+        await coordination.store.close()
+
+    run(story)
+
+
 def test_isr_changes_are_announced_read_and_dropped(server: Server) -> None:
     async def story() -> None:
         coordination = await join(server)

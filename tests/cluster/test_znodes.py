@@ -57,6 +57,8 @@ def test_small_znodes_come_back_as_they_were_written() -> None:
     assert znodes.decode_producer_id_block(znodes.encode_producer_id_block(1, range(0))) == (1, range(0))
     tps = [TopicPartition("a", 0), TopicPartition("b", 3)]
     assert znodes.decode_isr_change(znodes.encode_isr_change(tps)) == tps
+    assert znodes.encode_log_dir_failure(7) == b'{"version":1,"broker":7,"event":1}'
+    assert znodes.decode_log_dir_failure(znodes.encode_log_dir_failure(7)) == 7
 
 
 def test_paths_are_kafkas() -> None:
@@ -74,6 +76,7 @@ def test_paths_are_kafkas() -> None:
         znodes.decode_state,
         znodes.decode_topic_config,
         znodes.decode_isr_change,
+        znodes.decode_log_dir_failure,
         znodes.decode_producer_id_block,
         znodes.decode_cluster_id,
         lambda data: znodes.decode_topic("t", data, {}),

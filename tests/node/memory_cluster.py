@@ -217,6 +217,12 @@ class MemoryLog:
         self.batches, self._epochs = [], []
         self.log_start_offset = self.log_end_offset = offset
 
+    def raise_log_start(self, offset: int) -> bool:
+        if offset <= self.log_start_offset:
+            return False
+        self.trim(offset)
+        return True
+
     def trim(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if read_header(batch).base_offset >= offset]
         self.log_start_offset = offset

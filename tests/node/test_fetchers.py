@@ -65,9 +65,9 @@ class Following:
         self.dialled_at: list[float] = []
         self.refuse = 0
         self.answers_as = 1
-        self.storage_errors: list[StorageError] = []
+        self.storage_errors: list[tuple[StorageError, TopicPartition]] = []
         self.fetchers = Fetchers(FetchSettings(2), self._open, LoopClock())
-        self.fetchers.on_storage_error = self.storage_errors.append
+        self.fetchers.on_storage_error = lambda error, tp: self.storage_errors.append((error, tp))
         self.fetchers.brokers_changed({1: LEADER})
 
     async def __aenter__(self) -> Following:
@@ -268,6 +268,7 @@ def test_a_failing_disk_is_told() -> None:
             request, answer = await leader.next_fetch()
             answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
             await until(lambda: len(following.storage_errors) == 1)
+            assert following.storage_errors[0][1] == replica.topic_partition
 
     run(story())
 

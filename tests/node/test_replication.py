@@ -140,6 +140,21 @@ def test_idle_followers_ask_twice_a_second_and_no_more() -> None:
     run(story())
 
 
+def test_followers_drop_what_their_leader_has_dropped() -> None:
+    async def story() -> None:
+        async with MemoryCluster() as cluster:
+            await cluster.elect(1)
+            for value in (b"a", b"b", b"c"):
+                assert (await cluster.produce(value))[0] == 0
+            await until(lambda: all(node.log().log_end_offset == 3 for node in cluster.nodes.values()))
+            cluster.nodes[1].log().raise_log_start(2)
+            await until(lambda: all(node.log().log_start_offset == 2 for node in cluster.nodes.values()))
+            assert [node.log().values for node in cluster.nodes.values()] == [[b"c"]] * 3
+            assert (await cluster.produce(b"d"))[0] == 0
+
+    run(story())
+
+
 def test_a_follower_behind_the_leaders_log_start_begins_anew_there() -> None:
     async def story() -> None:
         async with MemoryCluster() as cluster:
