@@ -9,7 +9,7 @@ from storage.config import LogConfig
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
 from storage.lookup import TimestampOffset
-from tidelog.records import Record, decode_records, encode_batch, iter_headers
+from tidelog.records import Codec, Record, decode_records, encode_batch, iter_headers
 
 NOW = 1_700_000_000_000
 
@@ -52,6 +52,7 @@ def batch(
     sequence: int = -1,
     base_offset: int = 0,
     leader_epoch: int = -1,
+    codec: Codec = Codec.NONE,
 ) -> bytes:
     """A batch of one record for each timestamp."""
     return encode_batch(
@@ -61,6 +62,7 @@ def batch(
         base_sequence=sequence,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
+        codec=codec,
     )
 
 

@@ -9,93 +9,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.log import Log
 from storage.lookup import TimestampOffset
-from tests.storage.logs import NOW, append, first_at_or_after, largest, open_log, records_of
+from tests.storage.log_twin import Happened, LogWithTwin, stories, timestamps
+from tests.storage.logs import NOW, append, first_at_or_after, open_log, records_of
 from tidelog.records import iter_headers
-
-SMALL = {"segment_bytes": 700, "index_interval_bytes": 150, "segment_index_bytes": 60}
-
-timestamps = st.one_of(
-    st.integers(1, 12),  # many equal ones
-    st.integers(NOW - 1000, NOW),
-    st.sampled_from([1, NOW, NOW - 10**9]),
-)
-steps = st.one_of(
-    st.tuples(st.just("append"), st.lists(timestamps, min_size=1, max_size=4)),
-    st.tuples(st.just("append"), st.lists(timestamps, min_size=1, max_size=4)),
-    st.tuples(st.just("append"), st.lists(timestamps, min_size=1, max_size=4)),
-    st.tuples(st.just("truncate"), st.floats(0, 1)),
-    st.tuples(st.just("trim"), st.floats(0, 1)),
-    st.tuples(st.just("epoch"), st.just(0)),
-    st.tuples(st.just("reopen"), st.booleans()),
-    st.tuples(st.just("kill"), st.booleans()),
-    st.tuples(st.just("damage"), st.tuples(st.sampled_from(["remove", "zero", "cut", "garbage"]), st.integers(0, 999))),
-)
-
-
-def damage_index(directory: Path, how: str, seed: int) -> None:
-    files = sorted(directory.glob("*index"))
-    path = files[seed % len(files)]
-    data = path.read_bytes()
-    if how == "remove":
-        path.unlink()
-    elif how == "zero":
-        path.write_bytes(bytes(len(data) + 12 * (seed % 3)))
-    elif how == "cut":
-        path.write_bytes(data[: seed % (len(data) + 1)])
-    else:
-        spot = seed % (len(data) + 1)
-        path.write_bytes(data[:spot] + bytes((b * 31 + seed) % 256 for b in data[spot : spot + 9]) + data[spot + 9 :])
-
-
-def run(directory: Path, story: list[tuple[str, object]]) -> Log:
-    log, epoch, start = open_log(directory, **SMALL), 0, 0
-    for step, value in story:
-        if step == "append":
-            append(log, *value, leader_epoch=epoch)  # type: ignore[misc]
-        elif step == "truncate":
-            log.truncate_to(log.log_start_offset + int((log.log_end_offset - log.log_start_offset) * value))  # type: ignore[operator]
-        elif step == "trim":
-            log.raise_log_start(int(log.log_end_offset * value))  # type: ignore[operator]
-        elif step == "epoch":
-            epoch += 1
-            log.assign_leader_epoch(epoch)
-        else:
-            start, recovery_point = log.log_start_offset, log.recovery_point
-            if step == "kill" and not value:
-                log.flush(rolled_only=True)
-                recovery_point = log.recovery_point
-            if step == "reopen":
-                log.close()
-            else:
-                log.abandon()
-            if step == "damage":
-                damage_index(directory, *value)  # type: ignore[misc]
-            log = open_log(directory, clean=step != "kill", recovery_point=recovery_point, **SMALL)
-            log.raise_log_start(start)
-    return log
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(steps, max_size=40), st.lists(timestamps, max_size=3), st.floats(0, 1))
-def test_every_look_up_answers_what_a_scan_of_the_whole_log_answers(
-    story: list[tuple[str, object]], targets: list[int], bound: float
+@given(stories, st.lists(timestamps, max_size=3), st.floats(0, 1))
+def _every_look_up_answers_what_the_list_answers(
+    happened: Happened, story: list[tuple[str, object]], targets: list[int], bound: float
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        log = run(Path(directory), story)
-        records = records_of(log)
-        upper_bounds = {log.log_end_offset, int(log.log_end_offset * bound)}
-        there = {record.timestamp for record, _ in records}
-        for upper_bound in upper_bounds:
+        both = LogWithTwin(Path(directory), happened)
+        for step, value in story:
+            both.run(step, value)
+        log = both.log
+        assert both.in_log() == both.readable()
+        there = {timestamp for _, timestamp, _ in both.readable()}
+        for upper_bound in {log.log_end_offset, int(log.log_end_offset * bound)}:
             for target in {*targets, *there, *(timestamp + 1 for timestamp in there)}:
-                assert log.offset_for_timestamp(target, upper_bound) == first_at_or_after(records, target, upper_bound)
-            assert log.offset_of_max_timestamp(upper_bound) == largest(records, upper_bound)
-        for record, _ in records:
+                assert log.offset_for_timestamp(target, upper_bound) == both.first_at_or_after(target, upper_bound)
+            assert log.offset_of_max_timestamp(upper_bound) == both.largest(upper_bound)
+        for offset, _, _ in both.readable():
             log._reader.forget()
-            first = next(iter_headers(log.read(record.offset, 1)))[1]
-            assert first.base_offset <= record.offset <= first.last_offset
+            first = next(iter_headers(log.read(offset, 1)))[1]
+            assert first.base_offset <= offset <= first.last_offset
+        happened.note("several segments", len(log.segments) > 2)
+        happened.note("indexes with entries", all(len(s.offset_index) and len(s.time_index) for s in log.segments[:1]))
         log.abandon()
+
+
+def test_every_look_up_answers_what_a_list_of_all_records_answers() -> None:
+    happened = Happened()
+    _every_look_up_answers_what_the_list_answers(happened)
+    for what in (
+        "several segments",
+        "indexes with entries",
+        "a compressed batch",
+        "an index damaged",
+        "a segment deleted",
+        "records compacted away",
+    ):
+        assert happened[what] >= 30, f"{what}: {happened}"
 
 
 @settings(max_examples=150, deadline=None)
