@@ -20,6 +20,7 @@ from node.conversation import FetchSettings
 from node.delayed import Waiting
 from node.fetchers import Fetchers
 from node.handlers import Handlers
+from node.housekeeping import Housekeeping
 from node.metadata_cache import MetadataCache
 from node.registration import Registration
 from node.replicas import Replicas
@@ -29,6 +30,7 @@ from node.settings import BrokerSettings
 from storage.config import LogConfig
 from storage.files import RealFiles
 from storage.log_manager import LogManager
+from storage.upkeep import Upkeep
 from tidelog.clock import Clock
 from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
@@ -50,6 +52,7 @@ class Broker:
     def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._files = RealFiles()
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
         self.failure: Exception | None = None
@@ -106,8 +109,10 @@ class Broker:
         self._identity.broker_epoch = await registration.start()
         self._undo.push_async_callback(self._shell.stop)
         await self._shell.start()
-        for task in (self._keep_ticking(), self._keep_checkpoints()):
-            self._undo.callback(asyncio.create_task(task).cancel)
+        self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
+        housekeeping = Housekeeping(settings, self._replicas, self._logs, Upkeep(self._logs, self._files), self._clock)
+        housekeeping.start()
+        self._undo.push_async_callback(housekeeping.stop)
         # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.
         self._undo.push_async_callback(self._hand_over)
         log.info(
@@ -190,7 +195,7 @@ class Broker:
         except OSError:
             boot_id = None
         paths = [Path(path) for path in self._settings.log_dirs]
-        return LogManager.open(paths, RealFiles(), self._settings.broker_id, self._cluster_id, boot_id)
+        return LogManager.open(paths, self._files, self._settings.broker_id, self._cluster_id, boot_id)
 
     async def _close_directories(self) -> None:
         # The marker is the last word on a disk, and a disk that failed does not get one.
@@ -252,14 +257,6 @@ class Broker:
             due_ms = self._replicas.waiting.next_deadline_ms()
             pause_ms = _TICK_MS if due_ms is None else min(_TICK_MS, max(1, due_ms - now_ms))
             await asyncio.sleep(pause_ms / 1000)
-
-    async def _keep_checkpoints(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.replica_high_watermark_checkpoint_interval_ms / 1000)
-            await self._replicas.checkpoint_high_watermarks()
-            await asyncio.to_thread(self._logs.sync_rolled)
-            await asyncio.to_thread(self._logs.checkpoint_recovery_points)
-            self._replicas.notice_failures()
 
     # --- leaving -----------------------------------------------------------------------------------------------
 

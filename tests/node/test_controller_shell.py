@@ -34,6 +34,7 @@ from tidelog.errors import (
     NotControllerError,
     RequestTimedOutError,
     StaleBrokerEpochError,
+    StorageError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -60,6 +61,7 @@ class Broker:
         self.live: tuple[int, ...] = ()
         self.requests: list[Request] = []
         self.deaf = False
+        self.offline: set[TopicPartition] = set()
         self.settings = BrokerSettings(
             broker_id=broker_id,
             log_dirs=("unused",),
@@ -123,7 +125,7 @@ class Broker:
             case LeaderAndIsrRequest(_, _, partitions):
                 for message in partitions:
                     self.hosted[TopicPartition(message.topic, message.partition)] = message
-                return LeaderAndIsrResponse(0, tuple(PartitionOutcome(p.topic, p.partition, 0) for p in partitions))
+                return LeaderAndIsrResponse(0, tuple(self._outcome(p) for p in partitions))
             case StopReplicaRequest(_, _, stops):
                 for stop in stops:
                     self.hosted.pop(TopicPartition(stop.topic, stop.partition), None)
@@ -135,6 +137,10 @@ class Broker:
                 self.metadata = {tp: message for tp, message in self.metadata.items() if tp.topic not in deleted}
                 return UpdateMetadataResponse(0)
         raise AssertionError(request)
+
+    def _outcome(self, message: PartitionStateMessage) -> PartitionOutcome:
+        lost = TopicPartition(message.topic, message.partition) in self.offline
+        return PartitionOutcome(message.topic, message.partition, StorageError.code if lost else 0)
 
 
 class Cluster:
@@ -367,6 +373,20 @@ def test_an_isr_change_of_a_leader_reaches_everybodys_metadata() -> None:
         await cluster.until(lambda: all(b.metadata[TP].isr == (2, 3) for b in cluster.brokers.values()))
         assert await leader.read_isr_changes() == {}
         assert (await cluster.state()).leader_epoch == 0
+
+    run(story)
+
+
+def test_partitions_on_a_failed_disk_find_other_leaders_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1), 1: (2, 1, 3)})
+        owner = cluster.brokers[2]
+        owner.offline = {TP}
+        await owner.coordination.notify_log_dir_failure(2)
+        await cluster.until(lambda: all(b.metadata[TP].leader == 3 for b in cluster.brokers.values()))
+        assert (await cluster.state()).isr == (3, 1)
+        assert (await cluster.state(TopicPartition("t", 1))).leader == 2
+        assert await owner.coordination.read_log_dir_failures() == {}
 
     run(story)
 
