@@ -128,7 +128,7 @@ def offsets_by_segment_time(
         count = next((slot for slot in range(len(entries), 0, -1) if entries[slot - 1][1] <= timestamp), 0)
     offsets = [offset for offset, _ in reversed(entries[:count])][: max(max_num_offsets, 0)]
     if offsets and offsets[0] > upper_bound:
-        return [upper_bound, *(offset for offset in offsets if offset <= upper_bound)]
+        return [upper_bound, *(offset for offset in offsets if offset < upper_bound)]
     return offsets
 
 
