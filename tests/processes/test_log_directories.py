@@ -1,0 +1,149 @@
+"""A real broker with two log directories, one of which goes away or fills up under a producer at work."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.waiting import wait_for
+from tests.processes.harness.workload import Workload
+from tidelog import TopicPartition
+from tidelog.local.broker import broker_command, broker_environment
+
+SOON = {"replica_high_watermark_checkpoint_interval_ms": 300}
+
+
+class TwoDisks:
+    """Broker 1 of a cluster, started anew with a second log directory beside its first."""
+
+    def __init__(self, cluster: RunningCluster, second: Path) -> None:
+        self.cluster = cluster
+        self.first = cluster.local.broker_dir(1)
+        self.second = second
+        self._config = cluster.local.data_dir / "config" / "two-disks.toml"
+        settings = (cluster.local.data_dir / "config" / "broker-1.toml").read_text()
+        log_dirs = f'log_dirs = ["{self.first}", "{second}"]'
+        self._config.write_text(re.sub(r"(?m)^log_dirs = .*$", lambda _: log_dirs, settings))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = broker_command(self._config)
+        self.process = subprocess.Popen(command, env=broker_environment(), cwd=self._config.parent)
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(30)
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def in_second(self, tps: list[TopicPartition]) -> list[TopicPartition]:
+        return [tp for tp in tps if (self.second / str(tp)).is_dir()]
+
+    def wait_lost(self, tps: list[TopicPartition]) -> None:
+        """Broker 1 neither leads these nor is in sync for them."""
+        for tp in tps:
+            wait_for(f"broker 1 to leave {tp}", lambda tp=tp: 1 not in self.cluster.znode(tp).state.isr, 20)  # type: ignore[misc]
+            assert self.cluster.znode(tp).state.leader in (2, 3)
+
+
+@contextmanager
+def two_disks(cluster: RunningCluster, second: Path) -> Iterator[TwoDisks]:
+    cluster.terminate(1)
+    second.mkdir()
+    broker = TwoDisks(cluster, second)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        if broker.runs:
+            broker.stop()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MB; skipped where none may be mounted."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tidelog-test", path], check=False)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def create_on_both(cluster: RunningCluster, broker: TwoDisks) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """Partitions, some of which have their log in the second directory: (there, in the first)."""
+    wait_for("broker 1 to be back", lambda: len(cluster.admin.describe_cluster().brokers) == 3, 30)
+    tps = cluster.create_topic("t", partitions=6)
+    there = broker.in_second(tps)
+    assert len(there) == 3
+    return there, [tp for tp in tps if tp not in there]
+
+
+@pytest.mark.parametrize("cluster", [SOON], indirect=True)
+def test_a_directory_that_vanishes_takes_its_partitions_to_other_brokers_and_no_others(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    with two_disks(cluster, tmp_path / "second") as broker:
+        there, here = create_on_both(cluster, broker)
+        assert any(cluster.leader(tp) == 1 for tp in there)
+        with Workload(cluster.bootstrap_servers, there + here) as workload:
+            workload.wait_acknowledged(200)
+            broker.second.rename(tmp_path / "elsewhere")
+            broker.wait_lost(there)
+            workload.wait_acknowledged(200)
+            for tp in here:
+                assert 1 in cluster.znode(tp).state.isr
+            assert broker.runs
+            assert broker.stop() == 0
+            broker.start()  # the directory is still away: no empty logs are made in its place
+            wait_for("broker 1 to be back", lambda: len(cluster.admin.describe_cluster().brokers) == 3, 30)
+            for tp in here:
+                cluster.wait_in_sync(tp)
+            assert not broker.second.exists()
+            assert not [tp for tp in there if (broker.first / str(tp)).exists()]
+            assert broker.stop() == 0
+            (tmp_path / "elsewhere").rename(broker.second)
+            broker.start()
+            for tp in there + here:
+                cluster.wait_in_sync(tp)
+            workload.wait_acknowledged(100)
+        assert workload.check(cluster.bootstrap_servers) > 400
+
+
+@pytest.mark.parametrize("cluster", [SOON], indirect=True)
+def test_what_was_acknowledged_before_a_disk_was_full_is_there_when_there_is_space_again(
+    cluster: RunningCluster, small_disk: Path
+) -> None:
+    with two_disks(cluster, small_disk / "logs") as broker:
+        there, here = create_on_both(cluster, broker)
+        with Workload(cluster.bootstrap_servers, there + here) as workload:
+            workload.wait_acknowledged(200)
+            filler = small_disk / "filler"
+            space = os.statvfs(small_disk)
+            with filler.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize)
+            broker.wait_lost(there)
+            workload.wait_acknowledged(200)
+            assert broker.runs
+            ends = {tp: (broker.second / str(tp) / f"{0:020d}.log").stat().st_size for tp in there}
+            assert all(ends.values()), "what was written stays"
+            filler.unlink()
+            assert broker.stop() == 0
+            broker.start()
+            for tp in there + here:
+                cluster.wait_in_sync(tp)
+            workload.wait_acknowledged(100)
+        assert workload.check(cluster.bootstrap_servers) > 400
