@@ -31,9 +31,9 @@ from storage.file_names import SNAPSHOT_SUFFIX, file_name, offsets_named
 from storage.files import Files
 from storage.producer_state import NONE, ProducedBatch, Producer, ProducerState
 
-_VERSION = 1
-_PREFIX = Struct(">hIi")
-_CRC_COVERS_FROM = 6
+VERSION = 1
+PREFIX = Struct(">hIi")
+CRC_COVERS_FROM = 6
 ENTRY = Struct(">qhiqiqiq")
 
 
@@ -52,21 +52,21 @@ def encode_snapshot(state: ProducerState) -> bytes:
             producer.coordinator_epoch,
             producer.transaction_start,
         )
-    data = bytearray(_PREFIX.pack(_VERSION, 0, len(state.producers)) + body)
-    _PREFIX.pack_into(data, 0, _VERSION, crc32c(data[_CRC_COVERS_FROM:]), len(state.producers))
+    data = bytearray(PREFIX.pack(VERSION, 0, len(state.producers)) + body)
+    PREFIX.pack_into(data, 0, VERSION, crc32c(data[CRC_COVERS_FROM:]), len(state.producers))
     return bytes(data)
 
 
 def decode_snapshot(data: bytes) -> ProducerState | None:
     """None where the bytes are not a whole snapshot."""
-    if len(data) < _PREFIX.size:
+    if len(data) < PREFIX.size:
         return None
-    version, crc, count = _PREFIX.unpack_from(data)
-    if version != _VERSION or crc != crc32c(data[_CRC_COVERS_FROM:]) or len(data) != _PREFIX.size + count * ENTRY.size:
+    version, crc, count = PREFIX.unpack_from(data)
+    if version != VERSION or crc != crc32c(data[CRC_COVERS_FROM:]) or len(data) != PREFIX.size + count * ENTRY.size:
         return None
     state = ProducerState()
     for producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start in ENTRY.iter_unpack(
-        data[_PREFIX.size :]
+        data[PREFIX.size :]
     ):
         batches = (ProducedBatch(sequence, offset, delta, timestamp),) if offset >= 0 else ()
         state.producers[producer_id] = Producer(epoch, batches, timestamp, coordinator_epoch, start)

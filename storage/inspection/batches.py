@@ -1,0 +1,138 @@
+"""The batches of a `.log`, each held against its CRC and against the one before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from storage.inspection.findings import Damage, Fact, Finding, Value
+from storage.inspection.source import Source
+from storage.segment import MAX_RELATIVE_OFFSET
+from tidelog.errors import CorruptMessageError, TidelogError, UnsupportedForMessageFormatError
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    decode_control_batch,
+    decode_records,
+    read_header,
+    validate_batch,
+)
+
+#: A larger batch is read whole only when its CRC is right: a damaged length may claim the rest of the file.
+_READ_AT_ONCE = 4 << 20
+_CRC_START = 21
+_CODECS = {codec: codec.name.lower() for codec in Codec}
+
+
+class Batch(NamedTuple):
+    """One batch where it stands."""
+
+    position: int
+    header: BatchHeader
+
+
+def walk(source: Source) -> Iterator[Batch | Damage]:
+    """The batches by what their headers say; ends at damage behind which no batch can be found."""
+    position = 0
+    while position < source.size:
+        present = source.size - position
+        try:
+            header = read_header(source.read(position, HEADER_BYTES))
+        except (CorruptMessageError, UnsupportedForMessageFormatError) as error:
+            yield Damage(position, _why_no_batch(source, position, error))
+            return
+        if header.size_bytes > present:
+            yield Damage(position, f"torn: a batch of {header.size_bytes} bytes, of which {present} are there")
+            return
+        yield Batch(position, header)
+        position += header.size_bytes
+
+
+def inspect_batches(source: Source, base_offset: int | None, *, records: bool) -> Iterator[Finding]:
+    """`base_offset` is the one that the file is named by; with `records` each batch's records follow it."""
+    next_offset = base_offset or 0
+    for batch in walk(source):
+        if isinstance(batch, Damage):
+            yield batch
+            return
+        position, header = batch
+        yield Fact("batch", _fields(position, header))
+        reason = _fault(source, batch)
+        if reason is None and header.base_offset < next_offset:
+            reason = f"offset {header.base_offset} goes back: {next_offset} or more was to follow"
+        if reason is None and base_offset is not None and header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            reason = f"offset {header.last_offset} is too far from the segment's {base_offset}"
+        if reason is not None:
+            yield Damage(position, reason)
+            continue
+        next_offset = header.next_offset
+        if records:
+            try:
+                yield from _records(source.read(position, header.size_bytes), header)
+            except TidelogError as error:
+                yield Damage(position, f"its records cannot be read: {error}")
+
+
+def _fields(position: int, header: BatchHeader) -> dict[str, Value]:
+    idempotent = header.producer_id >= 0
+    return {
+        "position": position,
+        "size_bytes": header.size_bytes,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "record_count": header.record_count,
+        "leader_epoch": header.partition_leader_epoch,
+        "codec": _CODECS.get(Codec(header.codec)) if header.codec in _CODECS else str(header.codec),
+        "timestamp_type": "LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime",
+        "base_timestamp": header.base_timestamp if header.base_timestamp != NO_TIMESTAMP else None,
+        "max_timestamp": header.max_timestamp if header.max_timestamp != NO_TIMESTAMP else None,
+        "producer_id": header.producer_id if idempotent else None,
+        "producer_epoch": header.producer_epoch if idempotent else None,
+        "base_sequence": header.base_sequence if header.base_sequence >= 0 else None,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "delete_horizon_timestamp": header.delete_horizon_ms,
+    }
+
+
+def _records(batch: memoryview, header: BatchHeader) -> Iterator[Fact]:
+    if header.is_control and (marker := decode_control_batch(batch)) is not None:
+        fields: dict[str, Value] = {"offset": marker.offset, "timestamp": marker.timestamp}
+        yield Fact("marker", {**fields, "ends": marker.kind.name, "coordinator_epoch": marker.coordinator_epoch})
+        return
+    for offset, timestamp, key, value, headers in decode_records(batch):
+        yield Fact(
+            "record",
+            {"offset": offset, "timestamp": timestamp, "key": key, "value": value, "headers": list(headers)},
+        )
+
+
+def _fault(source: Source, batch: Batch) -> str | None:
+    position, header = batch
+    end = position + header.size_bytes
+    if header.size_bytes > _READ_AT_ONCE:
+        actual = 0
+        for piece in source.pieces(position + _CRC_START, end):
+            actual = crc32c(piece, actual)
+        if actual != header.crc:
+            return f"CRC {actual:#010x} of the batch at offset {header.base_offset}, not {header.crc:#010x}"
+    try:
+        validate_batch(source.read(position, header.size_bytes), 0, header)
+    except CorruptMessageError as error:
+        return str(error)
+    return None
+
+
+def _why_no_batch(source: Source, position: int, error: Exception) -> str:
+    if source.zeros_from(position):
+        return f"{source.size - position} bytes of zeros to the end of the file"
+    if source.size - position < HEADER_BYTES:
+        return f"torn: {source.size - position} bytes of a batch, less than its header"
+    # The header was read from a buffer of its own, so that the place which the error names is none of the file's.
+    return f"no batch begins here: {re.sub(r' at 0(?=[ ;]|$)', '', str(error))}"

@@ -1,0 +1,121 @@
+"""The entries of a segment's indexes, in order and true where the `.log` lies beside them.
+
+The zeros at the end of an index are no damage while the segment is active: Kafka makes the file as large as it may
+become, and cuts it only when it closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from storage.inspection.batches import Batch, walk
+from storage.inspection.findings import Damage, Fact, Finding
+from storage.inspection.source import Source
+from storage.offset_index import LAYOUT as OFFSET_ENTRY
+from storage.time_index import LAYOUT as TIME_ENTRY
+from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records import HEADER_BYTES, read_header
+
+#: Kafka's `.txnindex`: version 0, then producer id, first and last offset of an aborted transaction, last stable offset
+_ABORTED = Struct(">hqqqq")
+
+
+def inspect_offset_index(source: Source, base_offset: int, log: Source | None, *, active: bool) -> Iterator[Finding]:
+    """`log` is the segment's `.log`, None where it is not there; `active`: no segment follows."""
+    last = (-1, -1)
+    for position, (relative, place) in source.entries(OFFSET_ENTRY):
+        if (relative, place) == (0, 0) and source.zeros_from(position):
+            yield _padding(source, position, active)
+            return
+        offset = base_offset + relative
+        yield Fact("entry", {"position": position, "offset": offset, "log_position": place})
+        if relative <= last[0] or place <= last[1]:
+            yield Damage(position, f"offset {offset} at {place} does not follow the entry before it")
+        elif log is not None and (contradiction := _contradiction(log, offset, place)):
+            yield Damage(position, contradiction)
+        last = relative, place
+    yield from _rest(source, OFFSET_ENTRY)
+
+
+def _contradiction(log: Source, offset: int, place: int) -> str | None:
+    if place >= log.size:
+        return f"offset {offset} at {place}, but the .log has only {log.size} bytes"
+    try:
+        header = read_header(log.read(place, HEADER_BYTES))
+    except (CorruptMessageError, UnsupportedForMessageFormatError):
+        return f"offset {offset} at {place}, where no batch begins in the .log"
+    if header.last_offset != offset:
+        return f"offset {offset} at {place}, where the batch ends with offset {header.last_offset}"
+    return None
+
+
+def inspect_time_index(source: Source, base_offset: int, log: Source | None, *, active: bool) -> Iterator[Finding]:
+    """As `inspect_offset_index`."""
+    maxima = _Maxima(log) if log is not None else None
+    last = (NO_TIMESTAMP, -1)
+    for position, (timestamp, relative) in source.entries(TIME_ENTRY):
+        # A single such entry may be true: a first record of the year 1970.
+        if (timestamp, relative) == (0, 0) and source.size > TIME_ENTRY.size and source.zeros_from(position):
+            yield _padding(source, position, active)
+            return
+        offset = base_offset + relative
+        yield Fact("entry", {"position": position, "timestamp": timestamp, "offset": offset})
+        if timestamp <= last[0] or relative <= last[1]:
+            yield Damage(position, f"timestamp {timestamp} of offset {offset} does not follow the entry before it")
+        elif maxima is not None and (contradiction := maxima.contradiction(timestamp, offset)):
+            yield Damage(position, contradiction)
+        last = timestamp, relative
+    yield from _rest(source, TIME_ENTRY)
+
+
+class _Maxima:
+    """The running maximum of a `.log`'s timestamps, followed along with the entries of its time index."""
+
+    def __init__(self, log: Source) -> None:
+        self._batches = walk(log)
+        self._reached = NO_TIMESTAMP
+        self._broken = False
+
+    def contradiction(self, timestamp: int, offset: int) -> str | None:
+        """Asked for increasing offsets. None too where the `.log` is damaged before: it proves nothing then."""
+        for batch in self._batches:
+            if not isinstance(batch, Batch):
+                self._broken = True
+                break
+            header = batch.header
+            before, self._reached = self._reached, max(self._reached, header.max_timestamp)
+            if header.last_offset < offset:
+                continue
+            if header.last_offset == offset and header.max_timestamp == timestamp > before:
+                return None
+            return (
+                f"timestamp {timestamp} of offset {offset}, but the batch that ends with offset {header.last_offset} "
+                f"has {header.max_timestamp}, and those before it reach {before}"
+            )
+        return None if self._broken else f"timestamp {timestamp} of offset {offset}, which is not in the .log"
+
+
+def inspect_aborted(source: Source) -> Iterator[Finding]:
+    """Kafka's index of the transactions that were aborted; we write none."""
+    for position, (version, producer_id, first, last, stable) in source.entries(_ABORTED):
+        yield Fact(
+            "aborted",
+            {"producer_id": producer_id, "first_offset": first, "last_offset": last, "last_stable_offset": stable},
+        )
+        if version != 0:
+            yield Damage(position, f"version {version}, not 0")
+    yield from _rest(source, _ABORTED)
+
+
+def _padding(source: Source, position: int, active: bool) -> Finding:
+    size = source.size - position
+    if active:
+        return Fact("padding", {"position": position, "size_bytes": size})
+    return Damage(position, f"{size} bytes of zeros to the end of the file")
+
+
+def _rest(source: Source, layout: Struct) -> Iterator[Damage]:
+    if rest := source.size % layout.size:
+        yield Damage(source.size - rest, f"{rest} bytes at the end are no whole entry")
