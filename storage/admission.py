@@ -34,8 +34,7 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     """
     header = _whole_header(batch)
     size = header.size_bytes
-    if size > config.max_message_bytes:
-        raise MessageTooLargeError(f"a batch of {size} bytes; max.message.bytes is {config.max_message_bytes}")
+    check_size(size, config)
     check_crc(batch, 0, header)
     if size != len(batch):
         raise InvalidRecordError(f"{len(batch) - size} bytes follow the batch; one batch may be sent at a time")
@@ -44,10 +43,16 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
         _check_attributes(header)
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecordError(f"producer {header.producer_id} sends a batch without an epoch or a sequence")
-    if size > config.segment_bytes:
-        raise RecordListTooLargeError(f"a batch of {size} bytes; segment.bytes is {config.segment_bytes}")
     _check_records(batch, header, config, now_ms)
     return header
+
+
+def check_size(size_bytes: int, config: LogConfig) -> None:
+    """MessageTooLargeError, RecordListTooLargeError."""
+    if size_bytes > config.max_message_bytes:
+        raise MessageTooLargeError(f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}")
+    if size_bytes > config.segment_bytes:
+        raise RecordListTooLargeError(f"a batch of {size_bytes} bytes; segment.bytes is {config.segment_bytes}")
 
 
 def _whole_header(batch: Buffer) -> BatchHeader:

@@ -5,7 +5,6 @@ All calls but `flush` belong to the thread that owns the log; `flush` may run on
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +12,24 @@ from struct import Struct
 from typing import NamedTuple
 
 from storage import lookup, partition_metadata, recovery, retention, segment_swap
-from storage.admission import admit
+from storage.admission import admit, check_size
 from storage.config import LogConfig
 from storage.files import Files
+from storage.flushing import FlushTimer, RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
 from storage.lookup import TimestampOffset
 from storage.producer_snapshots import Snapshots
+from storage.producer_state import EXPIRATION_MS
 from storage.reading import Reader
+from storage.recompression import recompress
 from storage.rolling import must_roll
 from storage.segment import MAX_RELATIVE_OFFSET, BatchSpan, Segment
 from storage.segments import Segments
-from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
+from tidelog.errors import CorruptMessageError, InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import (
     BatchHeader,
+    Codec,
     TimestampType,
     iter_headers,
     read_header,
@@ -53,11 +56,10 @@ class Log:
 
     log_start_offset  first offset that may be read. Raised by trimming, never lowered.
     log_end_offset    the offset of the next record. Raised by appends, lowered by truncation.
-    recovery_point    all below it is synced, a crash is recovered from here. Raised by `flush`, lowered by truncation.
     topic_id          from `partition.metadata`; "" where that is missing.
     config            may be replaced at any time.
 
-    log_start_offset ≤ log_end_offset, recovery_point ≤ log_end_offset.
+    log_start_offset ≤ log_end_offset
     """
 
     def __init__(
@@ -82,7 +84,8 @@ class Log:
         self._before_truncation = before_truncation
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = max(log_start_offset, self._segments.base_offsets[0])
-        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self._recovery_point = RecoveryPoint(min(recovery_point, self.log_end_offset))
+        self._flush_timer = FlushTimer()
         self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._sweep_snapshots()
         last = recovered.last_batch
@@ -90,8 +93,6 @@ class Log:
         self._last_stamp = last.max_timestamp if last is not None and stamped else NO_TIMESTAMP
         #: The broker's clock at the first append to the active segment that told it; None before.
         self._active_since_ms: int | None = None
-        self._truncations = 0
-        self._recovery_point_lock = threading.Lock()
         self._failure: StorageError | None = None
         self._abandoned = False
         #: The name of the directory is on the disk, without which nothing in it is.
@@ -133,6 +134,14 @@ class Log:
     def size_bytes(self) -> int:
         """Of all `.log` files."""
         return self._segments.size_bytes
+
+    @property
+    def recovery_point(self) -> int:
+        """All below it is synced, a crash is recovered from here; never past the log end.
+
+        Raised by `flush`, lowered by truncation.
+        """
+        return self._recovery_point.offset
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -190,9 +199,8 @@ class Log:
     def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
         """Appends exactly one batch from a producer and gives it its offsets; the caller's buffer is not changed.
 
-        Nothing is written on an error: CorruptMessageError, UnsupportedForMessageFormatError, InvalidRecordError,
-        MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError, OutOfOrderSequenceError,
-        DuplicateSequenceError, InvalidProducerEpochError, StorageError.
+        Nothing is written on an error: those of `storage.admission`, OutOfOrderSequenceError,
+        InvalidProducerEpochError, StorageError.
         """
         self._raise_if_failed()
         header = admit(batch, self.config, now_ms)
@@ -203,6 +211,9 @@ class Log:
                 stamp = repeated.timestamp if log_append_time else NO_TIMESTAMP
                 return AppendInfo(repeated.base_offset, repeated.last_offset, stamp, True)
             self._producers.check(header)
+        codec = self.config.codec
+        if codec is not None and codec != header.codec:
+            batch, header = self._recompressed(batch, header, codec)
         stamp = NO_TIMESTAMP
         if log_append_time:
             # Never below the last stamp, so that a clock that is set back does not disorder the log.
@@ -224,6 +235,15 @@ class Log:
         if header.producer_id >= 0:
             self._producers.update(header)
         return AppendInfo(base_offset, last_offset, stamp)
+
+    def _recompressed(self, batch: Buffer, header: BatchHeader, codec: Codec) -> tuple[Buffer, BatchHeader]:
+        config = self.config
+        try:
+            batch = recompress(batch, header, codec, config.compression_level)
+        except CorruptMessageError as error:
+            raise InvalidRecordError(f"records that cannot be read: {error}") from None
+        check_size(len(batch), config)
+        return batch, read_header(batch)
 
     def append_as_follower(self, batches: Buffer, now_ms: int | None = None) -> AppendInfo:
         """Appends whole batches as the leader's log holds them.
@@ -404,20 +424,18 @@ class Log:
 
     def _lower_recovery_point(self, offset: int) -> None:
         self._reader.forget()
-        with self._recovery_point_lock:
-            self._truncations += 1
-            lowered = offset < self.recovery_point
-            self.recovery_point = min(offset, self.recovery_point)
-        if lowered and self._before_truncation is not None:
+        if self._recovery_point.lower(offset) and self._before_truncation is not None:
             self._before_truncation(offset)
 
     def _settle_after_truncation(self) -> None:
         self.log_end_offset = self._segments.active.next_offset
         self._active_since_ms = None
-        with self._recovery_point_lock:
-            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        self._recovery_point.lower(self.log_end_offset)
         self._epochs.truncate_from_end(self.log_end_offset)
         self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
+        with self._failing_for_good():
+            # What was cut must not come back, after a crash, beside what is appended now.
+            self._files.sync_directory(self.directory)
 
     # --- losing old segments -------------------------------------------------------------------------
 
@@ -511,42 +529,53 @@ class Log:
 
     # --- durability ----------------------------------------------------------------------------------
 
+    @property
+    def must_flush(self) -> bool:
+        """`flush.messages` asks for a flush now."""
+        return must_flush(self.log_end_offset - self._recovery_point.offset, self.config.flush_messages)
+
+    def must_flush_by_time(self, now_ms: int) -> bool:
+        """`flush.ms` asks for a flush now; to be asked now and then, by one thread."""
+        return self._flush_timer.is_due(self.recovery_point, self.log_end_offset, self.config.flush_ms, now_ms)
+
     def flush(self, *, rolled_only: bool = False) -> None:
         """Syncs what is not synced yet (with `rolled_only` not the active segment) and raises the recovery point.
 
-        Takes as long as the disk does. After a failed sync nobody knows what is on the disk, so the log refuses
-        further appends.
+        Takes as long as the disk does; on any thread, beside everything else. After a failed sync nobody knows what is
+        on the disk, so the log refuses further appends.
         """
         self._raise_if_failed()
-        with self._recovery_point_lock:
-            truncations, recovery_point = self._truncations, self.recovery_point
-            target = self._segments.active.base_offset if rolled_only else self.log_end_offset
-        if target <= recovery_point:
-            return
         try:
-            for segment in self._segments.row:
-                if segment.next_offset > recovery_point and segment.base_offset < target:
-                    segment.sync()
-            self._epochs.sync()
-            self._files.sync_directory(self.directory)
-            if not self._named:
-                self._files.sync_directory(self.directory.parent)
-                self._named = True
+            self._recovery_point.advance(
+                lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset, self._sync
+            )
         except StorageError as error:
             if self._abandoned:
                 return  # deleted or set aside meanwhile: nothing is left to keep
             self._failure = error
             raise
-        with self._recovery_point_lock:
-            if truncations == self._truncations:
-                self.recovery_point = max(self.recovery_point, target)
+
+    def _sync(self, start: int, end: int) -> None:
+        for segment in self._segments.row:
+            if segment.next_offset > start and segment.base_offset < end:
+                segment.sync()
+        self._epochs.sync()
+        self._files.sync_directory(self.directory)
+        if not self._named:
+            self._files.sync_directory(self.directory.parent)
+            self._named = True
+
+    def forget_idle_producers(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> int:
+        """To be called every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""
+        return self._producers.expire(now_ms, expiration_ms)
 
     def close(self) -> None:
         """Leaves everything synced and complete, so that the next open needs no recovery."""
         if self._failure is None:
             self._segments.active.seal()
             if self._snapshots.offsets()[-1:] != [self.log_end_offset]:
-                self._snapshots.write(self.log_end_offset, self._producers)
+                # Nothing checks the log again after this, so that what only the snapshot knows must not get lost.
+                self._snapshots.write(self.log_end_offset, self._producers, sync=bool(self._producers.producers))
             self.flush()
         self.abandon()
 

@@ -45,17 +45,19 @@ _XERIAL_BLOCK_BYTES = 32 << 10
 _BLOCK_LENGTH = Struct(">i")
 
 
-def compress(codec: Codec, data: bytes) -> bytes:
-    """The block of records as a batch of this codec holds it, at the library's default level."""
+def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
+    """The block of records as a batch of this codec holds it; `level` is the library's, None its default."""
     match codec:
         case Codec.GZIP:
-            return zlib.compress(data, wbits=_GZIP_FORMAT)
+            return zlib.compress(data, zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_FORMAT)
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            return bytes(lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False))
+            return bytes(
+                lz4.frame.compress(data, level or 0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
+            )
         case Codec.ZSTD:
-            return zstd.compress(data)
+            return zstd.compress(data, level)
         case _:
             return data
 

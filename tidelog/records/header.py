@@ -46,7 +46,7 @@ _INT64 = Struct(">q")
 _CRC = Struct(">I")
 _EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 12, 17, 21, 35
 
-_CODEC_MASK = 0x07
+CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
@@ -110,7 +110,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> int:
         """A `Codec`, or 5–7, which nothing defines."""
-        return self.attributes & _CODEC_MASK
+        return self.attributes & CODEC_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:

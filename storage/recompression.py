@@ -1,0 +1,22 @@
+"""A producer's batch with another codec, where the topic asks for one (`compression.type`)."""
+
+from __future__ import annotations
+
+from tidelog.model import Buffer
+from tidelog.records import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, Codec, compress, decompress
+from tidelog.records.header import CODEC_MASK, HEADER, seal
+
+
+def recompress(batch: Buffer, header: BatchHeader, codec: Codec, level: int | None) -> bytearray:
+    """The same records in a batch of this codec, whatever its size.
+
+    The records themselves are not looked at. CorruptMessageError, MessageTooLargeError.
+    """
+    block = compress(codec, decompress(header.codec, memoryview(batch)[HEADER_BYTES:]), level)
+    changed = header._replace(
+        batch_length=HEADER_BYTES + len(block) - LENGTH_OVERHEAD, attributes=header.attributes & ~CODEC_MASK | codec
+    )
+    renewed = bytearray(HEADER.pack(*changed))
+    renewed += block
+    seal(renewed, 0, len(renewed))
+    return renewed

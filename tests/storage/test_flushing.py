@@ -1,0 +1,161 @@
+"""Flushing: one sync at a time, shared by all that came meanwhile, and never a promise about what was cut off."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from storage.files import File
+from storage.flushing import FlushTimer
+from storage.log import Log
+from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config
+from tidelog.records import HEADER_BYTES, Codec, decode_records, read_header
+from tidelog.records.header import HEADER, seal
+
+DEADLINE_S = 10
+
+
+class HeldFiles(UnsyncedFiles):
+    """A sync of a `.log` says that it has begun and waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.syncs = 0
+
+    def open(self, path: Path, *, create: bool = True) -> File:
+        return HeldFile(path, self) if path.suffix == ".log" else super().open(path)
+
+
+class HeldFile(UnsyncedFile):
+    __slots__ = ("_held",)
+
+    def __init__(self, path: Path, held: HeldFiles) -> None:
+        super().__init__(path)
+        self._held = held
+
+    def sync(self) -> None:
+        self._held.syncs += 1
+        self._held.begun.release()
+        assert self._held.go.acquire(timeout=DEADLINE_S)
+
+
+def opened(directory: Path, files: UnsyncedFiles, **settings: object) -> Log:
+    return Log.open(directory, config(**settings), files, recovery_point=0, clean=True)
+
+
+def flushing(log: Log) -> threading.Thread:
+    thread = threading.Thread(target=log.flush)
+    thread.start()
+    return thread
+
+
+def test_nothing_is_said_to_be_synced_before_the_sync_has_returned(tmp_path: Path) -> None:
+    files = HeldFiles()
+    log = opened(tmp_path, files)
+    append(log)
+    thread = flushing(log)
+    assert files.begun.acquire(timeout=DEADLINE_S)
+    append(log)
+    assert log.recovery_point == 0
+    files.go.release()
+    thread.join(DEADLINE_S)
+    assert (log.recovery_point, log.log_end_offset) == (1, 2)
+
+
+def test_a_hundred_appends_during_a_sync_cost_one_more_whoever_asks(tmp_path: Path) -> None:
+    files = HeldFiles()
+    log = opened(tmp_path, files)
+    append(log)
+    threads = [flushing(log)]
+    assert files.begun.acquire(timeout=DEADLINE_S)
+    for _ in range(100):
+        append(log)
+        threads.append(flushing(log))
+    files.go.release(200)
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert (files.syncs, log.recovery_point) == (2, 101)
+
+
+def test_what_was_cut_during_a_sync_is_not_taken_for_synced(tmp_path: Path) -> None:
+    files = HeldFiles()
+    log = opened(tmp_path, files)
+    for _ in range(3):
+        append(log)
+    thread = flushing(log)
+    assert files.begun.acquire(timeout=DEADLINE_S)
+    log.truncate_to(1)
+    append(log)
+    append(log)
+    files.go.release()
+    thread.join(DEADLINE_S)
+    assert log.recovery_point <= 1
+
+
+def test_a_sync_that_begins_amid_a_truncation_does_not_outlive_it(tmp_path: Path) -> None:
+    files = HeldFiles()
+    threads: list[threading.Thread] = []
+
+    def begin_sync(offset: int) -> None:
+        threads.append(flushing(log))
+        assert files.begun.acquire(timeout=DEADLINE_S)
+
+    log = Log.open(tmp_path, config(), files, recovery_point=0, clean=True, before_truncation=begin_sync)
+    for _ in range(3):
+        append(log)
+    files.go.release()
+    log.flush()
+    assert files.begun.acquire(timeout=DEADLINE_S)
+    append(log)
+    log.truncate_to(1)
+    files.go.release()
+    threads[0].join(DEADLINE_S)
+    assert log.recovery_point <= log.log_end_offset == 1
+
+
+def test_flush_messages_counts_what_is_not_synced(tmp_path: Path) -> None:
+    log = opened(tmp_path, UnsyncedFiles(), flush_messages=3)
+    for due in (False, False, True, True):
+        append(log)
+        assert log.must_flush is due
+    log.flush()
+    assert not log.must_flush
+    assert not opened(tmp_path / "default", UnsyncedFiles()).must_flush
+
+
+def test_flush_ms_counts_from_when_something_was_first_seen_unsynced() -> None:
+    timer = FlushTimer()
+    assert not timer.is_due(0, 0, 10, 1000)
+    assert not timer.is_due(0, 5, 10, 2000)
+    assert not timer.is_due(0, 9, 10, 2009)
+    assert timer.is_due(0, 9, 10, 2010)
+    assert not timer.is_due(9, 12, 10, 2020)  # flushed meanwhile; the rest waits anew
+    assert timer.is_due(9, 12, 10, 2030)
+    assert not timer.is_due(12, 12, 10, 9999)
+
+
+def test_a_topic_that_names_a_codec_stores_every_batch_with_it(tmp_path: Path) -> None:
+    for kind, codec in (("gzip", Codec.GZIP), ("zstd", Codec.ZSTD), ("lz4", Codec.LZ4), ("snappy", Codec.SNAPPY)):
+        log = opened(tmp_path / kind, UnsyncedFiles(), compression_type=kind, message_timestamp_type="LogAppendTime")
+        sent = batch(NOW, NOW, value=b"v" * 500, producer_id=4, epoch=0, sequence=0)
+        log.append_as_leader(sent, 3, NOW + 7)
+        assert log.append_as_leader(sent, 3, NOW + 8).duplicate
+        stored = log.read(0, 10_000)
+        header = read_header(stored)
+        assert (header.codec, header.size_bytes, header.partition_leader_epoch) == (codec, len(stored), 3)
+        assert [(r.offset, r.timestamp, r.value) for r in decode_records(stored)] == [
+            (0, NOW + 7, b"v" * 500),
+            (1, NOW + 7, b"v" * 500),
+        ]
+        plain = opened(tmp_path / f"plain-{kind}", UnsyncedFiles(), compression_type="uncompressed")
+        plain.append_as_leader(changed_to_client(stored), 0, NOW)
+        assert read_header(plain.read(0, 10_000)).codec == Codec.NONE
+
+
+def changed_to_client(stored: bytes) -> bytes:
+    """What a producer would have sent: no LogAppendTime, no offsets."""
+    header = read_header(stored)
+    sent = bytearray(HEADER.pack(*header._replace(attributes=header.codec)) + stored[HEADER_BYTES:])
+    seal(sent, 0, len(sent))
+    return bytes(sent)
