@@ -1,7 +1,7 @@
 """Up to where a log is on the disk, and when more of it must get there.
 
     flush.messages=N   as soon as N records are not synced; with 1 an acknowledgement waits for it (DESIGN 3)
-    flush.ms=T         at the first look after T ms, see `FlushTimer`
+    flush.ms=T         when a record has waited for T ms (`storage.upkeep`)
     on demand          at a clean shutdown, and before anything relies on it
 
 Syncs of one log come one after the other. Who asks for one while another runs gets what has been appended meanwhile
@@ -17,30 +17,6 @@ from collections.abc import Callable
 def must_flush(unflushed: int, flush_messages: int) -> bool:
     """By number of records."""
     return unflushed >= flush_messages
-
-
-class FlushTimer:
-    """When `flush.ms` asks for a flush of one log.
-
-    The time counts from the first look that finds something unsynced which the look before did not know; so what is
-    appended is synced within the setting and twice the time between two looks.
-    """
-
-    __slots__ = ("_recovery_point", "_waiting_since_ms")
-
-    def __init__(self) -> None:
-        self._recovery_point = -1
-        self._waiting_since_ms: int | None = None
-
-    def is_due(self, recovery_point: int, log_end_offset: int, flush_ms: int, now_ms: int) -> bool:
-        """To be asked now and then; `now_ms` does not go back."""
-        if recovery_point >= log_end_offset:
-            self._waiting_since_ms = None
-            return False
-        if self._waiting_since_ms is None or recovery_point != self._recovery_point:
-            self._waiting_since_ms = now_ms
-            self._recovery_point = recovery_point
-        return now_ms - self._waiting_since_ms >= flush_ms
 
 
 class RecoveryPoint:

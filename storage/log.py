@@ -15,7 +15,7 @@ from storage import lookup, partition_metadata, recovery, retention, segment_swa
 from storage.admission import admit, check_size
 from storage.config import LogConfig
 from storage.files import Files
-from storage.flushing import FlushTimer, RecoveryPoint, must_flush
+from storage.flushing import RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
 from storage.lookup import TimestampOffset
 from storage.producer_snapshots import Snapshots
@@ -85,7 +85,6 @@ class Log:
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = max(log_start_offset, self._segments.base_offsets[0])
         self._recovery_point = RecoveryPoint(min(recovery_point, self.log_end_offset))
-        self._flush_timer = FlushTimer()
         self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._sweep_snapshots()
         last = recovered.last_batch
@@ -533,10 +532,6 @@ class Log:
     def must_flush(self) -> bool:
         """`flush.messages` asks for a flush now."""
         return must_flush(self.log_end_offset - self._recovery_point.offset, self.config.flush_messages)
-
-    def must_flush_by_time(self, now_ms: int) -> bool:
-        """`flush.ms` asks for a flush now; to be asked now and then, by one thread."""
-        return self._flush_timer.is_due(self.recovery_point, self.log_end_offset, self.config.flush_ms, now_ms)
 
     def flush(self, *, rolled_only: bool = False) -> None:
         """Syncs what is not synced yet (with `rolled_only` not the active segment) and raises the recovery point.

@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 
 from storage.files import File
-from storage.flushing import FlushTimer
 from storage.log import Log
 from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config
 from tidelog.records import HEADER_BYTES, Codec, decode_records, read_header
@@ -122,17 +121,6 @@ def test_flush_messages_counts_what_is_not_synced(tmp_path: Path) -> None:
     log.flush()
     assert not log.must_flush
     assert not opened(tmp_path / "default", UnsyncedFiles()).must_flush
-
-
-def test_flush_ms_counts_from_when_something_was_first_seen_unsynced() -> None:
-    timer = FlushTimer()
-    assert not timer.is_due(0, 0, 10, 1000)
-    assert not timer.is_due(0, 5, 10, 2000)
-    assert not timer.is_due(0, 9, 10, 2009)
-    assert timer.is_due(0, 9, 10, 2010)
-    assert not timer.is_due(9, 12, 10, 2020)  # flushed meanwhile; the rest waits anew
-    assert timer.is_due(9, 12, 10, 2030)
-    assert not timer.is_due(12, 12, 10, 9999)
 
 
 def test_a_topic_that_names_a_codec_stores_every_batch_with_it(tmp_path: Path) -> None:
