@@ -33,6 +33,8 @@ def read_lines(files: Files, path: Path) -> list[list[str]] | None:
         return None
     try:
         version, count, *lines = data.decode("ascii").splitlines()
+        if not data.endswith(b"\n"):
+            return None  # torn: the last number may only be the beginning of one
         if version != _VERSION or int(count) != len(lines):
             return None
     except ValueError:

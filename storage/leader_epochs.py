@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -103,6 +104,14 @@ class LeaderEpochs:
             self._store([first, *self._entries[slot:]])
         elif slot > 1:
             self._store(self._entries[slot - 1 :])
+
+    def rebuild(self, starts: Iterable[tuple[int, int]]) -> None:
+        """Begins anew from the (epoch, base offset) of batches in their order."""
+        entries: list[EpochStart] = []
+        for epoch, start_offset in starts:
+            if epoch >= 0 and (not entries or epoch > entries[-1].epoch):
+                entries.append(EpochStart(epoch, start_offset))
+        self._store(entries)
 
     def clear(self) -> None:
         self._store([])

@@ -7,14 +7,17 @@ In this order, each step relying on those before:
    compared with the log where a look-up will need them to be right, and written anew if they are not.
 3. From the recovery point on nothing is believed: every batch is checked with its CRC. The log is cut before the first
    bad one, later segments are removed, and the indexes are written anew as the batches pass.
-4. The epoch cache loses what begins past the end and gains the epochs of the batches that were checked.
+4. The epoch cache loses what begins past the end and gains the epochs of the batches that were checked; where the
+   batches still contradict it, it is read from them.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from storage import segment_swap
@@ -146,17 +149,52 @@ def _open_segment(log: RecoveredLog, segment: Segment, recovery_point: int, *, b
 
 
 def _settle_epochs(log: RecoveredLog, *, known: bool, log_start_offset: int) -> None:
-    if not known:
-        log.seen_epochs = [
-            (header.partition_leader_epoch, header.base_offset)
-            for header in _headers_from(log.segments, log.segments[0].base_offset)
-        ]
     for epoch, offset in log.seen_epochs:
         latest = log.epochs.latest
         if latest is None or epoch > latest:
             log.epochs.assign(epoch, offset)
     log.epochs.truncate_from_end(log.segments[-1].next_offset)
+    if not (known and _epochs_confirmed(log)):
+        headers = _headers_from(log.segments, log.segments[0].base_offset)
+        log.epochs.rebuild((header.partition_leader_epoch, header.base_offset) for header in headers)
     log.epochs.truncate_from_start(max(log_start_offset, log.segments[0].base_offset))
+
+
+def _epochs_confirmed(log: RecoveredLog) -> bool:
+    """Whether the batches at both ends of each epoch are of that epoch, and nothing comes before the first.
+
+    Epochs never fall from batch to batch, so the batches between are of it too. A log that was trimmed, but for whom
+    the crash brought the trimmed batches back, knows too few.
+    """
+    entries = log.epochs.entries()
+    first, end_offset = log.segments[0].base_offset, log.segments[-1].next_offset
+    ends = [*(entry.start_offset for entry in entries[1:]), end_offset]
+    try:
+        for entry, end in zip(entries, ends, strict=False):
+            for offset in (entry.start_offset, end - 1):
+                header = _header_at(log.segments, offset)
+                if header is None or header.last_offset >= end:
+                    continue  # compaction left none of this epoch
+                begins_inside = header.base_offset < entry.start_offset and entry is not entries[0]
+                if begins_inside or header.partition_leader_epoch != entry.epoch:
+                    return False
+        earliest = _header_at(log.segments, first)
+        if earliest is None or earliest.partition_leader_epoch < 0:
+            return True
+        return bool(entries) and entries[0].start_offset <= earliest.base_offset
+    except CorruptMessageError as error:
+        _LOG.error("%s", error)
+        return True  # the batches tell no more than the cache
+
+
+def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
+    """Of the first batch that ends at or after the offset."""
+    slot = max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
+    for segment in segments[slot:]:
+        found = segment.find(offset)
+        if found is not None:
+            return found[1]
+    return None
 
 
 def _remove_from(log: RecoveredLog, directory: Path, files: Files, index_interval_bytes: int, bases: list[int]) -> None:

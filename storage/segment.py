@@ -179,10 +179,15 @@ class Segment:
         """The running maximum before the batch at `position`; DamagedIndexError where the time index has it wrong."""
         header = next(scan_headers(self.log, position, self.size))[1]
         reached = self.time_index.last_before(header.base_offset)
+        known = reached.timestamp if reached is not None else NO_TIMESTAMP
+        # The time index was brought up to date at each entry of the offset index: here the last of those before.
+        entry = self.offset_index.floor(header.base_offset - 1)
         largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
-        for _, header in scan_headers(self.log, self._start_of(reached.offset) if reached else 0, position):
+        for at, header in scan_headers(self.log, self._start_of(reached.offset) if reached else 0, position):
             if header.max_timestamp > largest.timestamp:
                 largest = IndexedTime(header.max_timestamp, header.last_offset)
+            if entry is not None and at <= entry.position and largest.timestamp > known:
+                raise DamagedIndexError
             if reached is not None and header.last_offset >= reached.offset:
                 if largest != reached:
                     raise DamagedIndexError

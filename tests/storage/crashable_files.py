@@ -32,8 +32,10 @@ The model, as pessimistic as POSIX allows and file systems are:
 - Of names in one directory that are not synced a prefix of the changes survives (journals keep their order), in each
   directory another one. A rename is atomic.
 - Of writes to one file that are not synced survive: all; none; a prefix, the last one torn at a byte; or any of the
-  512-byte sectors, zeros (or what was there before) in between, up to any size the file had since. A truncation is
-  ordered: what was written after it survives only together with it. Files do not wait for each other.
+  512-byte sectors, zeros (or what was there before) in between, up to any size the file had since. Files do not wait
+  for each other.
+- A truncation is a change of the journal too: what was written to the file after it survives only together with it,
+  and so do later changes of names in its directory.
 """
 
 from __future__ import annotations
@@ -70,16 +72,17 @@ KEPT, FORGOTTEN = Fate.KEPT, Fate.FORGOTTEN
 
 
 class _Change(NamedTuple):
-    """A write of `data` at `position`, or with None a truncation to it."""
+    """A write of `data` at `position`, or with None a truncation to it. `order`: its number in the journal."""
 
     position: int
     data: bytes | None
+    order: int = 0
 
     def apply(self, content: bytearray) -> None:
         if self.data is None:
             del content[self.position :]
             content.extend(bytes(self.position - len(content)))
-        else:
+        elif self.data:
             content.extend(bytes(max(self.position - len(content), 0)))
             content[self.position : self.position + len(self.data)] = self.data
 
@@ -107,14 +110,22 @@ class _Content:
         self.changes.clear()
         self.lost = 0
 
-    def after_crash(self, choice: Random | Fate) -> bytes:
+    def after_crash(self, choice: Random | Fate, order: int) -> bytes:
+        """The journal is on the disk up to `order` at least."""
         changes = self.changes[self.lost :]
-        if not changes or choice is FORGOTTEN:
-            return self.synced
         if choice is KEPT:
             return bytes(self.seen)
-        assert isinstance(choice, Random)
         content = bytearray(self.synced)
+        cut = max(
+            (i + 1 for i, change in enumerate(changes) if change.data is None and change.order <= order), default=0
+        )
+        for change in changes[:cut]:
+            if change.data is None:
+                del content[change.position :]
+        changes = changes[cut:]
+        if not changes or choice is FORGOTTEN:
+            return bytes(content)
+        assert isinstance(choice, Random)
         match choice.choice(("all", "none", "prefix", "sectors", "size")):
             case "all":
                 for change in changes:
@@ -164,32 +175,32 @@ class _Directory:
     """Names, and the states that they went through since they were last synced, the first of which is on the disk."""
 
     names: dict[str, _Content | _Directory] = field(default_factory=dict)
-    states: list[dict[str, _Content | _Directory]] = field(default_factory=list)
+    states: list[tuple[int, dict[str, _Content | _Directory]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.states = [dict(self.names)]
+        self.sync(0)
 
-    def changed(self) -> None:
-        self.states.append(dict(self.names))
+    def changed(self, order: int) -> None:
+        self.states.append((order, dict(self.names)))
 
-    def sync(self) -> None:
-        self.states = [dict(self.names)]
+    def sync(self, order: int) -> None:
+        self.states = [(order, dict(self.names))]
 
     def after_crash(self, choice: Random | Fate) -> _Directory:
+        last = len(self.states) - 1
         match choice:
             case Fate.KEPT:
-                names = self.names
+                order, names = self.states[last]
             case Fate.FORGOTTEN:
-                names = self.states[0]
+                order, names = self.states[0]
             case _:
-                last = len(self.states) - 1
-                names = self.states[choice.choice((0, last, choice.randint(0, last)))]
+                order, names = self.states[choice.choice((0, last, choice.randint(0, last)))]
         survived: dict[str, _Content | _Directory] = {}
         for name, entry in names.items():
             if isinstance(entry, _Directory):
                 survived[name] = entry.after_crash(choice)
             else:
-                content = entry.after_crash(choice)
+                content = entry.after_crash(choice, order)
                 survived[name] = _Content(bytearray(content), content)
         return _Directory(survived)
 
@@ -288,7 +299,7 @@ class CrashableFiles:
                 raise _error(old, errno.ENOTEMPTY)
             del directory.names[old.name]
             directory.names[new.name] = entry
-            directory.changed()
+            directory.changed(len(self.mutations))
             self.finish()
 
     def remove(self, path: Path) -> None:
@@ -297,7 +308,7 @@ class CrashableFiles:
             parent = self._entry(path.parent)
             if isinstance(parent, _Directory) and path.name in parent.names:
                 del parent.names[path.name]
-                parent.changed()
+                parent.changed(len(self.mutations))
             self.finish()
 
     def remove_directory(self, path: Path) -> None:
@@ -324,7 +335,7 @@ class CrashableFiles:
             if path.name in parent.names:
                 raise _error(path, errno.EEXIST)
             parent.names[path.name] = _Directory()
-            parent.changed()
+            parent.changed(len(self.mutations))
             self.finish()
 
     def sync_directory(self, path: Path) -> None:
@@ -332,7 +343,7 @@ class CrashableFiles:
             self.mutate("sync", path)
             directory = self._directory(path)
             self.finish()
-            directory.sync()
+            directory.sync(len(self.mutations))
 
     def try_lock(self, path: Path) -> Lock | None:
         with self._mutex:
@@ -356,7 +367,7 @@ class CrashableFiles:
         if entry is None:
             self.mutate("create", path)
             entry = directory.names[path.name] = _Content()
-            directory.changed()
+            directory.changed(len(self.mutations))
             self.finish()
         return entry
 
@@ -413,7 +424,7 @@ class CrashableFile:
             if size == len(content.seen):
                 return
             self._files.mutate("truncate", self.path)
-            content.change(_Change(size, None))
+            content.change(_Change(size, None, len(self._files.mutations)))
             self._files.finish()
 
     def sync(self) -> None:

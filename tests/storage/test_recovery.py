@@ -79,6 +79,25 @@ def test_below_the_recovery_point_nothing_is_read_again(tmp_path: Path) -> None:
     assert read_all(log) == data
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("kept", [0, 12, 13, 24])
+def test_an_index_that_lost_entries_below_the_recovery_point_misleads_nobody(
+    tmp_path: Path, suffix: str, kept: int
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=150)
+    for number in range(30):
+        append(log, NOW + 10 * number)
+    log.abandon()
+    path = next(tmp_path.glob("*" + suffix))
+    path.write_bytes(path.read_bytes()[:kept])
+    for recovery_point in (29, 20, 10):
+        log = open_log(tmp_path, clean=False, recovery_point=recovery_point, index_interval_bytes=150)
+        for target in range(NOW, NOW + 300, 5):
+            expected = first_at_or_after(records_of(log), target, 30)
+            assert log.offset_for_timestamp(target, 30) == expected
+        log.abandon()
+
+
 def test_recovery_finds_the_same_indexes_as_the_writer_made(tmp_path: Path) -> None:
     write_log(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*index")}
@@ -94,6 +113,28 @@ def test_a_missing_segment_in_the_middle_ends_the_log_before_it(tmp_path: Path) 
     assert read_all(log) in whole_batches(data)
     assert len(log.segment_base_offsets) == 2
     assert log.recovered.removed_segments > 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"0\n1\n0 4",  # torn within the last number
+        b"0\n2\n0 40\n1 60\n",  # trimmed, but for the crash
+        b"0\n2\n1 20\n2 40\n",
+        b"0\n2\n0 0\n2 40\n",  # one in the middle is missing
+        b"0\n3\n0 0\n1 21\n2 40\n",
+        b"0\n3\n0 0\n1 20\n6 40\n",
+        b"0\n0\n",
+    ],
+)
+def test_an_epoch_checkpoint_that_the_batches_contradict_is_read_from_them(
+    tmp_path: Path, content: bytes, clean: bool
+) -> None:
+    write_log(tmp_path)
+    epochs = open_log(tmp_path, **SMALL).epochs
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(content)
+    assert open_log(tmp_path, clean=clean, recovery_point=50, **SMALL).epochs == epochs == ((0, 0), (1, 20), (2, 40))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0\n5\n", b"\xff\x00", b"0\n2\n3 5\n1 9\n", b"0\n1\nx y\n"])
