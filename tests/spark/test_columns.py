@@ -49,10 +49,10 @@ def test_a_log_append_time_batch_says_so_and_gives_every_row_the_brokers_time() 
     assert arrow.column("timestamp").cast(pa.int64()).to_pylist()[1:] == [5_000_000, 5_000_000]
 
 
-def test_arrow_batches_have_about_ten_thousand_rows() -> None:
-    batches = [batch_of([b"v"] * 700, base_offset=700 * number) for number in range(40)]
+def test_arrow_batches_have_about_twenty_thousand_rows() -> None:
+    batches = [batch_of([b"v"] * 700, base_offset=700 * number) for number in range(70)]
     sizes = [arrow.num_rows for arrow in read(WHOLE, *batches)]
-    assert sum(sizes) == 28_000
+    assert sum(sizes) == 49_000 and len(sizes) == 3
     assert all(ROWS_PER_BATCH <= size < ROWS_PER_BATCH + 700 for size in sizes[:-1])
 
 

@@ -24,6 +24,7 @@ MAX_TIMESTAMP = INT64_MAX - 1
 
 _VARINT = VarintTable()
 _STAMP = VarintTable(prefix=b"\x00")  # the attributes byte stands before the timestamp delta
+_NULL_KEY = VarintTable(prefix=b"\x01")  # most records have no key: what stands before their value is one look-up
 _NULL = b"\x01"
 _NO_HEADERS = b"\x00"
 
@@ -66,28 +67,28 @@ class BatchBuilder:
         base_timestamp = self._base_timestamp
         if base_timestamp is None:
             base_timestamp = timestamp_ms
-        if key is None:
-            key_length, key = _NULL, b""
-        else:
-            if type(key) is not bytes:
-                key = _bytes_of(key)
-            key_length = _VARINT[len(key)]
         if value is None:
-            value_length, value = _NULL, b""
+            value, value_length = b"", -1
         else:
             if type(value) is not bytes:
                 value = _bytes_of(value)
-            value_length = _VARINT[len(value)]
+            value_length = len(value)
+        if key is None:
+            head = _NULL_KEY[value_length]
+        else:
+            if type(key) is not bytes:
+                key = _bytes_of(key)
+            head = _VARINT[len(key)] + key + _VARINT[value_length]
         tail = _encode_headers(headers) if headers else _NO_HEADERS
         count = self.record_count
         stamp = _STAMP[timestamp_ms - base_timestamp]
         delta = _VARINT[count]
-        length = len(stamp) + len(delta) + len(key_length) + len(key) + len(value_length) + len(value) + len(tail)
+        length = len(stamp) + len(delta) + len(head) + len(value) + len(tail)
         prefix = _VARINT[length]
         size_bytes = self.size_bytes + len(prefix) + length
         if size_bytes > self.max_bytes:
             return None
-        self._chunks += (prefix, stamp, delta, key_length, key, value_length, value, tail)
+        self._chunks += (prefix, stamp, delta, head, value, tail)
         self.size_bytes = size_bytes
         self.record_count = count + 1
         self._base_timestamp = base_timestamp

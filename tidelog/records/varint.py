@@ -27,10 +27,10 @@ def encode_varint(number: int) -> bytes:
 
 
 class VarintTable(dict[int, bytes]):
-    """number → prefix + its varint: small numbers from memory, others computed and not kept."""
+    """number → prefix + its varint: small numbers and −1 from memory, others computed and not kept."""
 
     def __init__(self, prefix: bytes = b"", size: int = _TABLE_SIZE) -> None:
-        super().__init__((number, prefix + encode_varint(number)) for number in range(size))
+        super().__init__((number, prefix + encode_varint(number)) for number in range(-1, size))
         self._prefix = prefix
 
     def __missing__(self, number: int) -> bytes:

@@ -24,8 +24,9 @@ from tidelog.model import Buffer
 from tidelog.records import iter_headers
 from tidelog.records.columns import ColumnCollector, RecordBuffers, Spans
 
-#: Arrow batches of about this many rows keep the transport busy without holding much (≈ 1 MB of 100-byte values).
-ROWS_PER_BATCH = 10_000
+#: Each Arrow batch costs Spark's JVM the same again, whatever is in it; larger ones than this (≈ 2 MB of 100-byte
+#: values) save no more.
+ROWS_PER_BATCH = 20_000
 #: Large values end a batch earlier.
 BYTES_PER_BATCH = 4 << 20
 
