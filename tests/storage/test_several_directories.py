@@ -156,6 +156,8 @@ def test_a_disk_that_fails_takes_its_logs_along_and_no_others(machine: Machine) 
                     call(logs[tp])
         else:
             assert append(logs[tp]) == 1
+    with pytest.raises(StorageError, match="may lie in a directory that is offline"):
+        manager.get_or_create(ORDERS[1], "id", LogConfig())
     assert places(manager) == {"a": [0, 3], "c": [2, 5]}
     manager.checkpoint_recovery_points()
     manager.close()
@@ -176,6 +178,15 @@ def test_a_checkpoint_that_cannot_be_written_fails_its_directory_alone(machine: 
     manager.take_offline(path, error)
     machine.files.heal()
     LogManager.open([path], machine.files, 1, "c1", None).close()  # its lock is released: it can be repaired
+
+
+def test_a_log_that_is_opened_while_its_disk_fails_fails_too(machine: Machine) -> None:
+    manager = machine.start()
+    directory = manager.directories[0]
+    machine.files.watch = lambda call, path: directory.fail(StorageError("gone"))
+    log = directory.open_log(ORDERS[0], LogConfig())
+    with pytest.raises(StorageError, match="gone"):
+        append(log)
 
 
 @pytest.mark.parametrize("fault", [Fault.READ_ERROR, Fault.READ_ONLY, Fault.VANISHED])

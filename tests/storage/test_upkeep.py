@@ -193,6 +193,11 @@ def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(brok
     put(broker.manager.logs()[ORDERS], (b"a", b"later"))
     broker.manager.logs()[ORDERS].roll(NOW)
     broker.compacted(STATES)  # all of it is dirty
+    bounds = broker.bounds()
+    for tps in ((ORDERS, STATES), (STATES, ORDERS)):
+        round_ = broker.upkeep.begin_cleaning(NOW, {tp: bounds[tp] for tp in tps})
+        assert round_ is not None and round_.topic_partition == STATES
+        round_.end()
     first, second = broker.begin(), broker.begin()
     assert first is not None and second is not None
     assert (first.topic_partition, second.topic_partition) == (STATES, ORDERS)
