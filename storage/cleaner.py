@@ -30,7 +30,7 @@ from storage.compaction import (
     replaces,
 )
 from storage.config import LogConfig
-from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, file_name
+from storage.file_names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from storage.files import Files
 from storage.log import Log
 from storage.offset_map import OffsetMap
@@ -249,13 +249,19 @@ class _Draft:
     """A new segment while it is written, under its `.cleaned` names."""
 
     def __init__(self, plan: CleaningPlan, base_offset: int, files: Files) -> None:
-        self._segment = Segment(
-            plan.log.directory, base_offset, files, plan.config.index_interval_bytes, CLEANED_SUFFIX
-        )
-        if self._segment.size:
-            # Of a round that could not tidy up after itself.
-            self._segment.delete()
-            self._segment = self._segment.reopened()
+        self._files = files
+        self._paths = [
+            plan.log.directory / (file_name(base_offset, kind) + CLEANED_SUFFIX)
+            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        ]
+        self._remove()  # what a round left that could not tidy up after itself
+        try:
+            self._segment = Segment(
+                plan.log.directory, base_offset, files, plan.config.index_interval_bytes, CLEANED_SUFFIX
+            )
+        except BaseException:
+            self._remove()
+            raise
         self._parts: list[Buffer] = []
         self._spans: list[BatchSpan] = []
         self._waiting = 0
@@ -276,8 +282,13 @@ class _Draft:
         return self._segment
 
     def discard(self) -> None:
+        self._segment.close()
+        self._remove()
+
+    def _remove(self) -> None:
         with contextlib.suppress(StorageError):
-            self._segment.delete()
+            for path in self._paths:
+                self._files.remove(path)
 
     def _write(self) -> None:
         if self._segment.size + self._waiting > _MAX_SEGMENT_BYTES:

@@ -1,0 +1,223 @@
+"""Compaction beside its dumb twin: a list of all records, and of each key the last one, through whole stories."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.log import Log
+from tests.storage.cleaning import Pair, clean, keyed
+from tests.storage.logs import NOW, UnsyncedFiles, config, first_at_or_after, largest, records_of
+from tests.storage.soundness import assert_sound
+from tidelog.records import Codec, decode_records, iter_headers
+
+DELETE_RETENTION_MS = 1000
+SETTINGS = {
+    "segment_bytes": 600,
+    "index_interval_bytes": 120,
+    "min_cleanable_dirty_ratio": 0,
+    "delete_retention_ms": DELETE_RETENTION_MS,
+}
+#: Records without a key get in while the topic is not compacted yet.
+APPENDING, COMPACTING = config(**SETTINGS), config(cleanup_policy="compact", **SETTINGS)
+
+_keys = st.sampled_from([b"a", b"b", b"c", b"d", b"a long key, held as a digest", b"a long key, held as another", None])
+_values = st.sampled_from([b"1", b"2" * 40, b"", None, None])
+_append = st.tuples(
+    st.just("append"),
+    st.tuples(
+        st.lists(st.tuples(_keys, _values), min_size=1, max_size=5),
+        st.integers(-20, 20),
+        st.sampled_from([Codec.NONE, *Codec]),
+        st.booleans(),
+    ),
+)
+_clean = st.tuples(
+    st.just("clean"),
+    st.tuples(st.sampled_from([0, 3 * 192, 1 << 20]), st.sampled_from([0, 600, 2000]), st.floats(0, 1)),
+)
+_event = st.one_of(
+    st.tuples(st.just("roll"), st.none()),
+    st.tuples(st.just("truncate"), st.floats(0, 1)),
+    st.tuples(st.just("trim"), st.floats(0, 1)),
+    st.tuples(st.just("reopen"), st.booleans()),
+)
+_roll = ("roll", None)
+_chapters = st.tuples(st.lists(_append, min_size=1, max_size=5), st.lists(_event, max_size=2), _clean).map(
+    lambda parts: [*parts[0], *parts[1], _roll, parts[2]]
+)
+_stories = st.lists(_chapters, min_size=1, max_size=9).map(lambda chapters: list(chain.from_iterable(chapters)))
+
+
+@dataclass
+class Batch:
+    """`rows`: (offset, timestamp, key, value) of the records that are left."""
+
+    last_offset: int
+    rows: list[tuple[int, int, bytes | None, bytes | None]]
+    horizon_ms: int | None = None
+
+
+@dataclass
+class Story:
+    """The log, and what it must hold."""
+
+    directory: Path
+    now_ms: int = NOW
+    noted: int = 0
+    sequence: int = 0
+    batches: list[Batch] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.log = self._open(clean=True)
+
+    def _open(self, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
+        return Log.open(
+            self.directory,
+            APPENDING,
+            UnsyncedFiles(),
+            recovery_point=recovery_point,
+            clean=clean,
+            log_start_offset=log_start_offset,
+        )
+
+    def append(self, what: tuple[list[Pair], int, Codec, bool]) -> None:
+        pairs, shift, codec, idempotent = what
+        timestamp = NOW + shift
+        header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": self.sequence} if idempotent else {}
+        written = keyed(*pairs, timestamp=timestamp, codec=codec, **header)
+        base_offset = self.log.append_as_leader(written, 0, NOW).base_offset
+        if idempotent:
+            self.sequence += len(pairs)
+        rows = [(base_offset + slot, timestamp, key, value) for slot, (key, value) in enumerate(pairs)]
+        self.batches.append(Batch(rows[-1][0], rows))
+
+    def roll(self, _: None) -> None:
+        self.log.roll(NOW)
+
+    def clean(self, how: tuple[int, int, float]) -> None:
+        map_bytes, passed_ms, share = how
+        self.now_ms += passed_ms
+        bound = int(self.log.log_end_offset * (0.5 + share)) if share < 0.3 else self.log.log_end_offset
+        self.log.config = COMPACTING
+        segments = len(self.log.segments)
+        before, self.noted = (
+            self.noted,
+            clean(self.log, self.noted, now_ms=self.now_ms, map_bytes=map_bytes, upper_bound=bound),
+        )
+        self.log.config = APPENDING
+        if self.noted == before:
+            return
+        assert self.noted <= bound
+        assert self.noted <= self.log.segments[-1].base_offset
+        self.seen["rounds"] += 1
+        self.seen["merged"] += len(self.log.segments) < segments
+        self._compact_twin()
+
+    def _compact_twin(self) -> None:
+        clean_part = [batch for batch in self.batches if batch.last_offset < self.noted]
+        last = {key: offset for batch in clean_part for offset, _, key, _ in batch.rows}
+        for batch in clean_part:
+            expired = batch.horizon_ms is not None and batch.horizon_ms <= self.now_ms
+            count = len(batch.rows)
+            self.seen["expired"] += expired and any(value is None for _, _, _, value in batch.rows)
+            batch.rows = [
+                row
+                for row in batch.rows
+                if row[2] is not None and last[row[2]] == row[0] and not (expired and row[3] is None)
+            ]
+            self.seen["thinned"] += 0 < len(batch.rows) < count
+            if batch.horizon_ms is None and any(value is None for _, _, _, value in batch.rows):
+                batch.horizon_ms = self.now_ms + DELETE_RETENTION_MS
+
+    def truncate(self, share: float) -> None:
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        offset = start + round((end - start) * max(share, 0.6))
+        self.log.truncate_to(offset)
+        self.batches = [batch for batch in self.batches if batch.last_offset < offset]
+        self.noted = min(self.noted, offset)
+        # What the producer did last may be gone.
+        producer = self.log._producers.producers.get(7)
+        self.sequence = producer.batches[-1].last_sequence + 1 if producer is not None else 0
+        self.seen["truncated"] += offset < end
+
+    def trim(self, share: float) -> None:
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        self.log.raise_log_start(start + round((end - start) * share * 0.3))
+
+    def reopen(self, orderly: bool) -> None:
+        start = self.log.log_start_offset
+        if orderly:
+            self.log.close()
+        else:
+            self.log.abandon()
+        self.log = self._open(
+            clean=orderly, recovery_point=self.log.recovery_point if orderly else 0, log_start_offset=start
+        )
+        self.seen["reopened"] += 1
+
+    def check(self) -> None:
+        start = self.log.log_start_offset
+        expected = [row for batch in self.batches for row in batch.rows if row[0] >= start]
+        found = records_of(self.log)
+        assert [(record.offset, record.timestamp, record.key, record.value) for record, _ in found] == expected
+
+    def check_look_ups(self) -> None:
+        log = self.log
+        assert_sound(log, gaps=True)
+        records = records_of(log)
+        for offset in range(log.log_start_offset, log.log_end_offset):
+            after = [record for record, _ in records if record.offset >= offset]
+            data = log.read(offset, 1)
+            assert data, "a reader gets further from any offset"
+            if after:
+                assert_first(log, offset, after[0].offset)
+        for bound in (log.log_end_offset, (log.log_start_offset + log.log_end_offset) // 2):
+            for target in range(NOW - 21, NOW + 22):
+                assert log.offset_for_timestamp(target, bound) == first_at_or_after(records, target, bound)
+            assert log.offset_of_max_timestamp(bound) == largest(records, bound)
+
+
+def assert_first(log: Log, offset: int, expected: int) -> None:
+    """The first record that a reader meets who begins at `offset`."""
+    at = offset
+    while True:
+        data = log.read(at, 1)
+        for position, header in iter_headers(data):
+            for record in decode_records(data, position):
+                if record.offset >= offset:
+                    assert record.offset == expected
+                    return
+            at = header.next_offset
+
+
+def test_exactly_the_last_value_of_each_key_remains_and_is_found() -> None:
+    total: Counter[str] = Counter()
+
+    @settings(max_examples=80, deadline=None)
+    @given(_stories)
+    def holds(steps: list[tuple[str, object]]) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            story = Story(Path(name))
+            for verb, what in steps:
+                getattr(story, verb)(what)
+                story.check()
+            story.check_look_ups()
+            story.log.abandon()
+            story.log = story._open(clean=False, log_start_offset=story.log.log_start_offset)
+            story.check()
+            story.check_look_ups()
+            story.seen["segments"] += len(story.log.segments)
+            story.seen["index entries"] += sum(len(segment.offset_index) for segment in story.log.segments)
+            total.update(story.seen)
+
+    holds()
+    for fact in ("rounds", "merged", "thinned", "expired", "truncated", "reopened", "segments", "index entries"):
+        assert total[fact] > 20, (fact, total)
