@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.judge import assert_blames, changed, check
 from tidelog import Producer, TopicPartition
 
-CHECK = Path(__file__).parents[2] / "scripts/check"
 SETTINGS = {"segment.bytes": "20000", "index.interval.bytes": "1000"}
 RECORDS = 600
 START_MS = 1_795_253_400_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-def check(*directories: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [CHECK, *directories],
-        env=os.environ | {"PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    if done.returncode == 3:
-        pytest.skip(done.stderr.strip())
-    return done
 
 
 def produce(cluster: RunningCluster, topic: str, first: int) -> None:
@@ -50,19 +31,6 @@ def produce(cluster: RunningCluster, topic: str, first: int) -> None:
                 partition=number % 2,
                 timestamp_ms=START_MS + number * 10 - (number % 5) * 70,
             )
-
-
-@contextmanager
-def changed(path: Path, entry: struct.Struct, change: Callable[..., tuple[int, int]]) -> Iterator[None]:
-    """One entry in the middle of an index is another for a while."""
-    right = path.read_bytes()
-    wrong = bytearray(right)
-    position = len(right) // entry.size // 2 * entry.size
-    assert position, f"{path} has too few entries to change one in the middle"
-    entry.pack_into(wrong, position, *change(*entry.unpack_from(right, position)))
-    path.write_bytes(wrong)
-    yield
-    path.write_bytes(right)
 
 
 def test_kafka_finds_no_mismatch_until_one_entry_is_wrong(cluster: RunningCluster, tmp_path: Path) -> None:
@@ -105,8 +73,3 @@ def files_of_each_kind(report: str) -> list[int]:
     counts = [line.split()[1] for line in report.splitlines() if line.startswith(".")]
     assert len(counts) == 4
     return [int(count.replace(",", "")) for count in counts]
-
-
-def assert_blames(done: subprocess.CompletedProcess[str], path: Path) -> None:
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert f"{path}:" in done.stdout.splitlines()
