@@ -1,0 +1,245 @@
+"""The power fails within every call that changes a file, and the log opens to what it was or to a prefix of it.
+
+A piece of work runs once over a file system that knows what is synced. Within every changing call pictures are taken
+of what the disk may hold if the power fails there; when the step at hand is over, and it is known what it would have
+written, a log is opened from each picture. It must
+
+- hold a run of the batches of one state that the log was in, unmixed, from its log start on;
+- hold all of them below the recovery point of that moment;
+- agree with itself: indexes, epochs, producers (`soundness`);
+- open once more to the same, also if the power fails again while it is recovered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from storage.log import Log
+from storage.log_manager import LogManager
+from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
+from tests.storage.logs import NOW, batch, config
+from tests.storage.soundness import assert_sound, batches_of, headers_of
+from tidelog.model import TopicPartition
+from tidelog.records import read_header
+
+ROOT = Path("/data")
+TP = TopicPartition("orders", 0)
+SMALL = config(segment_bytes=1500, index_interval_bytes=250, retention_bytes=3000)
+PRODUCER = 7
+
+
+class Moment(NamedTuple):
+    """The log after a step: all batches that it held and did not truncate, its start and its recovery point."""
+
+    batches: tuple[bytes, ...]
+    log_start_offset: int
+    recovery_point: int
+
+
+class Work:
+    """A log under work, and every state that it was in."""
+
+    def __init__(self, random: Random, pictures_at_once: int = 2) -> None:
+        self.random = random
+        self.seen: Counter[str] = Counter()
+        self.files = CrashableFiles()
+        self.files.make_directory(ROOT)
+        self.files.sync_directory(ROOT.parent)
+        self._pictures: list[CrashableFiles] = []
+        self._pictures_at_once = pictures_at_once
+        self._number = 0
+        self._sequence = 0
+        self._epoch = 0
+        self.open()
+        self.moments = [self._moment(())]
+        self._take_pictures()
+
+    def open(self) -> None:
+        self.manager, self.log = _open(self.files)
+
+    def step(self, verb: str, amount: int) -> None:
+        """One piece of work; then every picture taken during it is checked."""
+        batches = self.moments[-1].batches
+        getattr(self, "_" + verb)(amount)
+        kept = (
+            ()
+            if verb == "restart"
+            else tuple(b for b in batches if read_header(b).next_offset <= self.log.log_end_offset)
+        )
+        self.moments.append(self._moment(kept))
+        self._take_pictures()
+        for picture in self._pictures:
+            self.check(picture)
+        self._pictures.clear()
+        self._take_pictures()
+
+    # --- the steps -----------------------------------------------------------------------------------
+
+    def _append(self, amount: int) -> None:
+        for _ in range(amount % 4 + 1):
+            self.log.append_as_leader(self._batch(self._sequence), self._epoch, NOW)
+            self._sequence += 2
+
+    def _follow(self, amount: int) -> None:
+        data, offset = b"", self.log.log_end_offset
+        for _ in range(amount % 6 + 1):
+            data += self._batch(self._sequence, offset)
+            self._sequence += 2
+            offset += 2
+        self.log.append_as_follower(data)
+
+    def _lead(self, amount: int) -> None:
+        self._epoch += amount % 2 + 1
+        self.log.assign_leader_epoch(self._epoch)
+
+    def _flush(self, amount: int) -> None:
+        self.log.flush()
+
+    def _checkpoint(self, amount: int) -> None:
+        self.manager.sync_rolled()
+        self.manager.checkpoint_recovery_points()
+        self.manager.checkpoint_log_starts()
+        self.manager.checkpoint_high_watermarks({TP: self.log.log_end_offset})
+
+    def _truncate(self, amount: int) -> None:
+        self.log.truncate_to(max(self.log.log_end_offset - amount % 15, 0))
+        self._forget_sequence()
+        self._epoch += 1
+
+    def _restart(self, amount: int) -> None:
+        self.log.truncate_fully_and_start_at(amount)
+        self._forget_sequence()
+
+    def _trim(self, amount: int) -> None:
+        self.log.raise_log_start(min(self.log.log_start_offset + amount % 9, self.log.log_end_offset))
+
+    def _roll(self, amount: int) -> None:
+        self.log.roll(NOW)
+
+    def _retain(self, amount: int) -> None:
+        retired = self.log.delete_old_segments(NOW, self.log.log_end_offset)
+        if amount % 2:
+            for segment in retired:
+                segment.delete()
+
+    def _close(self, amount: int) -> None:
+        self.manager.close()
+        self.open()
+
+    def _batch(self, sequence: int, base_offset: int = 0) -> bytes:
+        self._number += 1
+        random = self.random
+        return batch(
+            *(NOW + random.randint(-20, 20) for _ in range(2)),
+            value=b"%06d" % self._number * random.choice((1, 10, 60)),
+            producer_id=PRODUCER,
+            epoch=0,
+            sequence=sequence,
+            base_offset=base_offset,
+            leader_epoch=self._epoch,
+        )
+
+    def _forget_sequence(self) -> None:
+        producer = self.log._producers.producers.get(PRODUCER)
+        self._sequence = (producer.batches[-1].last_sequence + 1) if producer and producer.batches else 0
+
+    # --- the pictures --------------------------------------------------------------------------------
+
+    def _moment(self, kept: tuple[bytes, ...]) -> Moment:
+        held = {read_header(b).base_offset: b for b in kept}
+        held |= {read_header(b).base_offset: b for b in batches_of(self.log)}
+        end = self.log.log_end_offset
+        in_a_row: list[bytes] = []
+        for base_offset in sorted(held, reverse=True):
+            if read_header(held[base_offset]).next_offset == end:
+                in_a_row.append(held[base_offset])
+                end = base_offset
+        return Moment(tuple(reversed(in_a_row)), self.log.log_start_offset, self.log.recovery_point)
+
+    def _take_pictures(self) -> None:
+        def take() -> None:
+            self._pictures += [self.files.crash(FORGOTTEN), self.files.crash(KEPT)]
+            self._pictures += [self.files.crash(self.random) for _ in range(self._pictures_at_once)]
+
+        self.files.boundary = take if not self._pictures else lambda: None
+        if self._pictures:
+            take()
+
+    def check(self, picture: CrashableFiles) -> None:
+        self.seen["pictures"] += 1
+        again = picture.crash(KEPT)
+        found = self._opened(picture)
+        # Power fails while the log is recovered, and again, and again: no loop, and nothing more is lost.
+        again.cut = self.random.randrange(40)
+        try:
+            _open(again)
+        except PowerCut:
+            self.seen["cut in recovery"] += 1
+        assert self._opened(again.crash(self.random)) == found
+
+    def _opened(self, files: CrashableFiles) -> list[bytes]:
+        manager, log = _open(files)
+        found = assert_sound(log)
+        self.seen["cut tail"] += bool(log.recovered.cut_bytes)
+        self.seen["several segments"] += len(log.segment_base_offsets) > 1
+        self.seen["index entries"] += any(len(segment.offset_index) for segment in log._segments)
+        before, now = self.moments[-2:] if len(self.moments) > 1 else (self.moments[0], self.moments[0])
+        assert log.log_start_offset <= max(moment.log_start_offset for moment in self.moments)
+        if found:
+            assert any(_is_run(found, moment.batches) for moment in reversed(self.moments)), "a mixture of two states"
+        promised = min(before.recovery_point, now.recovery_point)
+        for held in set(before.batches) & set(now.batches):
+            header = read_header(held)
+            if log.log_start_offset < header.next_offset <= promised:
+                assert held in found, f"offset {header.base_offset} was synced"
+        base_offset = log.append_as_leader(batch(NOW), log.latest_epoch or 0, NOW).base_offset
+        assert base_offset == (headers_of(found)[-1].next_offset if found else log.log_start_offset)
+        manager.close(clean=False)
+        return found
+
+
+def _open(files: CrashableFiles) -> tuple[LogManager, Log]:
+    manager = LogManager.open((ROOT,), files, 1, "c1", "boot")
+    manager.open_logs(lambda topic: SMALL)
+    log = manager.get_or_create(TP, "id", SMALL)
+    assert isinstance(log, Log)
+    return manager, log
+
+
+def _is_run(found: list[bytes], batches: tuple[bytes, ...]) -> bool:
+    """Whether `found` stands in `batches`, without a gap, or ends where they do not reach."""
+    try:
+        start = batches.index(found[0])
+    except ValueError:
+        return False
+    return batches[start : start + len(found)] == tuple(found)
+
+
+VERBS = ("append", "follow", "lead", "flush", "checkpoint", "truncate", "restart", "trim", "roll", "retain", "close")
+SEEDS = range(10)
+
+
+def work(seed: int) -> Counter[str]:
+    random = Random(seed)
+    log = Work(random)
+    for _ in range(random.randint(3, 14)):
+        log.step(random.choice((*VERBS, "append", "append", "follow", "follow")), random.randrange(51))
+    return log.seen
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_work_cut_at_any_call_leaves_a_sound_log_with_all_that_was_synced(seed: int) -> None:
+    work(seed)
+
+
+@pytest.mark.slow
+def test_the_same_with_many_more_seeds() -> None:
+    seen = sum((work(seed) for seed in range(1000, 1150)), Counter[str]())
+    assert all(
+        seen[kind] > 1000 for kind in ("pictures", "cut tail", "several segments", "index entries", "cut in recovery")
+    ), seen
