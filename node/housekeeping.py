@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from node.replica import Replica
 from node.replicas import Replicas
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
@@ -47,6 +48,7 @@ class Upkeep(Protocol):
     """What is needed of `storage.upkeep.Upkeep`."""
 
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int) -> int: ...
+    def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int: ...
     def remove_deleted(self, now_ms: int) -> int: ...
     def sync_due(self, now_ms: int) -> int: ...
     def begin_cleaning(self, now_ms: int, upper_bounds: dict[TopicPartition, int]) -> Round | None: ...
@@ -90,6 +92,7 @@ class Housekeeping:
                 lambda: on_thread(lambda: upkeep.sync_due(self._clock.monotonic_ms())),
             ),
             every(settings.log_retention_check_interval_ms, self.delete_old_segments),
+            every(settings.producer_id_expiration_check_interval_ms, self.forget_idle_producers),
             every(_REMOVAL_CHECK_MS, lambda: on_thread(lambda: upkeep.remove_deleted(self._clock.now_ms()))),
             *(self._keep_cleaning() for _ in range(self._cleaners)),
         ]
@@ -104,10 +107,21 @@ class Housekeeping:
 
     async def delete_old_segments(self) -> None:
         """Retention, for every replica below its own high watermark."""
+        async for replica in self._online():
+            tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
+            self._upkeep.delete_old_segments(tp, self._clock.now_ms(), high_watermark)
+
+    async def forget_idle_producers(self) -> None:
+        """In every log; a producer that comes back after so long begins anew."""
+        expiration_ms = self._settings.producer_id_expiration_ms
+        async for replica in self._online():
+            self._upkeep.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)
+
+    async def _online(self) -> AsyncIterator[Replica]:
+        """The replicas whose disk works; other work gets its turns between them."""
         for count, replica in enumerate(list(self._replicas), 1):
             if not replica.offline:
-                tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
-                self._upkeep.delete_old_segments(tp, self._clock.now_ms(), high_watermark)
+                yield replica
             if count % _TURN == 0:
                 await asyncio.sleep(0)
 

@@ -76,6 +76,8 @@ class BrokerSettings:
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(
         "how often log starts are written down", 60_000, least=10
     )
+    producer_id_expiration_ms: int = _setting("silence after which a producer is forgotten", 86_400_000, least=1)
+    producer_id_expiration_check_interval_ms: int = _setting("how often it is looked for such", 600_000, least=1)
     num_partitions: int = _setting("partitions of a topic that does not say", 1, least=1, most=100_000)
     default_replication_factor: int = _setting("replicas of a topic that does not say", 1, least=1, most=1000)
     controlled_shutdown_timeout_ms: int = _setting("how long a polite stop tries to hand leadership over", 5000)

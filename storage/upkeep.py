@@ -70,6 +70,11 @@ class Upkeep:
         self.retire(tp, log, retired, now_ms)
         return len(retired)
 
+    def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int:
+        """The owner's: how many producers of one log were forgotten, since they have been idle for so long."""
+        log = self.logs.logs().get(tp)
+        return 0 if log is None else log.forget_idle_producers(now_ms, expiration_ms)
+
     def remove_deleted(self, now_ms: int) -> int:
         """Any thread's: removes the files whose `file.delete.delay.ms` has passed; of how many segments."""
         removed = 0

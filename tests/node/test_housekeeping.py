@@ -108,6 +108,20 @@ def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> None:
     run(story)
 
 
+def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with home(tmp_path) as here:
+            now_ms = SystemClock().now_ms()
+            batch = keyed((b"a", b"1"), timestamp=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
+            here.log.append_as_leader(batch, 0, now_ms)
+            keeping = here.keeping(producer_id_expiration_ms=1, producer_id_expiration_check_interval_ms=1)
+            keeping.start()
+            await until(lambda: not here.log.last_offsets_of_producers)
+            await keeping.stop()
+
+    run(story)
+
+
 def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
     async def story() -> None:
         async with home(tmp_path) as here:

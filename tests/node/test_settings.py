@@ -20,6 +20,27 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "log_dirs"),
+    [('"a"', ("a",)), ('"a, b,"', ("a", "b")), ('["a, b", "c"]', ("a, b", "c"))],
+)
+def test_log_directories_are_a_list_or_names_with_commas(tmp_path: Path, text: str, log_dirs: tuple[str, ...]) -> None:
+    (tmp_path / "b.toml").write_text(GOOD.replace('log_dirs = "d"', f"log_dirs = {text}"))
+    assert BrokerSettings.load(tmp_path / "b.toml").log_dirs == log_dirs
+
+
+def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) -> None:
+    text = (
+        'log_retention_hours = 3\nlog_cleanup_policy = ["compact", "delete"]\nunclean_leader_election_enable = true\n'
+    )
+    (tmp_path / "b.toml").write_text(GOOD + text + "min_insync_replicas = 2\nlog_cleaner_min_cleanable_ratio = 0.1\n")
+    defaults = BrokerSettings.load(tmp_path / "b.toml").topic_defaults
+    assert (defaults.retention_ms, defaults.min_insync_replicas) == (3 * 3_600_000, 2)
+    assert defaults.cleanup_policy == {"compact", "delete"}
+    assert defaults.unclean_leader_election_enable is True
+    assert defaults.min_cleanable_dirty_ratio == 0.1
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         (GOOD + "prot = 1\n", "no such setting: prot"),
@@ -27,6 +48,12 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         (GOOD + 'port = "9600"\n', "port must be a whole number"),
         (GOOD + "port = 70000\n", "port must be between 0 and 65535"),
         (GOOD + "port = true\n", "port must be a whole number"),
+        (GOOD + "log_cleaner_enable = 1\n", "log_cleaner_enable must be true or false"),
+        (GOOD.replace('"d"', '""'), "log_dirs must name directories"),
+        (GOOD.replace('"d"', "[1]"), "log_dirs must name directories"),
+        (GOOD.replace('"d"', "3"), "log_dirs must be a list of strings, or one with commas"),
+        (GOOD + "log_retention_hours = 'soon'\n", "log_retention_hours=soon"),
+        (GOOD + "topic_defaults = 3\n", "no such setting: topic_defaults"),
         (GOOD + 'log_level = "LOUD"\n', "log_level must be"),
         (GOOD.replace("h:1,", "h,"), "zookeeper: 'h' is not host:port"),
         ("broker_id = \n", "is not TOML"),

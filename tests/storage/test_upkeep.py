@@ -12,7 +12,7 @@ from storage.log_manager import LogManager
 from storage.upkeep import CleaningRound, Upkeep
 from tests.storage.cleaning import COMPACT, put
 from tests.storage.failing_files import FailingFiles, Fault
-from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
 from tidelog.model import TopicPartition
 from tidelog.records import decode_records, iter_headers
 
@@ -119,6 +119,16 @@ def test_files_that_cannot_be_removed_take_the_disk_offline(broker: Broker) -> N
 
 def test_a_log_that_is_not_here_has_nothing_to_delete(broker: Broker) -> None:
     assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9) == 0
+
+
+def test_producers_that_were_idle_for_too_long_are_forgotten(broker: Broker) -> None:
+    log = broker.log(ORDERS)
+    log.append_as_leader(batch(NOW, producer_id=7, epoch=0, sequence=0), 0, NOW)
+    assert broker.upkeep.forget_idle_producers(ORDERS, NOW, 1000) == 0
+    assert broker.upkeep.forget_idle_producers(ORDERS, NOW + 999, 1000) == 0
+    assert broker.upkeep.forget_idle_producers(ORDERS, NOW + 5000, 1000) == 1
+    assert log.last_offsets_of_producers == {}
+    assert broker.upkeep.forget_idle_producers(STATES, NOW, 1000) == 0
 
 
 # --- syncing -------------------------------------------------------------------------------------------------
