@@ -106,12 +106,14 @@ class Log:
         *,
         recovery_point: int,
         clean: bool,
+        compacted: bool = False,
         log_start_offset: int = 0,
         before_truncation: Callable[[int], None] | None = None,
     ) -> Log:
         """Opens or creates the log in a directory. `clean`: the last process closed it in order.
 
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
+        `compacted`: a cleaner has been there, whatever the topic's policy is by now, so offsets may be missing.
         `before_truncation` is called with the new recovery point before a truncation that lowers it, and must have made
         it durable when it returns: what is appended over the cut is not synced.
         """
@@ -123,7 +125,7 @@ class Log:
             recovery_point=recovery_point,
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
-            compacted="compact" in config.cleanup_policy,
+            compacted=compacted or "compact" in config.cleanup_policy,
         )
         return cls(directory, config, files, recovered, log_start_offset, recovery_point, before_truncation)
 

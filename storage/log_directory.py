@@ -156,6 +156,7 @@ class LogDirectory:
     def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
         directory = self.path / log_name(tp)
         recovery_point, log_start = self._recovery_points.get(tp, 0), self._log_starts.get(tp, 0)
+        compacted = self._cleaner_offsets.get(tp, 0) > 0
 
         def opened(recovery_point: int, *, clean: bool) -> Log:
             return Log.open(
@@ -164,6 +165,7 @@ class LogDirectory:
                 self._files,
                 recovery_point=recovery_point,
                 clean=clean,
+                compacted=compacted,
                 before_truncation=lambda offset: self._lower_checkpoints(tp, offset),
             )
 

@@ -50,6 +50,12 @@ class Opened(NamedTuple):
         return [record for record in self.written if record.topic == topic]
 
 
+def cluster_of(path: Path) -> str:
+    found = re.search(r"^cluster.id=(.*)$", (path / meta_properties.FILE_NAME).read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
 def config_of(topic: str) -> LogConfig:
     return CONFIGS.get(topic, config(index_interval_bytes=300))
 
@@ -59,9 +65,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     tmp_path = tmp_path_factory.mktemp(request.param)
     original = unpack(ARCHIVES / f"{request.param}.tar.xz", tmp_path / "original")
     path = unpack(ARCHIVES / f"{request.param}.tar.xz", tmp_path / "copy") / LOGS
-    cluster_id = re.search(r"^cluster.id=(.*)$", (path / meta_properties.FILE_NAME).read_text(), re.MULTILINE)
-    assert cluster_id
-    directory = LogDirectory.open(path, UnsyncedFiles(), 1, cluster_id[1], "this boot")
+    directory = LogDirectory.open(path, UnsyncedFiles(), 1, cluster_of(path), "this boot")
     logs = {tp.topic: directory.open_log(tp, config_of(tp.topic)) for tp in directory.found()}
     yield Opened(request.param, original / LOGS, read_written(original), directory, logs)
     directory.close(clean=False)
@@ -107,6 +111,15 @@ def test_a_compacted_log_has_the_last_record_of_each_key_and_no_other_than_the_c
     assert log.log_end_offset == written[-1].offset + 1
     attributes = {header.attributes for _, header in iter_headers(read_all(log))}
     assert any(bits & 1 << 6 for bits in attributes), "no batch has a delete horizon"
+
+
+def test_holes_of_compaction_are_no_loss_after_the_topic_has_another_policy(opened: Opened, tmp_path: Path) -> None:
+    path = unpack(ARCHIVES / f"{opened.name}.tar.xz", tmp_path) / LOGS
+    directory = LogDirectory.open(path, UnsyncedFiles(), 1, cluster_of(path), "this boot")
+    log = directory.open_log(TopicPartition("compacted", 0), config(cleanup_policy="delete"))
+    assert as_written(log) == as_written(opened.logs["compacted"])
+    assert log.recovered.removed_segments == 0
+    directory.close(clean=False)
 
 
 def test_all_codecs_and_several_segments_are_there(opened: Opened) -> None:
