@@ -37,7 +37,7 @@ class BatchOutline(NamedTuple):
     """Where the records of one batch lie in their block, and what compaction asks of them; a list for each field.
 
     offsets, keys, tombstones  of the records; a tombstone has a key and no value
-    stamps                     timestamp deltas (ms) to the header's base timestamp
+    stamps                     timestamp deltas (ms) to the header's base timestamp, still folded
     starts, tails              where in `block` a record begins, and what follows its timestamp delta; one more start
                                than there are records says where the last one ends
     """
@@ -60,19 +60,30 @@ def outline_batch(batch: Buffer, header: BatchHeader, position: int = 0) -> Batc
     base_offset, previous, end = header.base_offset, -1, 0
     try:
         for _ in range(header.record_count):
-            length, at = read_folded(block, end)
+            # Nearly every number has one byte; a call for each would be most of the work.
+            length, at = block[end], end + 1
+            if length > 0x7F:
+                length, at = read_folded(block, end)
             end = at + (length >> 1)
-            stamp, at = read_folded_64(block, at + 1)
+            stamp, at = block[at + 1], at + 2
+            if stamp > 0x7F:
+                stamp, at = read_folded_64(block, at - 1)
             tails.append(at)
-            delta, at = read_folded(block, at)
-            key_length, at = read_folded(block, at)
+            delta, at = block[at], at + 1
+            if delta > 0x7F:
+                delta, at = read_folded(block, at - 1)
+            key_length, at = block[at], at + 1
+            if key_length > 0x7F:
+                key_length, at = read_folded(block, at - 1)
             if key_length == _NULL_FOLDED:
                 keys.append(None)
             else:
                 after = at + (key_length >> 1)
                 keys.append(block[at:after])
                 at = after
-            value_length, at = read_folded(block, at)
+            value_length, at = block[at], at + 1
+            if value_length > 0x7F:
+                value_length, at = read_folded(block, at - 1)
             if value_length != _NULL_FOLDED:
                 at += value_length >> 1
             # An odd length but that of null is a negative one.
@@ -87,7 +98,7 @@ def outline_batch(batch: Buffer, header: BatchHeader, position: int = 0) -> Batc
                 raise CorruptMessageError(f"offset delta {unfold(delta)} after {previous}")
             previous = delta >> 1
             offsets.append(base_offset + previous)
-            stamps.append(unfold(stamp))
+            stamps.append(stamp)
             tombstones.append(value_length == _NULL_FOLDED and key_length != _NULL_FOLDED)
             starts.append(end)
     except IndexError:
@@ -104,7 +115,7 @@ def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms:
     then on; a batch that has been marked stays so.
     """
     header, block = outline.header, outline.block
-    stamps = [outline.stamps[slot] for slot in kept]
+    stamps = [unfold(outline.stamps[slot]) for slot in kept]
     log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     max_timestamp = header.max_timestamp if log_append_time else header.base_timestamp + max(stamps)
     if delete_horizon_ms is None:
@@ -113,7 +124,7 @@ def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms:
         header = header._replace(max_timestamp=max_timestamp)
     else:
         shift = header.base_timestamp - delete_horizon_ms
-        records = b"".join([_restamped(outline, slot, outline.stamps[slot] + shift) for slot in kept])
+        records = b"".join([_restamped(outline, slot, stamp + shift) for slot, stamp in zip(kept, stamps, strict=True)])
         header = header._replace(
             attributes=header.attributes | DELETE_HORIZON_BIT,
             base_timestamp=delete_horizon_ms,
