@@ -25,7 +25,7 @@ NO_EPOCH = -1
 
 
 class Appended(Protocol):
-    """What an append says: see `storage.log.AppendInfo`."""
+    """What an append says: see `storage.appending.AppendInfo`."""
 
     @property
     def base_offset(self) -> int: ...
@@ -38,7 +38,7 @@ class Appended(Protocol):
 
 
 class Found(Protocol):
-    """A look-up's answer: see `storage.log.TimestampOffset`."""
+    """A look-up's answer: see `storage.lookup.TimestampOffset`."""
 
     @property
     def timestamp(self) -> int: ...

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from struct import Struct
-from typing import NamedTuple
 
 from storage import lookup, partition_metadata, recovery, retention, segment_swap
-from storage.admission import admit, check_size
+from storage.appending import Appender, AppendInfo
 from storage.config import LogConfig
 from storage.files import Files
 from storage.flushing import RecoveryPoint, must_flush
@@ -21,41 +19,19 @@ from storage.lookup import TimestampOffset
 from storage.producer_snapshots import Snapshots
 from storage.producer_state import EXPIRATION_MS
 from storage.reading import Reader
-from storage.recompression import recompress
-from storage.rolling import must_roll
-from storage.segment import MAX_RELATIVE_OFFSET, BatchSpan, Segment
+from storage.segment import Segment
 from storage.segments import Segments
-from tidelog.errors import CorruptMessageError, InvalidRecordError, OffsetOutOfRangeError, StorageError
-from tidelog.model import NO_TIMESTAMP, Buffer
-from tidelog.records import (
-    BatchHeader,
-    Codec,
-    TimestampType,
-    iter_headers,
-    read_header,
-    stamp_log_append_time,
-    validate_batch,
-)
+from tidelog.errors import OffsetOutOfRangeError, StorageError
+from tidelog.model import Buffer
 
-_ASSIGNED = Struct(">qii")  # base offset, batch length, leader epoch: the bytes of a header that the leader writes
 #: What `delete_records` takes for the high watermark.
 HIGH_WATERMARK = -1
-
-
-class AppendInfo(NamedTuple):
-    """Where the records stand. `log_append_time_ms` is −1 with CreateTime; a duplicate stands where it did before."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int = NO_TIMESTAMP
-    duplicate: bool = False
 
 
 class Log:
     """Batches by offset.
 
     log_start_offset  first offset that may be read. Raised by trimming, never lowered.
-    log_end_offset    the offset of the next record. Raised by appends, lowered by truncation.
     topic_id          from `partition.metadata`; "" where that is missing.
     config            may be replaced at any time.
 
@@ -82,16 +58,11 @@ class Log:
         self._epochs = recovered.epochs
         self._snapshots = Snapshots(directory, files)
         self._before_truncation = before_truncation
-        self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = max(log_start_offset, self._segments.base_offsets[0])
+        producers = recovery.rebuild_producers(self._segments, self._snapshots)
+        self._appender = Appender(self._segments, self._epochs, self._snapshots, producers, recovered.last_batch)
         self._recovery_point = RecoveryPoint(min(recovery_point, self.log_end_offset))
-        self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._sweep_snapshots()
-        last = recovered.last_batch
-        stamped = last is not None and last.timestamp_type is TimestampType.LOG_APPEND_TIME
-        self._last_stamp = last.max_timestamp if last is not None and stamped else NO_TIMESTAMP
-        #: The broker's clock at the first append to the active segment that told it; None before.
-        self._active_since_ms: int | None = None
         self._failure: StorageError | None = None
         self._abandoned = False
         #: The name of the directory is on the disk, without which nothing in it is.
@@ -132,6 +103,11 @@ class Log:
     # --- facts ---------------------------------------------------------------------------------------
 
     @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record. Raised by appends, lowered by truncation."""
+        return self._appender.end_offset
+
+    @property
     def size_bytes(self) -> int:
         """Of all `.log` files."""
         return self._segments.size_bytes
@@ -159,7 +135,7 @@ class Log:
         """By producer id, of those that the log remembers: the offset with which each one's last batch ends."""
         return {
             producer_id: producer.batches[-1].last_offset
-            for producer_id, producer in self._producers.producers.items()
+            for producer_id, producer in self._appender.producers.producers.items()
             if producer.batches
         }
 
@@ -204,47 +180,11 @@ class Log:
         InvalidProducerEpochError, StorageError.
         """
         self._raise_if_failed()
-        header = admit(batch, self.config, now_ms)
-        log_append_time = self.config.log_append_time
-        if header.producer_id >= 0:
-            repeated = self._producers.find_duplicate(header)
-            if repeated is not None:
-                stamp = repeated.timestamp if log_append_time else NO_TIMESTAMP
-                return AppendInfo(repeated.base_offset, repeated.last_offset, stamp, True)
-            self._producers.check(header)
-        codec = self.config.codec
-        if codec is not None and codec != header.codec:
-            batch, header = self._recompressed(batch, header, codec)
-        stamp = NO_TIMESTAMP
-        if log_append_time:
-            # Never below the last stamp, so that a clock that is set back does not disorder the log.
-            stamp = max(now_ms, self._last_stamp)
-            batch = bytearray(batch)
-            stamp_log_append_time(batch, 0, stamp)
-            header = read_header(batch)
-        base_offset = self.log_end_offset
-        header = header._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
-        last_offset = base_offset + header.last_offset_delta
-        size = header.size_bytes
-        if leader_epoch != self._epochs.latest:
-            self._epochs.assign(leader_epoch, base_offset)
-        parts = (_ASSIGNED.pack(base_offset, header.batch_length, leader_epoch), memoryview(batch)[_ASSIGNED.size :])
-        self._make_room(header, size, now_ms)
-        self._write(parts, (BatchSpan(last_offset, header.max_timestamp, size),))
-        if log_append_time:
-            self._last_stamp = stamp
-        if header.producer_id >= 0:
-            self._producers.update(header)
-        return AppendInfo(base_offset, last_offset, stamp)
-
-    def _recompressed(self, batch: Buffer, header: BatchHeader, codec: Codec) -> tuple[Buffer, BatchHeader]:
-        config = self.config
         try:
-            batch = recompress(batch, header, codec, config.compression_level)
-        except CorruptMessageError as error:
-            raise InvalidRecordError(f"records that cannot be read: {error}") from None
-        check_size(len(batch), config)
-        return batch, read_header(batch)
+            return self._appender.append_as_leader(batch, leader_epoch, now_ms, self.config)
+        except StorageError as error:
+            self._fail_if_half_written(error)
+            raise
 
     def append_as_follower(self, batches: Buffer, now_ms: int | None = None) -> AppendInfo:
         """Appends whole batches as the leader's log holds them.
@@ -257,94 +197,24 @@ class Log:
         then. After a StorageError a prefix of whole batches may have been appended.
         """
         self._raise_if_failed()
-        view = memoryview(batches)
-        headers = self._validated(view)
-        base_offset = self.log_end_offset
-        if not headers:
-            return AppendInfo(base_offset, base_offset - 1)
-        start = end = 0
-        spans: list[BatchSpan] = []
-        taken = 0
-        for index, header in enumerate(headers):
-            size = header.size_bytes
-            if spans and self._is_full(header, end - start + size, now_ms):
-                self._append_followed(view[start:end], spans, headers[taken:index])
-                start, taken, spans = end, index, []
-            if not spans:
-                self._make_room(header, size, now_ms)
-            spans.append(BatchSpan(header.last_offset, header.max_timestamp, size))
-            end += size
-        self._append_followed(view[start:end], spans, headers[taken:])
-        return AppendInfo(base_offset, self.log_end_offset - 1)
-
-    def _append_followed(self, view: memoryview, spans: list[BatchSpan], headers: list[BatchHeader]) -> None:
-        latest = self._epochs.latest
-        for header in headers:
-            if latest is None or header.partition_leader_epoch > latest:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-                latest = self._epochs.latest
-        self._write((view,), spans)
-        for header in headers:
-            self._producers.update(header)
-            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-                self._last_stamp = header.max_timestamp
-
-    def _validated(self, view: memoryview) -> list[BatchHeader]:
-        expected = self.log_end_offset
-        headers: list[BatchHeader] = []
-        for position, header in iter_headers(view):
-            validate_batch(view, position, header)
-            if header.base_offset < expected:
-                raise InvalidRecordError(f"a batch at offset {header.base_offset}, where {expected} is next")
-            expected = header.next_offset
-            headers.append(header)
-        return headers
-
-    def _write(self, parts: Sequence[Buffer], spans: Sequence[BatchSpan]) -> None:
         try:
-            self._segments.active.append(parts, spans)
+            return self._appender.append_as_follower(batches, now_ms, self.config)
         except StorageError as error:
-            if error.__context__ is not None and isinstance(error.__context__, StorageError):
-                self._failure = error  # what was half written could not be taken back
+            self._fail_if_half_written(error)
             raise
-        self.log_end_offset = spans[-1].last_offset + 1
 
-    # --- rolling -------------------------------------------------------------------------------------
+    def _fail_if_half_written(self, error: StorageError) -> None:
+        """Where taking back what was half written failed too, nobody knows what is at the end of the file."""
+        if isinstance(error.__context__, StorageError):
+            self._failure = error
 
     def roll(self, now_ms: int) -> bool:
         """Seals all that there is: a new segment begins at the log end. False where the active one is empty."""
         self._raise_if_failed()
         if not self._segments.active.size:
             return False
-        self._begin_segment(self.log_end_offset, now_ms)
+        self._appender.roll(self.log_end_offset, now_ms, self.config)
         return True
-
-    def _make_room(self, header: BatchHeader, size: int, now_ms: int | None) -> None:
-        """Rolls where the batch does not belong into the active segment any more."""
-        if self._active_since_ms is None:
-            self._active_since_ms = now_ms
-        if self._is_full(header, size, now_ms):
-            end_offset = self.log_end_offset
-            # Only where compaction left a hole of two thousand million offsets does a segment begin past the log end.
-            far = header.last_offset - end_offset > MAX_RELATIVE_OFFSET
-            self._begin_segment(header.base_offset if far else end_offset, now_ms)
-
-    def _is_full(self, header: BatchHeader, size: int, now_ms: int | None) -> bool:
-        since_ms = self._active_since_ms
-        return must_roll(
-            self._segments.active,
-            self.config,
-            added_bytes=size,
-            last_offset=header.last_offset,
-            max_timestamp=header.max_timestamp,
-            waited_ms=0 if now_ms is None or since_ms is None else now_ms - since_ms,
-        )
-
-    def _begin_segment(self, base_offset: int, now_ms: int | None) -> None:
-        """The state of the producers up to the segment that ends is kept beside it."""
-        self._snapshots.write(self.log_end_offset, self._producers)
-        self._segments.open_next(base_offset, self.config.index_interval_bytes)
-        self._active_since_ms = now_ms
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -429,11 +299,9 @@ class Log:
             self._before_truncation(offset)
 
     def _settle_after_truncation(self) -> None:
-        self.log_end_offset = self._segments.active.next_offset
-        self._active_since_ms = None
+        self._appender.restart(recovery.rebuild_producers(self._segments, self._snapshots))
         self._recovery_point.lower(self.log_end_offset)
         self._epochs.truncate_from_end(self.log_end_offset)
-        self._producers = recovery.rebuild_producers(self._segments, self._snapshots)
         with self._failing_for_good():
             # What was cut must not come back, after a crash, beside what is appended now.
             self._files.sync_directory(self.directory)
@@ -564,7 +432,7 @@ class Log:
 
     def forget_idle_producers(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> int:
         """To be called every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""
-        return self._producers.expire(now_ms, expiration_ms)
+        return self._appender.producers.expire(now_ms, expiration_ms)
 
     def close(self) -> None:
         """Leaves everything synced and complete, so that the next open needs no recovery."""
@@ -572,7 +440,8 @@ class Log:
             self._segments.active.seal()
             if self._snapshots.offsets()[-1:] != [self.log_end_offset]:
                 # Nothing checks the log again after this, so that what only the snapshot knows must not get lost.
-                self._snapshots.write(self.log_end_offset, self._producers, sync=bool(self._producers.producers))
+                producers = self._appender.producers
+                self._snapshots.write(self.log_end_offset, producers, sync=bool(producers.producers))
             self.flush()
         self.abandon()
 

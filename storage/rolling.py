@@ -10,39 +10,31 @@ from __future__ import annotations
 from zlib import crc32
 
 from storage.config import LogConfig
-from storage.offset_index import LAYOUT as OFFSET_ENTRY
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
-from storage.time_index import LAYOUT as TIME_ENTRY
 
 
 def must_roll(
-    active: Segment, config: LogConfig, *, added_bytes: int, last_offset: int, max_timestamp: int, waited_ms: int
+    active: Segment, config: LogConfig, added_bytes: int, last_offset: int, max_timestamp: int, waited_ms: int
 ) -> bool:
-    """Whether batches of this size, up to this offset and timestamp, belong into the segment after `active`.
+    """Whether batches of this size, up to this offset and timestamp (ms), belong into the segment after `active`.
 
     `waited_ms` since the segment was begun, by the broker's clock. An empty segment takes any size and age.
     """
     if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
         return True
-    if not active.size:
+    size = active.size
+    if not size:
         return False
-    index_bytes = config.segment_index_bytes
-    if (
-        active.size + added_bytes > config.segment_bytes
-        or active.offset_index.size_bytes + OFFSET_ENTRY.size > index_bytes
-        or active.time_index.size_bytes + TIME_ENTRY.size * 2 > index_bytes  # one is kept for the entry at closing
-    ):
+    if size + added_bytes > config.segment_bytes or not active.indexes_fit(config.segment_index_bytes):
         return True
     first = active.first_timestamp
     age_ms = waited_ms if first is None or first < 0 or max_timestamp < 0 else max_timestamp - first
-    return age_ms > longest_ms(config) - jitter_ms(active, config)
-
-
-def longest_ms(config: LogConfig) -> int:
-    """How long a segment may be written to: what is in the active one cannot be compacted, and some must be in time."""
-    if "compact" in config.cleanup_policy:
-        return min(config.segment_ms, config.max_compaction_lag_ms)
-    return config.segment_ms
+    longest_ms = config.segment_ms
+    if config.compact and config.max_compaction_lag_ms < longest_ms:
+        longest_ms = config.max_compaction_lag_ms  # what is in the active segment cannot be compacted
+    if config.segment_jitter_ms:
+        longest_ms -= jitter_ms(active, config)
+    return age_ms > longest_ms
 
 
 def jitter_ms(active: Segment, config: LogConfig) -> int:

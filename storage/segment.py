@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from storage.files import File, Files
+from storage.offset_index import LAYOUT as OFFSET_ENTRY
 from storage.offset_index import OffsetIndex
 from storage.scan import scan_headers, scan_valid
+from storage.time_index import LAYOUT as TIME_ENTRY
 from storage.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
@@ -201,20 +203,27 @@ class Segment:
 
         A StorageError from the way back chains the first one; the segment must not be used any more.
         """
-        before = self.size, self.next_offset, self.largest, len(self.offset_index), len(self.time_index)
+        size, next_offset, largest = self.size, self.next_offset, self.largest
         try:
-            self.log.write(self.size, parts)
-            position = self.size
-            for last_offset, max_timestamp, size in batches:
+            self.log.write(size, parts)
+            position = size
+            for last_offset, max_timestamp, size_bytes in batches:
                 self._note(position, last_offset, max_timestamp)
-                position += size
+                position += size_bytes
             self.size = position
         except StorageError:
-            self.size, self.next_offset, self.largest, offset_entries, time_entries = before
-            self.log.truncate(self.size)
-            self.offset_index.keep(offset_entries)
-            self.time_index.keep(time_entries)
+            self.next_offset, self.largest = next_offset, largest
+            self.log.truncate(size)
+            self.offset_index.truncate_to(next_offset)
+            self.time_index.truncate_to(next_offset)
             raise
+
+    def indexes_fit(self, index_bytes: int) -> bool:
+        """Whether each index may grow by an entry; in the time index one more is kept for the entry at closing."""
+        return (
+            self.offset_index.size_bytes + OFFSET_ENTRY.size <= index_bytes
+            and self.time_index.size_bytes + TIME_ENTRY.size * 2 <= index_bytes
+        )
 
     def _note(self, position: int, last_offset: int, max_timestamp: int) -> None:
         if max_timestamp > self.largest.timestamp:

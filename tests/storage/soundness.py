@@ -111,7 +111,7 @@ def _assert_producers(log: Log, headers: list[BatchHeader], *, gaps: bool) -> No
     for header in headers:
         expected.update(header)
     for producer_id, producer in expected.producers.items():
-        held = log._producers.producers[producer_id]
+        held = log._appender.producers.producers[producer_id]
         assert held.epoch == producer.epoch
         remembered = list(held.batches)
         assert remembered
@@ -119,5 +119,5 @@ def _assert_producers(log: Log, headers: list[BatchHeader], *, gaps: bool) -> No
         common = 1 if gaps else min(len(remembered), len(producer.batches))
         assert list(producer.batches)[-common:] == remembered[-common:]
     end = log.log_end_offset
-    for producer in log._producers.producers.values():
+    for producer in log._appender.producers.producers.values():
         assert all(batch.last_offset < end for batch in producer.batches), "nothing is remembered that is not there"

@@ -144,7 +144,7 @@ class Story:
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
         self.noted = min(self.noted, offset)
         # What the producer did last may be gone.
-        producer = self.log._producers.producers.get(7)
+        producer = self.log._appender.producers.producers.get(7)
         self.sequence = producer.batches[-1].last_sequence + 1 if producer is not None else 0
         self.seen["truncated"] += offset < end
 

@@ -145,7 +145,7 @@ class Work:
         )
 
     def _forget_sequence(self) -> None:
-        producer = self.log._producers.producers.get(PRODUCER)
+        producer = self.log._appender.producers.producers.get(PRODUCER)
         self._sequence = (producer.batches[-1].last_sequence + 1) if producer and producer.batches else 0
 
     # --- the pictures --------------------------------------------------------------------------------

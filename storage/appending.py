@@ -1,0 +1,185 @@
+"""The end of a log: what is appended, where it stands, and when a new segment begins there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from storage.admission import admit, check_size
+from storage.config import LogConfig
+from storage.leader_epochs import LeaderEpochs
+from storage.producer_snapshots import Snapshots
+from storage.producer_state import ProducerState
+from storage.recompression import recompress
+from storage.rolling import must_roll
+from storage.segment import MAX_RELATIVE_OFFSET, BatchSpan
+from storage.segments import Segments
+from tidelog.errors import CorruptMessageError, InvalidRecordError
+from tidelog.model import NO_TIMESTAMP, Buffer
+from tidelog.records import (
+    BatchHeader,
+    Codec,
+    TimestampType,
+    iter_headers,
+    read_header,
+    stamp_log_append_time,
+    validate_batch,
+)
+
+_ASSIGNED = Struct(">qii")  # base offset, batch length, leader epoch: the bytes of a header that the leader writes
+
+
+class AppendInfo(NamedTuple):
+    """Where the records stand. `log_append_time_ms` is −1 with CreateTime; a duplicate stands where it did before."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int = NO_TIMESTAMP
+    duplicate: bool = False
+
+
+class Appender:
+    """Appends to the active segment, and tells the epochs and the producers' state of it.
+
+    end_offset   the log end offset
+    producers    all that the log's producers did, up to there
+    """
+
+    __slots__ = ("_active_since_ms", "_epochs", "_last_stamp", "_segments", "_snapshots", "end_offset", "producers")
+
+    def __init__(
+        self,
+        segments: Segments,
+        epochs: LeaderEpochs,
+        snapshots: Snapshots,
+        producers: ProducerState,
+        last_batch: BatchHeader | None,
+    ) -> None:
+        self._segments = segments
+        self._epochs = epochs
+        self._snapshots = snapshots
+        stamped = last_batch is not None and last_batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._last_stamp = last_batch.max_timestamp if last_batch is not None and stamped else NO_TIMESTAMP
+        self.restart(producers)
+
+    def restart(self, producers: ProducerState) -> None:
+        """The log ends elsewhere now: it was opened, or cut."""
+        self.end_offset = self._segments.active.next_offset
+        self.producers = producers
+        #: The broker's clock at the first append to the active segment that told it; None before.
+        self._active_since_ms: int | None = None
+
+    def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int, config: LogConfig) -> AppendInfo:
+        """As `Log.append_as_leader`."""
+        header = admit(batch, config, now_ms)
+        idempotent = header.producer_id >= 0
+        log_append_time = config.log_append_time
+        if idempotent:
+            repeated = self.producers.find_duplicate(header)
+            if repeated is not None:
+                stamp = repeated.timestamp if log_append_time else NO_TIMESTAMP
+                return AppendInfo(repeated.base_offset, repeated.last_offset, stamp, True)
+            self.producers.check(header)
+        codec = config.codec
+        if codec is not None and codec != header.codec:
+            batch, header = _recompressed(batch, header, codec, config)
+        stamp = NO_TIMESTAMP
+        if log_append_time:
+            # Never below the last stamp, so that a clock that is set back does not disorder the log.
+            stamp = max(now_ms, self._last_stamp)
+            batch = bytearray(batch)
+            stamp_log_append_time(batch, 0, stamp)
+            header = read_header(batch)
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        if leader_epoch != self._epochs.latest:
+            self._epochs.assign(leader_epoch, base_offset)
+        span = BatchSpan(last_offset, header.max_timestamp, len(batch))
+        self._make_room(base_offset, span, now_ms, config)
+        head = _ASSIGNED.pack(base_offset, header.batch_length, leader_epoch)
+        self._write((head, memoryview(batch)[_ASSIGNED.size :]), (span,))
+        if log_append_time:
+            self._last_stamp = stamp
+        if idempotent:
+            self.producers.update(header._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch))
+        return AppendInfo(base_offset, last_offset, stamp)
+
+    def append_as_follower(self, batches: Buffer, now_ms: int | None, config: LogConfig) -> AppendInfo:
+        """As `Log.append_as_follower`."""
+        view = memoryview(batches)
+        headers = self._validated(view)
+        base_offset = self.end_offset
+        start = end = taken = 0
+        spans: list[BatchSpan] = []
+        for index, header in enumerate(headers):
+            size = header.size_bytes
+            span = BatchSpan(header.last_offset, header.max_timestamp, size)
+            if spans and self._is_full(span, end - start + size, now_ms, config):
+                self._append_followed(view[start:end], spans, headers[taken:index])
+                start, taken, spans = end, index, []
+            if not spans:
+                self._make_room(header.base_offset, span, now_ms, config)
+            spans.append(span)
+            end += size
+        if spans:
+            self._append_followed(view[start:end], spans, headers[taken:])
+        return AppendInfo(base_offset, self.end_offset - 1)
+
+    def _validated(self, view: memoryview) -> list[BatchHeader]:
+        expected = self.end_offset
+        headers: list[BatchHeader] = []
+        for position, header in iter_headers(view):
+            validate_batch(view, position, header)
+            if header.base_offset < expected:
+                raise InvalidRecordError(f"a batch at offset {header.base_offset}, where {expected} is next")
+            expected = header.next_offset
+            headers.append(header)
+        return headers
+
+    def _append_followed(self, view: memoryview, spans: list[BatchSpan], headers: list[BatchHeader]) -> None:
+        latest = self._epochs.latest
+        for header in headers:
+            if latest is None or header.partition_leader_epoch > latest:
+                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+                latest = self._epochs.latest
+        self._write((view,), spans)
+        for header in headers:
+            self.producers.update(header)
+            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                self._last_stamp = header.max_timestamp
+
+    def _write(self, parts: Sequence[Buffer], spans: Sequence[BatchSpan]) -> None:
+        self._segments.active.append(parts, spans)
+        self.end_offset = spans[-1].last_offset + 1
+
+    # --- rolling -------------------------------------------------------------------------------------
+
+    def roll(self, base_offset: int, now_ms: int | None, config: LogConfig) -> None:
+        """A new segment begins; the state of the producers up to there is kept beside it."""
+        self._snapshots.write(self.end_offset, self.producers)
+        self._segments.open_next(base_offset, config.index_interval_bytes)
+        self._active_since_ms = now_ms
+
+    def _make_room(self, base_offset: int, span: BatchSpan, now_ms: int | None, config: LogConfig) -> None:
+        """Rolls where the batch does not belong into the active segment any more."""
+        if self._active_since_ms is None:
+            self._active_since_ms = now_ms
+        if self._is_full(span, span.size_bytes, now_ms, config):
+            # Only where compaction left a hole of two thousand million offsets does a segment begin past the log end.
+            far = span.last_offset - self.end_offset > MAX_RELATIVE_OFFSET
+            self.roll(base_offset if far else self.end_offset, now_ms, config)
+
+    def _is_full(self, span: BatchSpan, added_bytes: int, now_ms: int | None, config: LogConfig) -> bool:
+        since_ms = self._active_since_ms
+        waited_ms = 0 if now_ms is None or since_ms is None else now_ms - since_ms
+        return must_roll(self._segments.active, config, added_bytes, span.last_offset, span.max_timestamp, waited_ms)
+
+
+def _recompressed(batch: Buffer, header: BatchHeader, codec: Codec, config: LogConfig) -> tuple[Buffer, BatchHeader]:
+    try:
+        batch = recompress(batch, header, codec, config.compression_level)
+    except CorruptMessageError as error:
+        raise InvalidRecordError(f"records that cannot be read: {error}") from None
+    check_size(len(batch), config)
+    return batch, read_header(batch)
