@@ -15,7 +15,7 @@ FORMAT = Path(__file__).parents[2] / "docs" / "FORMAT.md"
 
 def documented(title: str) -> list[bytes]:
     """The bytes of each block of code from the line that begins with the file's name to the next such line."""
-    text = FORMAT.read_text().split("## A worked example")[1]
+    text = FORMAT.read_text().split("## A worked example")[1].split("\n## ")[0]
     section = re.split(r"^`(?=0000)", text, flags=re.MULTILINE)
     part = next(part for part in section if part.startswith(title))
     return [

@@ -1,0 +1,149 @@
+"""The bytes that docs/FORMAT.md shows beside its worked example: each is decoded by the code, and made by it again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from storage import meta_properties, partition_metadata
+from storage.checkpoints import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_offsets,
+    write_offsets,
+)
+from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.log_directory import CLEAN_SHUTDOWN, LogDirectory
+from tests.storage.logs import UnsyncedFiles
+from tidelog.model import TopicPartition
+from tidelog.records import (
+    Codec,
+    MarkerKind,
+    Record,
+    TransactionMarker,
+    decode_control_batch,
+    decode_records,
+    empty_batch,
+    encode_batch,
+    encode_control_batch,
+    excerpt_batch,
+    outline_batch,
+    read_header,
+    validate_batch,
+)
+from tidelog.records.header import HEADER
+
+SECTIONS = (
+    (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text().split("\n## More bytes")[1].split("\n### ")[1:]
+)
+FILES = UnsyncedFiles()
+VALUE = b"a value that repeats"
+HEADER_SIZES = [8, 4, 4, 1, 4, 2, 4, 8, 8, 8, 2, 4, 4]
+
+
+def blocks(title: str) -> list[str]:
+    [section] = [section for section in SECTIONS if section.startswith(title + "\n")]
+    return re.findall(r"```\n(.*?)```", section, flags=re.DOTALL)
+
+
+def documented(title: str) -> bytes:
+    """The one batch of the section, of which each field of the header has a line of its own."""
+    [block] = blocks(title)
+    lines = [re.match(r"((?:[0-9a-f]{2} )*[0-9a-f]{2})(?: {2}|$)", line) for line in block.splitlines()]
+    fields = [bytes.fromhex(line[1]) for line in lines if line]
+    assert len(fields) == len(lines)
+    assert [len(field) for field in fields[: len(HEADER_SIZES)]] == HEADER_SIZES
+    batch = b"".join(fields)
+    validate_batch(batch, 0, read_header(batch))
+    assert len(batch) == read_header(batch).size_bytes
+    return batch
+
+
+def test_the_fields_have_the_values_that_are_written_beside_them() -> None:
+    titles = [section.split("\n", 1)[0] for section in SECTIONS if "CRC-32C\n" in section]
+    assert len(titles) == len(Codec) + 3
+    for title in titles:
+        told = re.findall(r"^(?:[0-9a-f]{2} )*[0-9a-f]{2} +(.*)$", blocks(title)[0], re.MULTILINE)[: len(HEADER_SIZES)]
+        for text, value in zip(told, HEADER.unpack_from(documented(title)), strict=True):
+            if not text.startswith(("CRC-32C", "codec", "bit", "no codec")):
+                assert str(value).replace("-", "−") in re.findall(r"−?\d+", text), (title, text)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_of_each_codec(codec: Codec) -> None:
+    batch = documented(f"Codec {codec.name.lower()}")
+    assert read_header(batch).codec == codec
+    assert decode_records(batch) == [
+        Record(10, 1000, b"k", VALUE + b", " + VALUE, ()),
+        Record(11, 1003, None, VALUE, (("h", b"x"),)),
+    ]
+    records = [(r.timestamp, r.key, r.value, r.headers) for r in decode_records(batch)]
+    again = encode_batch(records, codec=codec, base_offset=10, leader_epoch=5)
+    # A compressor may choose other bytes in another version: those of the same records are as good.
+    assert again == batch or (codec is not Codec.NONE and decode_records(again) == decode_records(batch))
+
+
+def test_a_control_batch() -> None:
+    batch = documented("Control batch")
+    assert decode_control_batch(batch) == TransactionMarker(MarkerKind.COMMIT, 12, 1010, 9, 1, 2)
+    assert batch == encode_control_batch(
+        MarkerKind.COMMIT, producer_id=9, producer_epoch=1, coordinator_epoch=2, timestamp_ms=1010,
+        base_offset=12, leader_epoch=5,
+    )  # fmt: skip
+
+
+def test_a_batch_with_a_delete_horizon() -> None:
+    batch = documented("Delete horizon")
+    assert read_header(batch).delete_horizon_ms == 5000
+    assert decode_records(batch) == [Record(22, 1005, b"k", None, ())]
+    whole = [(1000, b"a", b"1", ()), (1003, b"b", b"2", ()), (1005, b"k", None, ())]
+    before = encode_batch(whole, base_offset=20, leader_epoch=5)
+    assert excerpt_batch(outline_batch(before, read_header(before)), [2], 5000) == batch
+
+
+def test_an_emptied_batch() -> None:
+    batch = documented("Emptied batch")
+    assert decode_records(batch) == []
+    whole = [(1000, b"a", b"1", ()), (1003, b"b", b"2", ())]
+    before = encode_batch(whole, producer_id=9, producer_epoch=1, base_sequence=4, base_offset=30, leader_epoch=5)
+    assert empty_batch(read_header(before)) == batch
+
+
+@pytest.mark.parametrize("name", [RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS])
+def test_a_checkpoint_of_offsets(tmp_path: Path, name: str) -> None:
+    [section] = [section for section in SECTIONS if section.startswith("Small files")]
+    assert f"`{name}`" in section
+    path = tmp_path / name
+    offsets = {TopicPartition("orders", 0): 4711, TopicPartition("orders", 1): 12}
+    write_offsets(FILES, path, offsets)
+    assert path.read_text() == blocks("Small files")[0]
+    assert read_offsets(FILES, path) == offsets
+
+
+def test_the_epochs_of_a_log(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path, FILES, [])
+    epochs.assign(0, 0)
+    epochs.assign(3, 4711)
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == blocks("Small files")[1]
+    read = LeaderEpochs.load(tmp_path, FILES)
+    assert read is not None and read.entries() == (EpochStart(0, 0), EpochStart(3, 4711))
+
+
+def test_the_id_of_a_topic(tmp_path: Path) -> None:
+    partition_metadata.write_topic_id(FILES, tmp_path, "AAAAAAAAAAAAAAAAAAAAAQ")
+    assert (tmp_path / "partition.metadata").read_text() == blocks("Small files")[2]
+    assert partition_metadata.read_topic_id(FILES, tmp_path) == "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def test_whose_a_directory_is_and_that_it_was_closed_in_order(tmp_path: Path) -> None:
+    cluster_id = "Ysd1K2tSSbC0ubF4Jg5dRg"
+    LogDirectory.open(tmp_path, FILES, 1, cluster_id, "a boot").close()
+    assert (tmp_path / meta_properties.FILE_NAME).read_text() == blocks("Small files")[3]
+    assert (tmp_path / CLEAN_SHUTDOWN).read_text() + "\n" == blocks("Small files")[4]
+    again = LogDirectory.open(tmp_path, FILES, 1, cluster_id, "a boot")
+    assert again.clean
+    again.close()
