@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.EpollSelector):
     loop: VirtualLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
