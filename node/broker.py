@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,6 +31,7 @@ from node.settings import BrokerSettings
 from storage.config import LogConfig
 from storage.files import RealFiles
 from storage.log_manager import LogManager
+from storage.throttle import Throttle
 from storage.upkeep import Upkeep
 from tidelog.clock import Clock
 from tidelog.connection import Connection
@@ -110,7 +112,16 @@ class Broker:
         self._undo.push_async_callback(self._shell.stop)
         await self._shell.start()
         self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
-        housekeeping = Housekeeping(settings, self._replicas, self._logs, Upkeep(self._logs, self._files), self._clock)
+        cleaners = max(settings.log_cleaner_threads, 1)
+        upkeep = Upkeep(
+            self._logs,
+            self._files,
+            map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
+            throttle=lambda: Throttle(
+                settings.log_cleaner_io_max_bytes_per_second // cleaners, time.monotonic_ns, time.sleep
+            ),
+        )
+        housekeeping = Housekeeping(settings, self._replicas, self._logs, upkeep, self._clock)
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
         # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.

@@ -65,6 +65,12 @@ class BrokerSettings:
     )
     log_cleaner_enable: bool = _setting("whether logs are compacted", True)
     log_cleaner_threads: int = _setting("logs that are compacted at once", 1, most=100)
+    log_cleaner_io_max_bytes_per_second: int = _setting(
+        "how fast all cleaners together read", _INT64, least=1 << 20, most=_INT64
+    )
+    log_cleaner_dedupe_buffer_size: int = _setting(
+        "bytes that all cleaners together take for their maps of keys", 128 << 20, least=1 << 20
+    )
     log_cleaner_backoff_ms: int = _setting("pause of the cleaner when no log is worth it", 15_000, least=1, most=_INT64)
     #: Kafka never looks unless it is told to, so that a topic's flush.ms alone does nothing there.
     log_flush_scheduler_interval_ms: int = _setting(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from storage.cleaner import MAP_BYTES, Cleaning, CleaningPlan, Replacement, plan_cleaning
@@ -38,12 +38,24 @@ class CleaningStoppedError(Exception):
 
 
 class Upkeep:
-    """The upkeep of all logs of a manager. `map_bytes`: what one round of compaction may take for its map of keys."""
+    """The upkeep of all logs of a manager.
 
-    def __init__(self, logs: LogManager, files: Files, *, map_bytes: int = MAP_BYTES) -> None:
+    `map_bytes`: what one round of compaction may take for its map of keys. `throttle` makes, for each round, what is
+    called with the bytes that it has just read and sleeps where it should.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        files: Files,
+        *,
+        map_bytes: int = MAP_BYTES,
+        throttle: Callable[[], Callable[[int], object]] = lambda: lambda moved_bytes: None,
+    ) -> None:
         self.logs = logs
         self._files = files
         self._map_bytes = map_bytes
+        self._throttle = throttle
         self._retired: list[_Retired] = []
         self._retirements = 0
         self._retired_lock = threading.Lock()
@@ -139,7 +151,8 @@ class Upkeep:
         if best is None:
             return None
         self._set_apart.add(best.log)
-        return CleaningRound(self, chosen, Cleaning(best, self._files, map_bytes=self._map_bytes, pace=self._pace))
+        cleaning = Cleaning(best, self._files, map_bytes=self._map_bytes, pace=self._pace(self._throttle()))
+        return CleaningRound(self, chosen, cleaning)
 
     def release(self, log: Log) -> None:
         """The owner's: a round of this log has ended."""
@@ -149,9 +162,13 @@ class Upkeep:
         """Any thread's: whatever round of compaction is under way ends soon."""
         self._stopping = True
 
-    def _pace(self, moved_bytes: int) -> None:
-        if self._stopping:
-            raise CleaningStoppedError
+    def _pace(self, throttle: Callable[[int], object]) -> Callable[[int], None]:
+        def pace(moved_bytes: int) -> None:
+            if self._stopping:
+                raise CleaningStoppedError
+            throttle(moved_bytes)
+
+        return pace
 
 
 class CleaningRound:
