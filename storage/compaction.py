@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from storage.config import LogConfig
 from storage.offset_map import OffsetMap
+from storage.retention import written_ms
 from storage.segment import MAX_RELATIVE_OFFSET
 from tidelog.model import Buffer
 from tidelog.records import BatchHeader, empty_batch, excerpt_batch, outline_batch, validate_batch
@@ -93,8 +94,7 @@ def is_due(stretch: Stretch, config: LogConfig, now_ms: int) -> bool:
 def _too_young(segment: SealedSegment, config: LogConfig, now_ms: int) -> bool:
     if config.min_compaction_lag_ms <= 0:
         return False
-    largest = segment.largest_timestamp
-    return (largest if 0 <= largest <= now_ms else segment.modified_ms()) > now_ms - config.min_compaction_lag_ms
+    return written_ms(segment.largest_timestamp, segment.modified_ms, now_ms) > now_ms - config.min_compaction_lag_ms
 
 
 def _waits_too_long(segment: SealedSegment, config: LogConfig, now_ms: int) -> bool:

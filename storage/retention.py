@@ -53,18 +53,20 @@ def _beyond_size(candidates: Sequence[SegmentFacts], segments: Sequence[SegmentF
 def _beyond_age(candidates: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -> int:
     if retention_ms < 0:
         return 0
-    return _leading(now_ms - _written_ms(segment, now_ms) > retention_ms for segment in candidates)
+    return _leading(
+        now_ms - written_ms(segment.largest_timestamp, segment.modified_ms, now_ms) > retention_ms
+        for segment in candidates
+    )
 
 
-def _written_ms(segment: SegmentFacts, now_ms: int) -> int:
-    """When the segment's youngest record is from.
+def written_ms(largest_timestamp: int, modified_ms: Callable[[], int], now_ms: int) -> int:
+    """When a segment's youngest record is from.
 
     Where no record says it, or one claims to be from the future, the file tells: no record is younger than the last
     write. It is not asked otherwise, since it may be wrong too: a clock that was set back while the file was written
     would make good records look old.
     """
-    largest = segment.largest_timestamp
-    return largest if 0 <= largest <= now_ms else segment.modified_ms()
+    return largest_timestamp if 0 <= largest_timestamp <= now_ms else modified_ms()
 
 
 def _leading(verdicts: Iterable[bool]) -> int:
