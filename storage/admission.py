@@ -33,12 +33,12 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
     header = _whole_header(batch)
-    size = header.size_bytes
+    size = header.batch_length + LENGTH_OVERHEAD
     check_size(size, config)
     check_crc(batch, 0, header)
     if size != len(batch):
         raise InvalidRecordError(f"{len(batch) - size} bytes follow the batch; one batch may be sent at a time")
-    _check_counts(header)
+    _check_counts(header, size)
     if header.attributes:
         _check_attributes(header)
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
@@ -56,26 +56,28 @@ def check_size(size_bytes: int, config: LogConfig) -> None:
 
 
 def _whole_header(batch: Buffer) -> BatchHeader:
-    if len(batch) < HEADER_BYTES:
-        raise InvalidRecordError(f"{len(batch)} bytes are no batch")
+    present = len(batch)
+    if present < HEADER_BYTES:
+        raise InvalidRecordError(f"{present} bytes are no batch")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.magic != MAGIC:
         raise InvalidRecordError(f"message format {header.magic}; only {MAGIC} is supported")
-    if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+    size = header.batch_length + LENGTH_OVERHEAD
+    if size < HEADER_BYTES:
         raise CorruptMessageError(f"batch length {header.batch_length} is shorter than a header")
-    if header.size_bytes > len(batch):
-        raise InvalidRecordError(f"a batch of {header.size_bytes} bytes, {len(batch)} of them sent")
+    if size > present:
+        raise InvalidRecordError(f"a batch of {size} bytes, {present} of them sent")
     if header.base_offset:
         raise InvalidRecordError(f"base offset {header.base_offset}; a producer leaves it 0")
     return header
 
 
-def _check_counts(header: BatchHeader) -> None:
+def _check_counts(header: BatchHeader, size_bytes: int) -> None:
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise InvalidRecordError(f"{count} records on {header.last_offset_delta + 1} offsets")
-    if header.codec == Codec.NONE and count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
-        raise InvalidRecordError(f"{count} records in {header.size_bytes - HEADER_BYTES} bytes")
+    if count * MIN_RECORD_BYTES > size_bytes - HEADER_BYTES and header.codec == Codec.NONE:
+        raise InvalidRecordError(f"{count} records in {size_bytes - HEADER_BYTES} bytes")
 
 
 def _check_attributes(header: BatchHeader) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -95,10 +94,17 @@ class Appender:
         last_offset = base_offset + header.last_offset_delta
         if leader_epoch != self._epochs.latest:
             self._epochs.assign(leader_epoch, base_offset)
-        span = BatchSpan(last_offset, header.max_timestamp, len(batch))
-        self._make_room(base_offset, span, now_ms, config)
+        max_timestamp, size = header.max_timestamp, len(batch)
+        since_ms = self._active_since_ms
+        if since_ms is None:
+            since_ms = self._active_since_ms = now_ms
+        waited_ms = now_ms - since_ms
+        if must_roll(self._segments.active, config, size, last_offset, max_timestamp, waited_ms):
+            self.roll(base_offset, now_ms, config)
         head = _ASSIGNED.pack(base_offset, header.batch_length, leader_epoch)
-        self._write((head, memoryview(batch)[_ASSIGNED.size :]), (span,))
+        rest = memoryview(batch)[_ASSIGNED.size :]
+        self._segments.active.append((head, rest), ((last_offset, max_timestamp, size),))
+        self.end_offset = last_offset + 1
         if log_append_time:
             self._last_stamp = stamp
         if idempotent:
@@ -143,15 +149,12 @@ class Appender:
             if latest is None or header.partition_leader_epoch > latest:
                 self._epochs.assign(header.partition_leader_epoch, header.base_offset)
                 latest = self._epochs.latest
-        self._write((view,), spans)
+        self._segments.active.append((view,), spans)
+        self.end_offset = spans[-1].last_offset + 1
         for header in headers:
             self.producers.update(header)
             if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
                 self._last_stamp = header.max_timestamp
-
-    def _write(self, parts: Sequence[Buffer], spans: Sequence[BatchSpan]) -> None:
-        self._segments.active.append(parts, spans)
-        self.end_offset = spans[-1].last_offset + 1
 
     # --- rolling -------------------------------------------------------------------------------------
 

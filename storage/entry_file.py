@@ -38,10 +38,6 @@ class EntryFile:
         first, second = self._layout.unpack(data)
         return first, second
 
-    @property
-    def size_bytes(self) -> int:
-        return self.count * self._size
-
     def append(self, first: int, second: int) -> None:
         """The entry counts only if all of it was written, so a failed write leaves the file's meaning as it was."""
         self._file.write(self.count * self._size, (self._layout.pack(first, second),))

@@ -152,9 +152,11 @@ class RealFile:
             written = os.pwritev(self._fd if self._fd >= 0 else self._open(), parts, position)
         except OSError as error:
             raise _storage_error(self.path, error) from error
-        wanted = sum(map(len, parts))
-        if written != wanted:
-            raise StorageError(f"{self.path}: only {written} of {wanted} bytes could be written")
+        missing = -written
+        for part in parts:
+            missing += len(part)
+        if missing:
+            raise StorageError(f"{self.path}: only {written} of {written + missing} bytes could be written")
 
     def truncate(self, size: int) -> None:
         try:

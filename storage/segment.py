@@ -198,8 +198,10 @@ class Segment:
 
     # --- appending -----------------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[Buffer], batches: Sequence[BatchSpan]) -> None:
-        """Writes whole batches at the end. After a StorageError the segment is as it was before.
+    def append(self, parts: Sequence[Buffer], batches: Sequence[BatchSpan | tuple[int, int, int]]) -> None:
+        """Writes whole batches at the end; each has a `BatchSpan`, or its fields in their order.
+
+        After a StorageError the segment is as it was before.
 
         A StorageError from the way back chains the first one; the segment must not be used any more.
         """

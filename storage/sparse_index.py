@@ -11,11 +11,12 @@ from storage.files import File
 class SparseIndex:
     """Entries of a segment's batches, increasing in both fields, with what the last of them says at hand."""
 
-    __slots__ = ("_base_offset", "_entries")
+    __slots__ = ("_base_offset", "_entries", "_entry_bytes")
 
     def __init__(self, file: File, layout: Struct, base_offset: int) -> None:
         self._base_offset = base_offset
         self._entries = EntryFile(file, layout)
+        self._entry_bytes = layout.size
         self._refresh()
 
     def __len__(self) -> int:
@@ -28,7 +29,7 @@ class SparseIndex:
 
     @property
     def size_bytes(self) -> int:
-        return self._entries.size_bytes
+        return self._entries.count * self._entry_bytes
 
     def keep(self, count: int) -> None:
         """Drops all but the first `count` entries."""
