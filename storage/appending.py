@@ -98,8 +98,8 @@ class Appender:
         since_ms = self._active_since_ms
         if since_ms is None:
             since_ms = self._active_since_ms = now_ms
-        waited_ms = now_ms - since_ms
-        if must_roll(self._segments.active, config, size, last_offset, max_timestamp, waited_ms):
+        active = self._segments.active
+        if must_roll(active, config, active.size, size, last_offset, max_timestamp, now_ms - since_ms):
             self.roll(base_offset, now_ms, config)
         head = _ASSIGNED.pack(base_offset, header.batch_length, leader_epoch)
         rest = memoryview(batch)[_ASSIGNED.size :]
@@ -115,19 +115,22 @@ class Appender:
         """As `Log.append_as_follower`."""
         view = memoryview(batches)
         headers = self._validated(view)
-        base_offset = self.end_offset
+        if self._active_since_ms is None:
+            self._active_since_ms = now_ms
+        base_offset = headers[0].base_offset if headers else self.end_offset
         start = end = taken = 0
         spans: list[BatchSpan] = []
         for index, header in enumerate(headers):
-            size = header.size_bytes
-            span = BatchSpan(header.last_offset, header.max_timestamp, size)
-            if spans and self._is_full(span, end - start + size, now_ms, config):
-                self._append_followed(view[start:end], spans, headers[taken:index])
-                start, taken, spans = end, index, []
-            if not spans:
-                self._make_room(header.base_offset, span, now_ms, config)
+            span = BatchSpan(header.last_offset, header.max_timestamp, header.size_bytes)
+            if self._is_full(span, end - start, now_ms, config):
+                if spans:
+                    self._append_followed(view[start:end], spans, headers[taken:index])
+                    start, taken, spans = end, index, []
+                # Only where compaction left a hole of two thousand million offsets does a segment begin past the end.
+                far = span.last_offset - self.end_offset > MAX_RELATIVE_OFFSET
+                self.roll(header.base_offset if far else self.end_offset, now_ms, config)
             spans.append(span)
-            end += size
+            end += span.size_bytes
         if spans:
             self._append_followed(view[start:end], spans, headers[taken:])
         return AppendInfo(base_offset, self.end_offset - 1)
@@ -164,19 +167,19 @@ class Appender:
         self._segments.open_next(base_offset, config.index_interval_bytes)
         self._active_since_ms = now_ms
 
-    def _make_room(self, base_offset: int, span: BatchSpan, now_ms: int | None, config: LogConfig) -> None:
-        """Rolls where the batch does not belong into the active segment any more."""
-        if self._active_since_ms is None:
-            self._active_since_ms = now_ms
-        if self._is_full(span, span.size_bytes, now_ms, config):
-            # Only where compaction left a hole of two thousand million offsets does a segment begin past the log end.
-            far = span.last_offset - self.end_offset > MAX_RELATIVE_OFFSET
-            self.roll(base_offset if far else self.end_offset, now_ms, config)
-
-    def _is_full(self, span: BatchSpan, added_bytes: int, now_ms: int | None, config: LogConfig) -> bool:
-        since_ms = self._active_since_ms
+    def _is_full(self, span: BatchSpan, waiting_bytes: int, now_ms: int | None, config: LogConfig) -> bool:
+        """Whether the active segment has no room for a batch once it holds what waits to be written."""
+        active, since_ms = self._segments.active, self._active_since_ms
         waited_ms = 0 if now_ms is None or since_ms is None else now_ms - since_ms
-        return must_roll(self._segments.active, config, added_bytes, span.last_offset, span.max_timestamp, waited_ms)
+        return must_roll(
+            active,
+            config,
+            active.size + waiting_bytes,
+            span.size_bytes,
+            span.last_offset,
+            span.max_timestamp,
+            waited_ms,
+        )
 
 
 def _recompressed(batch: Buffer, header: BatchHeader, codec: Codec, config: LogConfig) -> tuple[Buffer, BatchHeader]:

@@ -14,18 +14,24 @@ from storage.segment import MAX_RELATIVE_OFFSET, Segment
 
 
 def must_roll(
-    active: Segment, config: LogConfig, added_bytes: int, last_offset: int, max_timestamp: int, waited_ms: int
+    active: Segment,
+    config: LogConfig,
+    held_bytes: int,
+    added_bytes: int,
+    last_offset: int,
+    max_timestamp: int,
+    waited_ms: int,
 ) -> bool:
-    """Whether batches of this size, up to this offset and timestamp (ms), belong into the segment after `active`.
+    """Whether a batch of `added_bytes`, up to this offset and timestamp (ms), belongs into the segment after `active`.
 
-    `waited_ms` since the segment was begun, by the broker's clock. An empty segment takes any size and age.
+    `held_bytes` are in `active`, or will be before it. `waited_ms` since the segment was begun, by the broker's clock.
+    An empty segment takes any size and age.
     """
     if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
         return True
-    size = active.size
-    if not size:
+    if not held_bytes:
         return False
-    if size + added_bytes > config.segment_bytes or not active.indexes_fit(config.segment_index_bytes):
+    if held_bytes + added_bytes > config.segment_bytes or not active.indexes_fit(config.segment_index_bytes):
         return True
     first = active.first_timestamp
     age_ms = waited_ms if first is None or first < 0 or max_timestamp < 0 else max_timestamp - first

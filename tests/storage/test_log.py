@@ -112,6 +112,38 @@ def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
     assert follower.offset_for_timestamp(NOW - 5, 30) == leader.offset_for_timestamp(NOW - 5, 30)
 
 
+def test_a_follower_takes_the_holes_that_compaction_left_in_its_leaders_log(tmp_path: Path) -> None:
+    log = open_log(tmp_path, cleanup_policy="compact", segment_bytes=3 * len(batch(NOW)))
+    fetched = b"".join(batch(NOW + offset, base_offset=offset, leader_epoch=0) for offset in (2, 3, 9, 10, 11, 40))
+    assert log.append_as_follower(fetched)[:2] == (2, 40)
+    assert (log.log_end_offset, log.segment_base_offsets) == (41, (0, 10))
+    for asked, there in ((0, 2), (3, 3), (4, 9), (11, 11), (12, 40)):
+        assert read_header(log.read(asked, 1)).base_offset == there
+    assert log.read(4, 1_000, 9) == b"", "what comes after the hole lies at the bound"
+    found = log.offset_for_timestamp(NOW + 12, 41)
+    assert found is not None
+    assert found.offset == 40
+    log.close()
+    log = open_log(tmp_path, cleanup_policy="compact", recovery_point=41)
+    assert read_all(log) == fetched
+    assert log.truncate_to(20)
+    assert log.log_end_offset == 12
+    log.abandon()
+    log = open_log(tmp_path, cleanup_policy="compact", clean=False)
+    assert log.log_end_offset == 12
+    assert read_all(log) == fetched[: 5 * len(batch(NOW))]
+
+
+def test_who_asks_outside_of_the_log_is_told_what_it_holds(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW, NOW, NOW)
+    log.raise_log_start(1)
+    for offset in (0, 4):
+        with pytest.raises(OffsetOutOfRangeError) as caught:
+            log.read(offset, 100)
+        assert (caught.value.valid_from, caught.value.valid_to) == (1, 3)
+
+
 @pytest.mark.parametrize("base_offset", [0, 1, 2])
 def test_a_follower_refuses_offsets_that_go_back(tmp_path: Path, base_offset: int) -> None:
     log = open_log(tmp_path)

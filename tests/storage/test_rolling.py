@@ -27,7 +27,7 @@ def active(tmp_path: Path) -> Segment:
 def rolls(
     active: Segment, *, size: int = SIZE, last_offset: int = 1, at: int = NOW, waited: int = 0, **settings: object
 ) -> bool:
-    return must_roll(active, config(**settings), size, last_offset, at, waited)
+    return must_roll(active, config(**settings), active.size, size, last_offset, at, waited)
 
 
 def append_at(log: Log, now_ms: int, *timestamps: int) -> int:
