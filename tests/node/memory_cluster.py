@@ -71,7 +71,7 @@ T = TypeVar("T")
 # --- time ----------------------------------------------------------------------------------------------------
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.EpollSelector):
     """Instead of sleeping, moves the loop's clock to where the sleep would have ended."""
 
     def __init__(self) -> None:
