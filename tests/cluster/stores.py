@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
 from kazoo.client import KazooClient
 
@@ -49,7 +48,3 @@ class Real:
         thief = KazooClient(hosts=self.hosts, client_id=store._client.client_id)
         await asyncio.to_thread(thief.start)
         await asyncio.to_thread(thief.stop)
-
-
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 30))

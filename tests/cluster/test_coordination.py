@@ -12,7 +12,7 @@ from cluster.coordination import BrokerIdTaken, ControllerFenced, Coordination, 
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from cluster.store import Node, OutcomeUnknownError
-from tests.cluster.stores import Server, run
+from tests.cluster.stores import Server
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 
@@ -42,306 +42,255 @@ async def reign(coordination: Coordination, broker_id: int = 1) -> ControllerSea
     return seat
 
 
-def test_paths_are_made_once_and_the_cluster_keeps_its_id(server: Server) -> None:
-    async def story() -> None:
-        first, second = await join(server), await join(server)
-        assert await first.cluster_id() == await second.cluster_id()
-        assert len(await first.cluster_id()) == 22
-        assert await first.read_seat() == ControllerSeat(-1, 0, 0)
-        await first.store.close()
-        await second.store.close()
-
-    run(story)
+async def test_paths_are_made_once_and_the_cluster_keeps_its_id(server: Server) -> None:
+    first, second = await join(server), await join(server)
+    assert await first.cluster_id() == await second.cluster_id()
+    assert len(await first.cluster_id()) == 22
+    assert await first.read_seat() == ControllerSeat(-1, 0, 0)
+    await first.store.close()
+    await second.store.close()
 
 
-def test_blocks_of_producer_ids_never_overlap(server: Server) -> None:
-    async def story() -> None:
-        first, second = await join(server), await join(server)
-        blocks = await asyncio.gather(*(c.next_producer_id_block(1) for c in (first, second) * 3))
-        assert sorted((b.start, b.stop) for b in blocks) == [(n * 1000, (n + 1) * 1000) for n in range(6)]
-        await first.store.close()
-        await second.store.close()
-
-    run(story)
+async def test_blocks_of_producer_ids_never_overlap(server: Server) -> None:
+    first, second = await join(server), await join(server)
+    blocks = await asyncio.gather(*(c.next_producer_id_block(1) for c in (first, second) * 3))
+    assert sorted((b.start, b.stop) for b in blocks) == [(n * 1000, (n + 1) * 1000) for n in range(6)]
+    await first.store.close()
+    await second.store.close()
 
 
-def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_election(server: Server) -> None:
-    async def story() -> None:
-        first, second = await join(server), await join(server)
-        vacant = await first.read_seat()
-        seats = await asyncio.gather(first.take_seat(1, vacant), second.take_seat(2, vacant))
-        (won,) = [seat for seat in seats if seat is not None]
-        assert (won.epoch, won.epoch_version) == (1, 1)
-        assert await first.read_seat() == won
-        assert await second.take_seat(2, vacant, oust=True) is None, "a stale suspicion loses"
-        ousted = await second.take_seat(2, won, oust=True)
-        assert ousted is not None
-        assert (ousted.controller_id, ousted.epoch) == (2, 2)
-        await second.leave_seat(won)
-        assert await first.read_seat() == ousted, "who was ousted cannot give the seat away"
-        await second.leave_seat(ousted)
-        assert (await first.read_seat()).vacant
-        await first.store.close()
-        await second.store.close()
-
-    run(story)
+async def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_election(server: Server) -> None:
+    first, second = await join(server), await join(server)
+    vacant = await first.read_seat()
+    seats = await asyncio.gather(first.take_seat(1, vacant), second.take_seat(2, vacant))
+    (won,) = [seat for seat in seats if seat is not None]
+    assert (won.epoch, won.epoch_version) == (1, 1)
+    assert await first.read_seat() == won
+    assert await second.take_seat(2, vacant, oust=True) is None, "a stale suspicion loses"
+    ousted = await second.take_seat(2, won, oust=True)
+    assert ousted is not None
+    assert (ousted.controller_id, ousted.epoch) == (2, 2)
+    await second.leave_seat(won)
+    assert await first.read_seat() == ousted, "who was ousted cannot give the seat away"
+    await second.leave_seat(ousted)
+    assert (await first.read_seat()).vacant
+    await first.store.close()
+    await second.store.close()
 
 
-def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() -> None:
-    async def story() -> None:
-        zookeeper, _, coordination = await twin()
-        dead = await reign(coordination)
-        rival = Coordination(zookeeper.connect(), SystemClock(), patience_ms=500)
+async def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() -> None:
+    zookeeper, _, coordination = await twin()
+    dead = await reign(coordination)
+    rival = Coordination(zookeeper.connect(), SystemClock(), patience_ms=500)
 
-        class Interrupted(MemoryStore):
-            """Between two of its requests the rival is elected."""
+    class Interrupted(MemoryStore):
+        """Between two of its requests the rival is elected."""
 
-            async def get(self, path: str, *, watch: bool = False) -> Node:
-                node = await super().get(path, watch=watch)
-                if (await rival.read_seat()) == dead:
-                    assert await rival.take_seat(2, dead, oust=True)
-                return node
+        async def get(self, path: str, *, watch: bool = False) -> Node:
+            node = await super().get(path, watch=watch)
+            if (await rival.read_seat()) == dead:
+                assert await rival.take_seat(2, dead, oust=True)
+            return node
 
-        interrupted = Interrupted(zookeeper)
-        interrupted.session_id = zookeeper.new_session()
-        slow = Coordination(interrupted, SystemClock(), patience_ms=500)
-        seen = await slow.read_seat()
-        assert await slow.take_seat(3, seen, oust=True) is None
-        assert (await coordination.read_seat()).controller_id == 2
-
-    run(story)
+    interrupted = Interrupted(zookeeper)
+    interrupted.session_id = zookeeper.new_session()
+    slow = Coordination(interrupted, SystemClock(), patience_ms=500)
+    seen = await slow.read_seat()
+    assert await slow.take_seat(3, seen, oust=True) is None
+    assert (await coordination.read_seat()).controller_id == 2
 
 
-def test_a_fenced_controller_writes_nothing(server: Server) -> None:
-    async def story() -> None:
-        old, new = await join(server), await join(server)
-        seat = await reign(old)
-        await old.create_topic(TOPIC, seat.epoch_version)
-        assert await old.write_state(TP, STATE, -1, seat.epoch_version) == 0
-        later = await new.take_seat(2, seat, oust=True)
-        assert later is not None
-        with pytest.raises(ControllerFenced):
-            await old.write_state(TP, replace(STATE, leader=2), 0, seat.epoch_version)
-        with pytest.raises(ControllerFenced):
-            await old.create_topic(replace(TOPIC, topic="u"), seat.epoch_version)
-        with pytest.raises(ControllerFenced):
-            await old.remove_topic("t", seat.epoch_version)
-        epoch = await new.register_broker(BROKER)
-        with pytest.raises(ControllerFenced):
-            await old.fence_broker(1, epoch, seat.epoch_version)
-        assert await new.read_state(TP) == VersionedState(STATE, 0)
-        assert await new.is_registered(1, epoch)
-        await old.store.close()
-        await new.store.close()
-
-    run(story)
+async def test_a_fenced_controller_writes_nothing(server: Server) -> None:
+    old, new = await join(server), await join(server)
+    seat = await reign(old)
+    await old.create_topic(TOPIC, seat.epoch_version)
+    assert await old.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    later = await new.take_seat(2, seat, oust=True)
+    assert later is not None
+    with pytest.raises(ControllerFenced):
+        await old.write_state(TP, replace(STATE, leader=2), 0, seat.epoch_version)
+    with pytest.raises(ControllerFenced):
+        await old.create_topic(replace(TOPIC, topic="u"), seat.epoch_version)
+    with pytest.raises(ControllerFenced):
+        await old.remove_topic("t", seat.epoch_version)
+    epoch = await new.register_broker(BROKER)
+    with pytest.raises(ControllerFenced):
+        await old.fence_broker(1, epoch, seat.epoch_version)
+    assert await new.read_state(TP) == VersionedState(STATE, 0)
+    assert await new.is_registered(1, epoch)
+    await old.store.close()
+    await new.store.close()
 
 
-def test_leader_and_controller_change_a_state_only_on_the_version_they_saw(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        seat = await reign(coordination)
-        await coordination.create_topic(TOPIC, seat.epoch_version)
+async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw(server: Server) -> None:
+    coordination = await join(server)
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    await coordination.write_state(TP, STATE, -1, seat.epoch_version)
+    shrunk = STATE.with_isr((1,))
+    assert await coordination.change_isr(TP, shrunk, 0) == 1
+    elected = PartitionState(2, 1, (2,), 1)
+    with pytest.raises(StateConflict) as conflict:
+        await coordination.write_state(TP, elected, 0, seat.epoch_version)
+    assert conflict.value.actual == VersionedState(shrunk, 1)
+    with pytest.raises(StateConflict):
         await coordination.write_state(TP, STATE, -1, seat.epoch_version)
-        shrunk = STATE.with_isr((1,))
-        assert await coordination.change_isr(TP, shrunk, 0) == 1
-        elected = PartitionState(2, 1, (2,), 1)
-        with pytest.raises(StateConflict) as conflict:
-            await coordination.write_state(TP, elected, 0, seat.epoch_version)
-        assert conflict.value.actual == VersionedState(shrunk, 1)
-        with pytest.raises(StateConflict):
-            await coordination.write_state(TP, STATE, -1, seat.epoch_version)
-        assert await coordination.write_state(TP, elected, 1, seat.epoch_version) == 2
-        with pytest.raises(StateConflict) as late:
-            await coordination.change_isr(TP, STATE, 1)
-        assert late.value.actual == VersionedState(elected, 2)
-        with pytest.raises(StateConflict) as nowhere:
-            await coordination.change_isr(TopicPartition("t", 9), STATE, 0)
-        assert nowhere.value.actual is None
-        await coordination.store.close()
-
-    run(story)
+    assert await coordination.write_state(TP, elected, 1, seat.epoch_version) == 2
+    with pytest.raises(StateConflict) as late:
+        await coordination.change_isr(TP, STATE, 1)
+    assert late.value.actual == VersionedState(elected, 2)
+    with pytest.raises(StateConflict) as nowhere:
+        await coordination.change_isr(TopicPartition("t", 9), STATE, 0)
+    assert nowhere.value.actual is None
+    await coordination.store.close()
 
 
-def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
-    async def story() -> None:
-        _, store, coordination = await twin()
-        seat = await reign(coordination)
-        await coordination.create_topic(TOPIC, seat.epoch_version)
-        store.lose_answers = 1
-        assert await coordination.write_state(TP, STATE, -1, seat.epoch_version) == 0
-        store.lose_answers = 1
-        assert await coordination.change_isr(TP, STATE.with_isr((1,)), 0) == 1
-        assert await coordination.read_state(TP) == VersionedState(STATE.with_isr((1,)), 1)
-        store.lose_answers = 1
-        second = await coordination.take_seat(1, seat, oust=True)
-        assert second is not None
-        assert second.epoch == 2
-        store.lose_answers = 1
-        assert await coordination.create_topic(replace(TOPIC, topic="u", topic_id=new_topic_id()), 2)
-        store.lose_answers = 1
-        assert await coordination.register_broker(BROKER) == (await coordination.read_brokers())[1].epoch
-
-    run(story)
+async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
+    _, store, coordination = await twin()
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    store.lose_answers = 1
+    assert await coordination.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    store.lose_answers = 1
+    assert await coordination.change_isr(TP, STATE.with_isr((1,)), 0) == 1
+    assert await coordination.read_state(TP) == VersionedState(STATE.with_isr((1,)), 1)
+    store.lose_answers = 1
+    second = await coordination.take_seat(1, seat, oust=True)
+    assert second is not None
+    assert second.epoch == 2
+    store.lose_answers = 1
+    assert await coordination.create_topic(replace(TOPIC, topic="u", topic_id=new_topic_id()), 2)
+    store.lose_answers = 1
+    assert await coordination.register_broker(BROKER) == (await coordination.read_brokers())[1].epoch
 
 
-def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_is_given_up() -> None:
-    async def story() -> None:
-        _, store, coordination = await twin()
-        seat = await reign(coordination)
-        await coordination.create_topic(TOPIC, seat.epoch_version)
-        await coordination.write_state(TP, STATE, -1, seat.epoch_version)
-        store.suspend()
-        change = asyncio.create_task(coordination.change_isr(TP, STATE.with_isr((1,)), 0))
-        await asyncio.sleep(0)
-        store.resume()
-        assert await change == 1
-        store.suspend()
-        with pytest.raises(OutcomeUnknownError):
-            await coordination.change_isr(TP, STATE, 1)
-
-    run(story)
+async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_is_given_up() -> None:
+    _, store, coordination = await twin()
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    await coordination.write_state(TP, STATE, -1, seat.epoch_version)
+    store.suspend()
+    change = asyncio.create_task(coordination.change_isr(TP, STATE.with_isr((1,)), 0))
+    await asyncio.sleep(0)
+    store.resume()
+    assert await change == 1
+    store.suspend()
+    with pytest.raises(OutcomeUnknownError):
+        await coordination.change_isr(TP, STATE, 1)
 
 
-def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        seat = await reign(coordination)
-        assert await coordination.create_topic(TOPIC, seat.epoch_version)
-        assert not await coordination.create_topic(replace(TOPIC, topic_id="other"), seat.epoch_version)
-        assert await coordination.read_topics(["t", "never"]) == {"t": TOPIC}
-        for tp in TOPIC.topic_partitions():
-            await coordination.write_state(tp, STATE, -1, seat.epoch_version)
-        assert list(await coordination.read_states(TOPIC.topic_partitions())) == TOPIC.topic_partitions()
-        await coordination.request_deletion("t")
-        await coordination.request_deletion("t")
-        assert await coordination.topics_to_delete() == ["t"]
-        await coordination.remove_topic("t", seat.epoch_version)
-        await coordination.remove_topic("t", seat.epoch_version)
-        assert await coordination.topic_names() == []
-        assert await coordination.topics_to_delete() == []
-        assert await coordination.store.exists(znodes.topic_config_path("t")) is None
-        assert await coordination.create_topic(TOPIC, seat.epoch_version)
-        await coordination.store.close()
-
-    run(story)
+async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None:
+    coordination = await join(server)
+    seat = await reign(coordination)
+    assert await coordination.create_topic(TOPIC, seat.epoch_version)
+    assert not await coordination.create_topic(replace(TOPIC, topic_id="other"), seat.epoch_version)
+    assert await coordination.read_topics(["t", "never"]) == {"t": TOPIC}
+    for tp in TOPIC.topic_partitions():
+        await coordination.write_state(tp, STATE, -1, seat.epoch_version)
+    assert list(await coordination.read_states(TOPIC.topic_partitions())) == TOPIC.topic_partitions()
+    await coordination.request_deletion("t")
+    await coordination.request_deletion("t")
+    assert await coordination.topics_to_delete() == ["t"]
+    await coordination.remove_topic("t", seat.epoch_version)
+    await coordination.remove_topic("t", seat.epoch_version)
+    assert await coordination.topic_names() == []
+    assert await coordination.topics_to_delete() == []
+    assert await coordination.store.exists(znodes.topic_config_path("t")) is None
+    assert await coordination.create_topic(TOPIC, seat.epoch_version)
+    await coordination.store.close()
 
 
-def test_a_topic_of_another_tool_gets_its_states_all_the_same(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        seat = await reign(coordination)
-        await coordination.store.create(znodes.topic_path("t"), znodes.encode_topic(TOPIC))
-        assert await coordination.write_state(TP, STATE, -1, seat.epoch_version) == 0
-        await coordination.store.close()
-
-    run(story)
+async def test_a_topic_of_another_tool_gets_its_states_all_the_same(server: Server) -> None:
+    coordination = await join(server)
+    seat = await reign(coordination)
+    await coordination.store.create(znodes.topic_path("t"), znodes.encode_topic(TOPIC))
+    assert await coordination.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    await coordination.store.close()
 
 
-def test_a_malformed_znode_is_taken_for_absent(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        await coordination.store.create(znodes.broker_path(7), b"not json")
-        await coordination.store.create(znodes.topic_path("t"), b"{}")
-        assert await coordination.read_brokers() == {}
-        assert await coordination.read_topics(["t"]) == {}
-        await coordination.store.close()
-
-    run(story)
+async def test_a_malformed_znode_is_taken_for_absent(server: Server) -> None:
+    coordination = await join(server)
+    await coordination.store.create(znodes.broker_path(7), b"not json")
+    await coordination.store.create(znodes.topic_path("t"), b"{}")
+    assert await coordination.read_brokers() == {}
+    assert await coordination.read_topics(["t"]) == {}
+    await coordination.store.close()
 
 
-def test_failed_log_directories_are_announced_read_and_dropped(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        seat = await reign(coordination)
-        await coordination.notify_log_dir_failure(3)
-        await coordination.store.create(f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_", b"?", sequence=True)
-        failures = await coordination.read_log_dir_failures()
-        assert list(failures.values()) == [3, None]
-        await coordination.drop_notifications(failures, seat.epoch_version)
-        assert await coordination.read_log_dir_failures() == {}
-        await coordination.store.close()
-
-    run(story)
+async def test_failed_log_directories_are_announced_read_and_dropped(server: Server) -> None:
+    coordination = await join(server)
+    seat = await reign(coordination)
+    await coordination.notify_log_dir_failure(3)
+    await coordination.store.create(f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_", b"?", sequence=True)
+    failures = await coordination.read_log_dir_failures()
+    assert list(failures.values()) == [3, None]
+    await coordination.drop_notifications(failures, seat.epoch_version)
+    assert await coordination.read_log_dir_failures() == {}
+    await coordination.store.close()
 
 
-def test_isr_changes_are_announced_read_and_dropped(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        seat = await reign(coordination)
-        await coordination.notify_isr_change([TP])
-        await coordination.notify_isr_change([TopicPartition("t", 1), TP])
-        changes = await coordination.read_isr_changes()
-        assert sorted(changes.values()) == [[TP], [TopicPartition("t", 1), TP]]
-        await coordination.drop_notifications(changes, seat.epoch_version)
-        await coordination.drop_notifications(changes, seat.epoch_version)
-        assert await coordination.read_isr_changes() == {}
-        await coordination.store.close()
-
-    run(story)
+async def test_isr_changes_are_announced_read_and_dropped(server: Server) -> None:
+    coordination = await join(server)
+    seat = await reign(coordination)
+    await coordination.notify_isr_change([TP])
+    await coordination.notify_isr_change([TopicPartition("t", 1), TP])
+    changes = await coordination.read_isr_changes()
+    assert sorted(changes.values()) == [[TP], [TopicPartition("t", 1), TP]]
+    await coordination.drop_notifications(changes, seat.epoch_version)
+    await coordination.drop_notifications(changes, seat.epoch_version)
+    assert await coordination.read_isr_changes() == {}
+    await coordination.store.close()
 
 
-def test_a_broker_epoch_is_the_czxid_and_rises(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        first = await coordination.register_broker(BROKER)
-        assert await coordination.read_brokers() == {1: replace(BROKER, epoch=first)}
-        assert await coordination.is_registered(1, first)
-        seat = await reign(coordination)
-        await coordination.create_topic(TOPIC, seat.epoch_version)
-        await coordination.write_state(TP, STATE, -1, seat.epoch_version)
-        written = await coordination.read_state(TP)
-        assert written is not None
-        assert written.mzxid > first, "broker epochs and writes of states are on one scale"
-        await coordination.unregister_broker(1, first - 1)
-        assert await coordination.is_registered(1, first), "another registration is left alone"
-        await coordination.unregister_broker(1, first)
-        assert await coordination.read_brokers() == {}
-        assert await coordination.register_broker(BROKER) > written.mzxid
-        await coordination.store.close()
-
-    run(story)
+async def test_a_broker_epoch_is_the_czxid_and_rises(server: Server) -> None:
+    coordination = await join(server)
+    first = await coordination.register_broker(BROKER)
+    assert await coordination.read_brokers() == {1: replace(BROKER, epoch=first)}
+    assert await coordination.is_registered(1, first)
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    await coordination.write_state(TP, STATE, -1, seat.epoch_version)
+    written = await coordination.read_state(TP)
+    assert written is not None
+    assert written.mzxid > first, "broker epochs and writes of states are on one scale"
+    await coordination.unregister_broker(1, first - 1)
+    assert await coordination.is_registered(1, first), "another registration is left alone"
+    await coordination.unregister_broker(1, first)
+    assert await coordination.read_brokers() == {}
+    assert await coordination.register_broker(BROKER) > written.mzxid
+    await coordination.store.close()
 
 
-def test_a_restart_removes_its_own_old_registration_at_once(server: Server) -> None:
-    async def story() -> None:
-        before, after = await join(server), await join(server)
-        old = await before.register_broker(BROKER)
-        async with asyncio.timeout(1):
-            assert await after.register_broker(BROKER, previous_session=before.store.session_id) > old
-        await before.store.close()
-        assert (await after.read_brokers()).keys() == {1}, "the end of the old session takes nothing of the new one"
-        await after.store.close()
-
-    run(story)
+async def test_a_restart_removes_its_own_old_registration_at_once(server: Server) -> None:
+    before, after = await join(server), await join(server)
+    old = await before.register_broker(BROKER)
+    async with asyncio.timeout(1):
+        assert await after.register_broker(BROKER, previous_session=before.store.session_id) > old
+    await before.store.close()
+    assert (await after.read_brokers()).keys() == {1}, "the end of the old session takes nothing of the new one"
+    await after.store.close()
 
 
-def test_somebody_elses_registration_is_waited_for_and_never_removed() -> None:
-    async def story() -> None:
-        zookeeper, store, coordination = await twin()
-        epoch = await coordination.register_broker(BROKER)
-        second = Coordination(zookeeper.connect(), SystemClock())
-        with pytest.raises(BrokerIdTaken, match="another live process"):
-            await second.register_broker(BROKER, previous_session=99)
-        assert await coordination.is_registered(1, epoch)
-        waiting = asyncio.create_task(second.register_broker(BROKER, previous_session=99))
-        await asyncio.sleep(0)
-        zookeeper.expire(store.session_id)
-        assert await waiting > epoch
-
-    run(story)
+async def test_somebody_elses_registration_is_waited_for_and_never_removed() -> None:
+    zookeeper, store, coordination = await twin()
+    epoch = await coordination.register_broker(BROKER)
+    second = Coordination(zookeeper.connect(), SystemClock())
+    with pytest.raises(BrokerIdTaken, match="another live process"):
+        await second.register_broker(BROKER, previous_session=99)
+    assert await coordination.is_registered(1, epoch)
+    waiting = asyncio.create_task(second.register_broker(BROKER, previous_session=99))
+    await asyncio.sleep(0)
+    zookeeper.expire(store.session_id)
+    assert await waiting > epoch
 
 
-def test_a_fence_removes_only_the_registration_that_was_meant(server: Server) -> None:
-    async def story() -> None:
-        coordination = await join(server)
-        seat = await reign(coordination)
-        epoch = await coordination.register_broker(BROKER)
-        assert not await coordination.fence_broker(1, epoch - 1, seat.epoch_version)
-        assert not await coordination.fence_broker(2, epoch, seat.epoch_version)
-        assert await coordination.is_registered(1, epoch)
-        assert await coordination.fence_broker(1, epoch, seat.epoch_version)
-        assert not await coordination.is_registered(1, epoch)
-        await coordination.store.close()
-
-    run(story)
+async def test_a_fence_removes_only_the_registration_that_was_meant(server: Server) -> None:
+    coordination = await join(server)
+    seat = await reign(coordination)
+    epoch = await coordination.register_broker(BROKER)
+    assert not await coordination.fence_broker(1, epoch - 1, seat.epoch_version)
+    assert not await coordination.fence_broker(2, epoch, seat.epoch_version)
+    assert await coordination.is_registered(1, epoch)
+    assert await coordination.fence_broker(1, epoch, seat.epoch_version)
+    assert not await coordination.is_registered(1, epoch)
+    await coordination.store.close()

@@ -25,7 +25,7 @@ from cluster.store import (
     UnreachableError,
 )
 from cluster.zookeeper import ZooKeeperStore
-from tests.cluster.stores import TIMEOUT_MS, Server, run
+from tests.cluster.stores import TIMEOUT_MS, Server
 from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
@@ -56,219 +56,176 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_a_node_is_read_as_it_was_written_and_counts_its_versions(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        path, made = await store.create("/a", b"one")
-        assert (path, made.version, made.owner) == ("/a", 0, 0)
-        assert await store.set("/a", b"two", 0) == 1
-        assert await store.set("/a", b"three") == 2
-        node = await store.get("/a")
-        assert (node.data, node.stat.version, node.stat.czxid) == (b"three", 2, made.czxid)
-        assert await store.exists("/a") == node.stat
-        assert await store.exists("/b") is None
-        await store.close()
-
-    run(story)
+async def test_a_node_is_read_as_it_was_written_and_counts_its_versions(server: Server) -> None:
+    store = await server.connect()
+    path, made = await store.create("/a", b"one")
+    assert (path, made.version, made.owner) == ("/a", 0, 0)
+    assert await store.set("/a", b"two", 0) == 1
+    assert await store.set("/a", b"three") == 2
+    node = await store.get("/a")
+    assert (node.data, node.stat.version, node.stat.czxid) == (b"three", 2, made.czxid)
+    assert await store.exists("/a") == node.stat
+    assert await store.exists("/b") is None
+    await store.close()
 
 
-def test_a_refused_write_changes_nothing(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        await store.create("/a", b"one")
-        await store.create("/a/b")
-        with pytest.raises(NodeExistsError):
-            await store.create("/a", b"two")
-        with pytest.raises(BadVersionError):
-            await store.set("/a", b"two", 7)
-        with pytest.raises(BadVersionError):
-            await store.delete("/a/b", 7)
-        with pytest.raises(NotEmptyError):
-            await store.delete("/a")
-        with pytest.raises(NoNodeError):
-            await store.create("/x/y")
-        with pytest.raises(NoNodeError):
-            await store.set("/x", b"")
-        with pytest.raises(NoNodeError):
-            await store.get("/x")
-        with pytest.raises(NoNodeError):
-            await store.children("/x")
-        assert (await store.get("/a")).data == b"one"
-        assert await store.children("/a") == ["b"]
-        await store.close()
-
-    run(story)
-
-
-def test_a_later_creation_has_a_greater_czxid(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        _, first = await store.create("/a")
+async def test_a_refused_write_changes_nothing(server: Server) -> None:
+    store = await server.connect()
+    await store.create("/a", b"one")
+    await store.create("/a/b")
+    with pytest.raises(NodeExistsError):
+        await store.create("/a", b"two")
+    with pytest.raises(BadVersionError):
+        await store.set("/a", b"two", 7)
+    with pytest.raises(BadVersionError):
+        await store.delete("/a/b", 7)
+    with pytest.raises(NotEmptyError):
         await store.delete("/a")
-        _, second = await store.create("/a")
-        assert second.czxid > first.czxid
-        assert second.version == 0
-        await store.close()
-
-    run(story)
-
-
-def test_sequential_nodes_are_numbered_by_their_parent(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        await store.create("/q")
-        names = [(await store.create("/q/n_", sequence=True))[0] for _ in range(3)]
-        assert names == ["/q/n_0000000000", "/q/n_0000000001", "/q/n_0000000002"]
-        await store.close()
-
-    run(story)
+    with pytest.raises(NoNodeError):
+        await store.create("/x/y")
+    with pytest.raises(NoNodeError):
+        await store.set("/x", b"")
+    with pytest.raises(NoNodeError):
+        await store.get("/x")
+    with pytest.raises(NoNodeError):
+        await store.children("/x")
+    assert (await store.get("/a")).data == b"one"
+    assert await store.children("/a") == ["b"]
+    await store.close()
 
 
-def test_a_multi_happens_whole_or_not_at_all_and_says_what_failed(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        await store.create("/epoch", b"1")
-        await store.create("/gone")
-        results = await store.multi(
-            [Check("/epoch", 0), Set("/epoch", b"2", 0), Create("/new", b"x"), Delete("/gone", 0)]
+async def test_a_later_creation_has_a_greater_czxid(server: Server) -> None:
+    store = await server.connect()
+    _, first = await store.create("/a")
+    await store.delete("/a")
+    _, second = await store.create("/a")
+    assert second.czxid > first.czxid
+    assert second.version == 0
+    await store.close()
+
+
+async def test_sequential_nodes_are_numbered_by_their_parent(server: Server) -> None:
+    store = await server.connect()
+    await store.create("/q")
+    names = [(await store.create("/q/n_", sequence=True))[0] for _ in range(3)]
+    assert names == ["/q/n_0000000000", "/q/n_0000000001", "/q/n_0000000002"]
+    await store.close()
+
+
+async def test_a_multi_happens_whole_or_not_at_all_and_says_what_failed(server: Server) -> None:
+    store = await server.connect()
+    await store.create("/epoch", b"1")
+    await store.create("/gone")
+    results = await store.multi([Check("/epoch", 0), Set("/epoch", b"2", 0), Create("/new", b"x"), Delete("/gone", 0)])
+    assert results == [None, 1, "/new", None]
+    with pytest.raises(TransactionFailedError) as fenced:
+        await store.multi([Check("/epoch", 0), Create("/other")])
+    assert (fenced.value.index, type(fenced.value.cause)) == (0, BadVersionError)
+    with pytest.raises(TransactionFailedError) as taken:
+        await store.multi([Check("/epoch", 1), Create("/other"), Create("/new"), Delete("/epoch")])
+    assert (taken.value.index, type(taken.value.cause)) == (2, NodeExistsError)
+    with pytest.raises(TransactionFailedError) as missing:
+        await store.multi([Set("/epoch", b"3", 1), Set("/nothing", b"")])
+    assert (missing.value.index, type(missing.value.cause)) == (1, NoNodeError)
+    assert await store.exists("/other") is None
+    assert (await store.get("/epoch")).data == b"2"
+    await store.close()
+
+
+async def test_a_watch_fires_once_for_the_next_change(server: Server) -> None:
+    store, other = await server.connect(), await server.connect()
+    events = Events(store)
+    await store.create("/a", b"")
+    await store.get("/a", watch=True)
+    await store.exists("/b", watch=True)
+    await store.children("/", watch=True)
+    await other.set("/a", b"x")
+    await events.until(NodeChanged("/a"))
+    await other.set("/a", b"y")
+    await other.create("/b")
+    await events.until(NodeChanged("/b"))
+    await events.until(NodeChanged("/"))
+    await other.create("/c")
+    await store.get("/c")
+    assert sorted(event.path for event in events.seen if isinstance(event, NodeChanged)) == ["/", "/a", "/b"]
+    await store.close()
+    await other.close()
+
+
+async def test_a_watch_set_twice_fires_once(server: Server) -> None:
+    store = await server.connect()
+    events = Events(store)
+    await store.create("/a")
+    await store.exists("/a", watch=True)
+    await store.exists("/a", watch=True)
+    await store.set("/a", b"x")
+    await events.until(NodeChanged("/a"))
+    await store.get("/a")
+    assert events.seen == [NodeChanged("/a")]
+    await store.close()
+
+
+async def test_ephemerals_go_with_the_session_that_made_them(server: Server) -> None:
+    store, other = await server.connect(), await server.connect()
+    events = Events(other)
+    _, stat = await store.create("/e", ephemeral=True)
+    await store.multi([Create("/f", ephemeral=True)])
+    assert stat.owner == store.session_id != other.session_id
+    await other.exists("/e", watch=True)
+    await store.close()
+    await events.until(NodeChanged("/e"))
+    assert await other.children("/") in ([], ["zookeeper"])
+    await other.close()
+
+
+async def test_an_expired_session_is_announced_and_followed_by_another(server: Server) -> None:
+    store, other = await server.connect(), await server.connect()
+    events = Events(store)
+    await store.create("/e", ephemeral=True)
+    first = store.session_id
+    await server.expire(store)
+
+    async def gone() -> bool:
+        return await other.exists("/e") is None
+
+    await eventually(gone)
+    await events.until(SessionChanged(SessionState.EXPIRED))
+    await events.until(SessionChanged(SessionState.CONNECTED))
+    assert store.session_id not in (0, first)
+    _, stat = await store.create("/e", ephemeral=True)
+    assert stat.owner == store.session_id
+    await store.close()
+    await other.close()
+
+
+async def test_the_session_timer_starts_at_the_sending_of_what_was_answered(server: Server) -> None:
+    store = await server.connect()
+    clock = SystemClock()
+    before_ms = clock.monotonic_ms()
+    await store.exists("/")
+    after_ms = clock.monotonic_ms()
+    assert before_ms <= store.confirmed_at_ms <= after_ms
+    assert store.session_timeout_ms == TIMEOUT_MS
+    await store.close()
+
+
+async def test_a_timeout_that_zookeeper_does_not_grant_is_refused(zookeeper: EmbeddedZooKeeper) -> None:
+    for timeout_ms in (500, 60_000):
+        with pytest.raises(ConfigError, match="between 2 and 20"):
+            await ZooKeeperStore.open(zookeeper.hosts, session_timeout_ms=timeout_ms, clock=SystemClock())
+
+
+async def test_nobody_there_is_said_within_the_time_that_was_given() -> None:
+    with pytest.raises(UnreachableError, match="no ZooKeeper answers"):
+        await ZooKeeperStore.open(
+            "127.0.0.1:1", session_timeout_ms=TIMEOUT_MS, clock=SystemClock(), connect_timeout_ms=300
         )
-        assert results == [None, 1, "/new", None]
-        with pytest.raises(TransactionFailedError) as fenced:
-            await store.multi([Check("/epoch", 0), Create("/other")])
-        assert (fenced.value.index, type(fenced.value.cause)) == (0, BadVersionError)
-        with pytest.raises(TransactionFailedError) as taken:
-            await store.multi([Check("/epoch", 1), Create("/other"), Create("/new"), Delete("/epoch")])
-        assert (taken.value.index, type(taken.value.cause)) == (2, NodeExistsError)
-        with pytest.raises(TransactionFailedError) as missing:
-            await store.multi([Set("/epoch", b"3", 1), Set("/nothing", b"")])
-        assert (missing.value.index, type(missing.value.cause)) == (1, NoNodeError)
-        assert await store.exists("/other") is None
-        assert (await store.get("/epoch")).data == b"2"
-        await store.close()
-
-    run(story)
 
 
-def test_a_watch_fires_once_for_the_next_change(server: Server) -> None:
-    async def story() -> None:
-        store, other = await server.connect(), await server.connect()
-        events = Events(store)
-        await store.create("/a", b"")
-        await store.get("/a", watch=True)
-        await store.exists("/b", watch=True)
-        await store.children("/", watch=True)
-        await other.set("/a", b"x")
-        await events.until(NodeChanged("/a"))
-        await other.set("/a", b"y")
-        await other.create("/b")
-        await events.until(NodeChanged("/b"))
-        await events.until(NodeChanged("/"))
-        await other.create("/c")
-        await store.get("/c")
-        assert sorted(event.path for event in events.seen if isinstance(event, NodeChanged)) == ["/", "/a", "/b"]
-        await store.close()
-        await other.close()
-
-    run(story)
-
-
-def test_a_watch_set_twice_fires_once(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        events = Events(store)
-        await store.create("/a")
-        await store.exists("/a", watch=True)
-        await store.exists("/a", watch=True)
-        await store.set("/a", b"x")
-        await events.until(NodeChanged("/a"))
-        await store.get("/a")
-        assert events.seen == [NodeChanged("/a")]
-        await store.close()
-
-    run(story)
-
-
-def test_ephemerals_go_with_the_session_that_made_them(server: Server) -> None:
-    async def story() -> None:
-        store, other = await server.connect(), await server.connect()
-        events = Events(other)
-        _, stat = await store.create("/e", ephemeral=True)
-        await store.multi([Create("/f", ephemeral=True)])
-        assert stat.owner == store.session_id != other.session_id
-        await other.exists("/e", watch=True)
-        await store.close()
-        await events.until(NodeChanged("/e"))
-        assert await other.children("/") in ([], ["zookeeper"])
-        await other.close()
-
-    run(story)
-
-
-def test_an_expired_session_is_announced_and_followed_by_another(server: Server) -> None:
-    async def story() -> None:
-        store, other = await server.connect(), await server.connect()
-        events = Events(store)
-        await store.create("/e", ephemeral=True)
-        first = store.session_id
-        await server.expire(store)
-
-        async def gone() -> bool:
-            return await other.exists("/e") is None
-
-        await eventually(gone)
-        await events.until(SessionChanged(SessionState.EXPIRED))
-        await events.until(SessionChanged(SessionState.CONNECTED))
-        assert store.session_id not in (0, first)
-        _, stat = await store.create("/e", ephemeral=True)
-        assert stat.owner == store.session_id
-        await store.close()
-        await other.close()
-
-    run(story)
-
-
-def test_the_session_timer_starts_at_the_sending_of_what_was_answered(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        clock = SystemClock()
-        before_ms = clock.monotonic_ms()
-        await store.exists("/")
-        after_ms = clock.monotonic_ms()
-        assert before_ms <= store.confirmed_at_ms <= after_ms
-        assert store.session_timeout_ms == TIMEOUT_MS
-        await store.close()
-
-    run(story)
-
-
-def test_a_timeout_that_zookeeper_does_not_grant_is_refused(zookeeper: EmbeddedZooKeeper) -> None:
-    async def story() -> None:
-        for timeout_ms in (500, 60_000):
-            with pytest.raises(ConfigError, match="between 2 and 20"):
-                await ZooKeeperStore.open(zookeeper.hosts, session_timeout_ms=timeout_ms, clock=SystemClock())
-
-    run(story)
-
-
-def test_nobody_there_is_said_within_the_time_that_was_given() -> None:
-    async def story() -> None:
-        with pytest.raises(UnreachableError, match="no ZooKeeper answers"):
-            await ZooKeeperStore.open(
-                "127.0.0.1:1", session_timeout_ms=TIMEOUT_MS, clock=SystemClock(), connect_timeout_ms=300
-            )
-
-    run(story)
-
-
-def test_a_thousand_transactions_are_pipelined(server: Server) -> None:
-    async def story() -> None:
-        store = await server.connect()
-        await store.create("/epoch")
-        await store.create("/p")
-        await asyncio.gather(
-            *(store.multi([Check("/epoch", 0), Create(f"/p/{number}", b"{}")]) for number in range(1000))
-        )
-        assert len(await store.children("/p")) == 1000
-        await store.close()
-
-    run(story)
+async def test_a_thousand_transactions_are_pipelined(server: Server) -> None:
+    store = await server.connect()
+    await store.create("/epoch")
+    await store.create("/p")
+    await asyncio.gather(*(store.multi([Check("/epoch", 0), Create(f"/p/{number}", b"{}")]) for number in range(1000)))
+    assert len(await store.children("/p")) == 1000
+    await store.close()

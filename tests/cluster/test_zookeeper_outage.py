@@ -14,7 +14,7 @@ import pytest
 
 from cluster.store import OutcomeUnknownError, SessionChanged, SessionState, StoreEvent
 from cluster.zookeeper import ZooKeeperStore
-from tests.cluster.stores import TIMEOUT_MS, run
+from tests.cluster.stores import TIMEOUT_MS
 from tidelog.clock import SystemClock
 from tidelog.local.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
@@ -26,62 +26,56 @@ def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
         yield server
 
 
-def test_a_killed_zookeeper_that_comes_back_finds_the_session_and_its_ephemerals(
+async def test_a_killed_zookeeper_that_comes_back_finds_the_session_and_its_ephemerals(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
-    async def story() -> None:
-        store = await ZooKeeperStore.open(own_zookeeper.hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
-        events: list[StoreEvent] = []
-        back = asyncio.Event()
+    store = await ZooKeeperStore.open(own_zookeeper.hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
+    events: list[StoreEvent] = []
+    back = asyncio.Event()
 
-        def note(event: StoreEvent) -> None:
-            events.append(event)
-            if event == SessionChanged(SessionState.CONNECTED):
-                back.set()
+    def note(event: StoreEvent) -> None:
+        events.append(event)
+        if event == SessionChanged(SessionState.CONNECTED):
+            back.set()
 
-        store.subscribe(note)
-        _, before = await store.create("/e", ephemeral=True)
-        assert own_zookeeper.process is not None
-        own_zookeeper.process.signal(signal.SIGKILL)
-        await asyncio.to_thread(own_zookeeper.process.wait, 5000)
+    store.subscribe(note)
+    _, before = await store.create("/e", ephemeral=True)
+    assert own_zookeeper.process is not None
+    own_zookeeper.process.signal(signal.SIGKILL)
+    await asyncio.to_thread(own_zookeeper.process.wait, 5000)
+    with pytest.raises(OutcomeUnknownError):
+        await store.set("/e", b"x", 7)
+    confirmed_ms = store.confirmed_at_ms
+    await asyncio.to_thread(own_zookeeper.start)
+    async with asyncio.timeout(2):
+        await back.wait()
+    assert store.confirmed_at_ms == confirmed_ms, "connected again is not yet answered"
+    after = await store.exists("/e")
+    assert after is not None
+    assert (after.czxid, after.owner) == (before.czxid, store.session_id)
+    assert store.confirmed_at_ms > confirmed_ms
+    assert SessionChanged(SessionState.EXPIRED) not in events
+    assert events[0] == SessionChanged(SessionState.SUSPENDED)
+    await store.close()
+
+
+async def test_a_hung_zookeeper_leaves_the_outcome_unknown_within_a_session_timeout(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    clock = SystemClock()
+    store = await ZooKeeperStore.open(own_zookeeper.hosts, session_timeout_ms=1000, clock=clock)
+    await store.create("/a")
+    assert own_zookeeper.process is not None
+    own_zookeeper.process.signal(signal.SIGSTOP)
+    try:
+        start_ms, confirmed_ms = clock.monotonic_ms(), store.confirmed_at_ms
         with pytest.raises(OutcomeUnknownError):
-            await store.set("/e", b"x", 7)
-        confirmed_ms = store.confirmed_at_ms
-        await asyncio.to_thread(own_zookeeper.start)
-        async with asyncio.timeout(2):
-            await back.wait()
-        assert store.confirmed_at_ms == confirmed_ms, "connected again is not yet answered"
-        after = await store.exists("/e")
-        assert after is not None
-        assert (after.czxid, after.owner) == (before.czxid, store.session_id)
-        assert store.confirmed_at_ms > confirmed_ms
-        assert SessionChanged(SessionState.EXPIRED) not in events
-        assert events[0] == SessionChanged(SessionState.SUSPENDED)
-        await store.close()
-
-    run(story)
-
-
-def test_a_hung_zookeeper_leaves_the_outcome_unknown_within_a_session_timeout(
-    own_zookeeper: EmbeddedZooKeeper,
-) -> None:
-    async def story() -> None:
-        clock = SystemClock()
-        store = await ZooKeeperStore.open(own_zookeeper.hosts, session_timeout_ms=1000, clock=clock)
-        await store.create("/a")
-        assert own_zookeeper.process is not None
-        own_zookeeper.process.signal(signal.SIGSTOP)
-        try:
-            start_ms, confirmed_ms = clock.monotonic_ms(), store.confirmed_at_ms
-            with pytest.raises(OutcomeUnknownError):
-                await store.set("/a", b"x")
-            assert clock.monotonic_ms() - start_ms < 2000
-            assert store.confirmed_at_ms == confirmed_ms
-        finally:
-            own_zookeeper.process.signal(signal.SIGCONT)
-        await store.close()
-
-    run(story)
+            await store.set("/a", b"x")
+        assert clock.monotonic_ms() - start_ms < 2000
+        assert store.confirmed_at_ms == confirmed_ms
+    finally:
+        own_zookeeper.process.signal(signal.SIGCONT)
+    await store.close()
 
 
 HUNG = """

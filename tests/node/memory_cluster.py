@@ -7,8 +7,7 @@ minutes pass, and two runs of it do the same.
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -24,6 +23,7 @@ from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
 from storage.config import LogConfig
+from tests.virtual_time import VirtualClock
 from tidelog.control_messages import (
     BrokerInfo,
     ControlledShutdownRequest,
@@ -66,46 +66,6 @@ TP = TopicPartition("t", 0)
 TOPIC_ID = "topic-id-1"
 LATENCY_S = 0.001
 T = TypeVar("T")
-
-
-# --- time ----------------------------------------------------------------------------------------------------
-
-
-class _JumpingSelector(selectors.EpollSelector):
-    """Instead of sleeping, moves the loop's clock to where the sleep would have ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 1000.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise AssertionError("everybody waits, and no timer runs")
-        self.now_s += max(0.0, timeout)
-        return super().select(0)
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.now_s
-
-
-def run(story: Coroutine[Any, Any, T]) -> T:
-    """Run a test's story on virtual time."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(story)
-
-
-class LoopClock:
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + self.monotonic_ms()
-
-    def monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
@@ -404,7 +364,7 @@ class Node:
         self.shutting_down = False
         self.storage_errors: list[StorageError] = []
         loop = asyncio.get_running_loop()
-        clock = LoopClock()
+        clock = VirtualClock()
         self.metadata = MetadataCache("c")
         self.waiting = Waiting(loop.call_soon)
 
@@ -454,7 +414,7 @@ class Node:
         self._ticking.cancel()
         await self.fetchers.close()
 
-    async def _tick(self, clock: LoopClock) -> None:
+    async def _tick(self, clock: VirtualClock) -> None:
         while True:
             self.replicas.tick(clock.monotonic_ms())
             await asyncio.sleep(0.01)

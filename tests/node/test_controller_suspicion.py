@@ -20,62 +20,56 @@ from tidelog.model import TopicPartition
 TP = TopicPartition("t", 0)
 
 
-def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> None:
-    async def story() -> None:
-        knocks = asyncio.Semaphore(0)
+async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> None:
+    knocks = asyncio.Semaphore(0)
 
-        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            knocks.release()
-            writer.close()
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        knocks.release()
+        writer.close()
 
-        door = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-        port = door.sockets[0].getsockname()[1]
-        zookeeper, clock = MemoryZooKeeper(session_timeout_ms=60_000), SystemClock()
-        odd, me = (Coordination(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
-        await odd.ensure_paths()
-        await odd.register_broker(BrokerRegistration(2, "127.0.0.1", 1, "127.0.0.1", port))
-        seat = await odd.take_seat(2, await odd.read_seat())
-        settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
-        shell = ControllerShell(settings, me, clock, broker_epoch=lambda: 1)
-        await shell.start()
-        for _ in range(6):  # the handshake and the plain connect of three suspicions
-            await knocks.acquire()
-        assert await me.read_seat() == seat
-        assert (shell.controller_id, shell.is_controller) == (2, False)
-        await shell.stop()
-        door.close()
-        await door.wait_closed()
-
-    asyncio.run(asyncio.wait_for(story(), 30))
+    door = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = door.sockets[0].getsockname()[1]
+    zookeeper, clock = MemoryZooKeeper(session_timeout_ms=60_000), SystemClock()
+    odd, me = (Coordination(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
+    await odd.ensure_paths()
+    await odd.register_broker(BrokerRegistration(2, "127.0.0.1", 1, "127.0.0.1", port))
+    seat = await odd.take_seat(2, await odd.read_seat())
+    settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+    shell = ControllerShell(settings, me, clock, broker_epoch=lambda: 1)
+    await shell.start()
+    for _ in range(6):  # the handshake and the plain connect of three suspicions
+        await knocks.acquire()
+    assert await me.read_seat() == seat
+    assert (shell.controller_id, shell.is_controller) == (2, False)
+    await shell.stop()
+    door.close()
+    await door.wait_closed()
 
 
-def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epoch() -> None:
-    async def story() -> None:
-        coordination = Coordination(MemoryZooKeeper().connect(), SystemClock())
-        clock = SystemClock()
-        leader = BrokerRegistration(2, "h", 1, "h", 2, epoch=7)
+async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epoch() -> None:
+    coordination = Coordination(MemoryZooKeeper().connect(), SystemClock())
+    clock = SystemClock()
+    leader = BrokerRegistration(2, "h", 1, "h", 2, epoch=7)
 
-        async def nobody(*_: object) -> None:
-            raise AssertionError("nobody is dialled here")
+    async def nobody(*_: object) -> None:
+        raise AssertionError("nobody is dialled here")
 
-        reign = Reign(ControllerSeat(1, 1, 1), coordination, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
+    reign = Reign(ControllerSeat(1, 1, 1), coordination, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
 
-        def elected(epoch: int) -> StateBatch:
-            reign.controller.states[TP] = VersionedState(PartitionState(2, epoch, (2,), 1), epoch)
-            return StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, epoch, (2,), epoch, (2, 3))})
+    def elected(epoch: int) -> StateBatch:
+        reign.controller.states[TP] = VersionedState(PartitionState(2, epoch, (2,), 1), epoch)
+        return StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, epoch, (2,), epoch, (2, 3))})
 
-        def answered(code: int) -> LeaderAndIsrResponse:
-            return LeaderAndIsrResponse(0, (PartitionOutcome("t", 0, code),))
+    def answered(code: int) -> LeaderAndIsrResponse:
+        return LeaderAndIsrResponse(0, (PartitionOutcome("t", 0, code),))
 
-        first = elected(0)
-        assert not reign.is_led(TP)
-        reign.on_answer(leader, first, answered(NotControllerError.code))
-        assert not reign.is_led(TP), "it refused"
-        reign.on_answer(leader, first, answered(0))
-        assert reign.is_led(TP)
-        second = elected(1)
-        assert not reign.is_led(TP), "it has answered for the epoch before"
-        reign.on_answer(leader, second, answered(0))
-        assert reign.is_led(TP)
-
-    asyncio.run(story())
+    first = elected(0)
+    assert not reign.is_led(TP)
+    reign.on_answer(leader, first, answered(NotControllerError.code))
+    assert not reign.is_led(TP), "it refused"
+    reign.on_answer(leader, first, answered(0))
+    assert reign.is_led(TP)
+    second = elected(1)
+    assert not reign.is_led(TP), "it has answered for the epoch before"
+    reign.on_answer(leader, second, answered(0))
+    assert reign.is_led(TP)

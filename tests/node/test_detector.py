@@ -28,21 +28,18 @@ def broker(port: int = 1, broker_id: int = 7) -> BrokerRegistration:
     return BrokerRegistration(broker_id, "127.0.0.1", port, "127.0.0.1", port, epoch=70)
 
 
-def test_a_listener_accepts_a_free_port_refuses_and_a_full_queue_is_silent() -> None:
-    async def story() -> None:
-        with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
-            endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
-            assert await probe(endpoint) is ProbeOutcome.ACCEPTED
-            fillers = [socket.socket() for _ in range(4)]
-            for filler in fillers:
-                filler.setblocking(False)
-                filler.connect_ex((endpoint.host, endpoint.port))
-            assert await probe(endpoint, timeout_ms=200) is ProbeOutcome.SILENT
-            for filler in fillers:
-                filler.close()
-        assert await probe(endpoint) is ProbeOutcome.REFUSED
-
-    asyncio.run(story())
+async def test_a_listener_accepts_a_free_port_refuses_and_a_full_queue_is_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
+        assert await probe(endpoint) is ProbeOutcome.ACCEPTED
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex((endpoint.host, endpoint.port))
+        assert await probe(endpoint, timeout_ms=200) is ProbeOutcome.SILENT
+        for filler in fillers:
+            filler.close()
+    assert await probe(endpoint) is ProbeOutcome.REFUSED
 
 
 def test_nobody_is_fenced_twice_within_a_session_timeout() -> None:
@@ -83,70 +80,55 @@ class Court:
             await asyncio.sleep(0)
 
 
-def test_only_a_refusal_confirms_a_suspicion() -> None:
-    async def story() -> None:
-        for outcome in ProbeOutcome:
-            court = Court(outcome)
-            court.detector.suspect(broker())
-            await court.rest()
-            assert court.fenced == ([70] if outcome is ProbeOutcome.REFUSED else [])
-
-    asyncio.run(story())
-
-
-def test_many_suspicions_are_one_probe_and_one_fence() -> None:
-    async def story() -> None:
-        court = Court(ProbeOutcome.REFUSED)
-        for _ in range(10):
-            court.detector.suspect(broker())
-        await court.rest()
+async def test_only_a_refusal_confirms_a_suspicion() -> None:
+    for outcome in ProbeOutcome:
+        court = Court(outcome)
         court.detector.suspect(broker())
         await court.rest()
-        assert (court.probes, court.fenced) == (1, [70])
-        court.clock.at_ms = 6000
+        assert court.fenced == ([70] if outcome is ProbeOutcome.REFUSED else [])
+
+
+async def test_many_suspicions_are_one_probe_and_one_fence() -> None:
+    court = Court(ProbeOutcome.REFUSED)
+    for _ in range(10):
         court.detector.suspect(broker())
-        await court.rest()
-        assert (court.probes, court.fenced) == (2, [70, 70])
+    await court.rest()
+    court.detector.suspect(broker())
+    await court.rest()
+    assert (court.probes, court.fenced) == (1, [70])
+    court.clock.at_ms = 6000
+    court.detector.suspect(broker())
+    await court.rest()
+    assert (court.probes, court.fenced) == (2, [70, 70])
 
-    asyncio.run(story())
 
-
-def test_a_fence_that_zookeeper_did_not_answer_is_tried_again_at_the_next_suspicion(
+async def test_a_fence_that_zookeeper_did_not_answer_is_tried_again_at_the_next_suspicion(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        court = Court(ProbeOutcome.REFUSED)
-        court.failure = OutcomeUnknownError("no connection")
-        court.detector.suspect(broker())
-        await court.rest()
-        assert [record for record in caplog.records if record.exc_info] == [], "an outage is no surprise"
-        court.failure = None
-        court.detector.suspect(broker())
-        await court.rest()
-        assert (court.probes, court.fenced) == (2, [70])
-
-    asyncio.run(story())
+    court = Court(ProbeOutcome.REFUSED)
+    court.failure = OutcomeUnknownError("no connection")
+    court.detector.suspect(broker())
+    await court.rest()
+    assert [record for record in caplog.records if record.exc_info] == [], "an outage is no surprise"
+    court.failure = None
+    court.detector.suspect(broker())
+    await court.rest()
+    assert (court.probes, court.fenced) == (2, [70])
 
 
-def test_an_answer_of_a_later_life_needs_no_probe() -> None:
-    async def story() -> None:
-        court = Court(ProbeOutcome.ACCEPTED)
-        await court.detector.convict(broker())
-        await court.detector.convict(broker())
-        assert (court.probes, court.fenced) == (0, [70])
-
-    asyncio.run(story())
+async def test_an_answer_of_a_later_life_needs_no_probe() -> None:
+    court = Court(ProbeOutcome.ACCEPTED)
+    await court.detector.convict(broker())
+    await court.detector.convict(broker())
+    assert (court.probes, court.fenced) == (0, [70])
 
 
-def test_who_left_by_himself_was_not_fenced() -> None:
-    async def story() -> None:
-        court = Court(ProbeOutcome.REFUSED)
-        court.registered = False
-        court.detector.suspect(broker())
-        await court.rest()
-        court.registered = True
-        court.detector.suspect(broker())
-        await court.rest()
-        assert court.fenced == [70]
-
-    asyncio.run(story())
+async def test_who_left_by_himself_was_not_fenced() -> None:
+    court = Court(ProbeOutcome.REFUSED)
+    court.registered = False
+    court.detector.suspect(broker())
+    await court.rest()
+    court.registered = True
+    court.detector.suspect(broker())
+    await court.rest()
+    assert court.fenced == [70]

@@ -12,7 +12,8 @@ from node.conversation import FetchSettings
 from node.fetchers import Fetchers
 from node.replica import Replica
 from storage.config import LogConfig
-from tests.node.memory_cluster import TP, LoopClock, MemoryLog, batch_of, run, until
+from tests.node.memory_cluster import TP, MemoryLog, batch_of, until
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.control_messages import BrokerInfo
 from tidelog.errors import DisconnectedError, FencedLeaderEpochError, StorageError, UnknownLeaderEpochError
 from tidelog.messages import (
@@ -66,7 +67,7 @@ class Following:
         self.refuse = 0
         self.answers_as = 1
         self.storage_errors: list[tuple[StorageError, TopicPartition]] = []
-        self.fetchers = Fetchers(FetchSettings(2), self._open, LoopClock())
+        self.fetchers = Fetchers(FetchSettings(2), self._open, VirtualClock())
         self.fetchers.on_storage_error = lambda error, tp: self.storage_errors.append((error, tp))
         self.fetchers.brokers_changed({1: LEADER})
 
@@ -120,228 +121,200 @@ def values(replica: Replica) -> list[bytes]:
     return replica.log.values
 
 
-def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica = replica_of()
-            following.fetchers.follow(replica)
-            leader = await following.connection()
-            request, answer = await leader.next_fetch()
-            assert (request.replica_id, request.partitions[0].current_leader_epoch) == (2, 5)
-            assert request.partitions[0].fetch_offset == 0
-            answer.set_result(answer_to(request, records=stored(b"a", offset=0), high_watermark=7))
-            request, _ = await leader.next_fetch()
-            assert request.partitions[0].fetch_offset == 1
-            assert replica.partition.high_watermark == 1, "as far as its own log goes"
-
-    run(story())
+@on_virtual_time
+async def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        following.fetchers.follow(replica)
+        leader = await following.connection()
+        request, answer = await leader.next_fetch()
+        assert (request.replica_id, request.partitions[0].current_leader_epoch) == (2, 5)
+        assert request.partitions[0].fetch_offset == 0
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0), high_watermark=7))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 1
+        assert replica.partition.high_watermark == 1, "as far as its own log goes"
 
 
-def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fenced() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica = replica_of(TP, b"a", b"b")
-            following.fetchers.follow(replica)
-            leader = await following.connection()
-            await until(lambda: bool(leader.asked))
-            question, answer = leader.asked[0]
+@on_virtual_time
+async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fenced() -> None:
+    async with Following() as following:
+        replica = replica_of(TP, b"a", b"b")
+        following.fetchers.follow(replica)
+        leader = await following.connection()
+        await until(lambda: bool(leader.asked))
+        question, answer = leader.asked[0]
+        assert isinstance(question, OffsetForLeaderEpochRequest)
+        assert (question.partitions[0].current_leader_epoch, question.partitions[0].leader_epoch) == (5, 3)
+        answer.set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 1),)))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 1
+        assert values(replica) == [b"a"]
+
+
+@on_virtual_time
+async def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() -> None:
+    async with Following() as following:
+        replica = replica_of(TP, b"a")
+        following.fetchers.follow(replica)
+        leader = await following.connection()
+        for number in range(3):
+            await until(lambda number=number: len(leader.asked) > number)  # type: ignore[misc]
+            question, answer = leader.asked[number]
             assert isinstance(question, OffsetForLeaderEpochRequest)
-            assert (question.partitions[0].current_leader_epoch, question.partitions[0].leader_epoch) == (5, 3)
-            answer.set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 1),)))
-            request, _ = await leader.next_fetch()
-            assert request.partitions[0].fetch_offset == 1
-            assert values(replica) == [b"a"]
-
-    run(story())
+            refused = EpochEndOffset("t", 0, UnknownLeaderEpochError.code)
+            answer.set_result(OffsetForLeaderEpochResponse((refused,)))
+        assert values(replica) == [b"a"]
 
 
-def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica = replica_of(TP, b"a")
-            following.fetchers.follow(replica)
-            leader = await following.connection()
-            for number in range(3):
-                await until(lambda number=number: len(leader.asked) > number)  # type: ignore[misc]
-                question, answer = leader.asked[number]
-                assert isinstance(question, OffsetForLeaderEpochRequest)
-                refused = EpochEndOffset("t", 0, UnknownLeaderEpochError.code)
-                answer.set_result(OffsetForLeaderEpochResponse((refused,)))
-            assert values(replica) == [b"a"]
-
-    run(story())
+@on_virtual_time
+async def test_an_answer_for_an_earlier_epoch_is_not_applied() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        following.fetchers.follow(replica)
+        leader = await following.connection()
+        request, answer = await leader.next_fetch()
+        follow_in(replica, 6)
+        following.fetchers.follow(replica)
+        answer.set_result(answer_to(request, records=stored(b"old", offset=0)))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].current_leader_epoch == 6
+        assert values(replica) == []
 
 
-def test_an_answer_for_an_earlier_epoch_is_not_applied() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica = replica_of()
-            following.fetchers.follow(replica)
-            leader = await following.connection()
-            request, answer = await leader.next_fetch()
-            follow_in(replica, 6)
-            following.fetchers.follow(replica)
-            answer.set_result(answer_to(request, records=stored(b"old", offset=0)))
-            request, _ = await leader.next_fetch()
-            assert request.partitions[0].current_leader_epoch == 6
-            assert values(replica) == []
-
-    run(story())
+@on_virtual_time
+async def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        following.fetchers.follow(replica)
+        leader = await following.connection()
+        request, answer = await leader.next_fetch()
+        replica.log.append_as_follower(stored(b"a", offset=0))
+        answer.set_result(answer_to(request, records=stored(b"late", offset=0), high_watermark=1))
+        await asyncio.sleep(0.01)
+        assert values(replica) == [b"a"]
+        assert replica.partition.high_watermark == 0
 
 
-def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica = replica_of()
-            following.fetchers.follow(replica)
-            leader = await following.connection()
-            request, answer = await leader.next_fetch()
-            replica.log.append_as_follower(stored(b"a", offset=0))
-            answer.set_result(answer_to(request, records=stored(b"late", offset=0), high_watermark=1))
-            await asyncio.sleep(0.01)
-            assert values(replica) == [b"a"]
-            assert replica.partition.high_watermark == 0
-
-    run(story())
-
-
-def test_a_dropped_partition_gets_nothing_more() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica, other = replica_of(), replica_of(OTHER)
-            following.fetchers.follow(replica)
-            following.fetchers.follow(other)
-            leader = await following.connection()
-            request, answer = await leader.next_fetch()
-            assert len(request.partitions) == 2
-            following.fetchers.drop(TP)
-            answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
-            request, _ = await leader.next_fetch()
-            assert [each.partition for each in request.partitions] == [1]
-            assert values(replica) == []
-
-    run(story())
+@on_virtual_time
+async def test_a_dropped_partition_gets_nothing_more() -> None:
+    async with Following() as following:
+        replica, other = replica_of(), replica_of(OTHER)
+        following.fetchers.follow(replica)
+        following.fetchers.follow(other)
+        leader = await following.connection()
+        request, answer = await leader.next_fetch()
+        assert len(request.partitions) == 2
+        following.fetchers.drop(TP)
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        request, _ = await leader.next_fetch()
+        assert [each.partition for each in request.partitions] == [1]
+        assert values(replica) == []
 
 
-def test_one_refused_partition_pauses_alone() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            for tp in (TP, OTHER):
-                following.fetchers.follow(replica_of(tp))
-            leader = await following.connection()
-            request, answer = await leader.next_fetch()
-            refused = request.partitions[0].partition
-            answer.set_result(answer_to(request, error_code=FencedLeaderEpochError.code))
-            request, _ = await leader.next_fetch()
-            assert [each.partition for each in request.partitions] == [1 - refused]
-            await until(lambda: len(leader.asked) == 3)
-            again = leader.asked[2][0]
-            assert isinstance(again, FetchRequest)
-            assert len(again.partitions) == 2, "sent on top of the one that is parked"
-
-    run(story())
+@on_virtual_time
+async def test_one_refused_partition_pauses_alone() -> None:
+    async with Following() as following:
+        for tp in (TP, OTHER):
+            following.fetchers.follow(replica_of(tp))
+        leader = await following.connection()
+        request, answer = await leader.next_fetch()
+        refused = request.partitions[0].partition
+        answer.set_result(answer_to(request, error_code=FencedLeaderEpochError.code))
+        request, _ = await leader.next_fetch()
+        assert [each.partition for each in request.partitions] == [1 - refused]
+        await until(lambda: len(leader.asked) == 3)
+        again = leader.asked[2][0]
+        assert isinstance(again, FetchRequest)
+        assert len(again.partitions) == 2, "sent on top of the one that is parked"
 
 
-def test_spoilt_records_are_asked_for_again() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica = replica_of()
-            following.fetchers.follow(replica)
-            leader = await following.connection()
-            request, answer = await leader.next_fetch()
-            answer.set_result(answer_to(request, records=stored(b"gap", offset=5)))
-            request, _ = await leader.next_fetch()
-            assert request.partitions[0].fetch_offset == 0
-            assert values(replica) == []
-
-    run(story())
+@on_virtual_time
+async def test_spoilt_records_are_asked_for_again() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        following.fetchers.follow(replica)
+        leader = await following.connection()
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request, records=stored(b"gap", offset=5)))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 0
+        assert values(replica) == []
 
 
-def test_a_failing_disk_is_told() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            replica = replica_of()
-            assert isinstance(replica.log, MemoryLog)
-            replica.log.broken = True
-            following.fetchers.follow(replica)
-            leader = await following.connection()
-            request, answer = await leader.next_fetch()
-            answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
-            await until(lambda: len(following.storage_errors) == 1)
-            assert following.storage_errors[0][1] == replica.topic_partition
-
-    run(story())
+@on_virtual_time
+async def test_a_failing_disk_is_told() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        assert isinstance(replica.log, MemoryLog)
+        replica.log.broken = True
+        following.fetchers.follow(replica)
+        leader = await following.connection()
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        await until(lambda: len(following.storage_errors) == 1)
+        assert following.storage_errors[0][1] == replica.topic_partition
 
 
-def test_a_leader_that_refuses_is_dialled_again_ever_more_rarely() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            following.refuse = 8
-            following.fetchers.follow(replica_of())
-            await following.connection()
-            pauses = [round(after - before, 2) for before, after in pairwise(following.dialled_at)]
-            assert pauses[0] == 0.05
-            assert pauses == sorted(pauses)
-            assert pauses[-1] == 1
-
-    run(story())
+@on_virtual_time
+async def test_a_leader_that_refuses_is_dialled_again_ever_more_rarely() -> None:
+    async with Following() as following:
+        following.refuse = 8
+        following.fetchers.follow(replica_of())
+        await following.connection()
+        pauses = [round(after - before, 2) for before, after in pairwise(following.dialled_at)]
+        assert pauses[0] == 0.05
+        assert pauses == sorted(pauses)
+        assert pauses[-1] == 1
 
 
-def test_somebody_elses_port_is_left_alone() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            following.answers_as = 3
-            following.fetchers.follow(replica_of())
-            stranger = await following.connection()
-            await until(lambda: stranger.closed)
-            assert stranger.asked == []
-
-    run(story())
+@on_virtual_time
+async def test_somebody_elses_port_is_left_alone() -> None:
+    async with Following() as following:
+        following.answers_as = 3
+        following.fetchers.follow(replica_of())
+        stranger = await following.connection()
+        await until(lambda: stranger.closed)
+        assert stranger.asked == []
 
 
-def test_nobody_dials_a_leader_that_is_not_live() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            following.fetchers.brokers_changed({})
-            following.fetchers.follow(replica_of())
-            await asyncio.sleep(1)
-            assert following.dialled_at == []
-            following.fetchers.brokers_changed({1: LEADER})
-            await following.connection()
-
-    run(story())
+@on_virtual_time
+async def test_nobody_dials_a_leader_that_is_not_live() -> None:
+    async with Following() as following:
+        following.fetchers.brokers_changed({})
+        following.fetchers.follow(replica_of())
+        await asyncio.sleep(1)
+        assert following.dialled_at == []
+        following.fetchers.brokers_changed({1: LEADER})
+        await following.connection()
 
 
-def test_a_new_registration_is_introduced_on_a_new_connection() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            following.fetchers.follow(replica_of())
-            first = await following.connection()
-            await first.next_fetch()
-            following.fetchers.reconnect()
-            second = await following.connection(1)
-            assert first.closed
-            await second.next_fetch()
-
-    run(story())
+@on_virtual_time
+async def test_a_new_registration_is_introduced_on_a_new_connection() -> None:
+    async with Following() as following:
+        following.fetchers.follow(replica_of())
+        first = await following.connection()
+        await first.next_fetch()
+        following.fetchers.reconnect()
+        second = await following.connection(1)
+        assert first.closed
+        await second.next_fetch()
 
 
-def test_a_leader_that_changes_its_partitions_often_has_two_fetches_at_most() -> None:
-    async def story() -> None:
-        async with Following() as following:
-            following.fetchers.follow(replica_of())
-            leader = await following.connection()
-            await leader.next_fetch()
-            for number in range(1, 20):
-                following.fetchers.follow(replica_of(TopicPartition("t", number)))
-                await asyncio.sleep(0.001)
-            assert len(leader.asked) == 2
-            _, answer = leader.asked[0]
-            first, _ = await leader.next_fetch()
-            answer.set_result(answer_to(first))
-            await until(lambda: len(leader.asked) == 3)
-            latest = leader.asked[2][0]
-            assert isinstance(latest, FetchRequest)
-            assert len(latest.partitions) == 20
-
-    run(story())
+@on_virtual_time
+async def test_a_leader_that_changes_its_partitions_often_has_two_fetches_at_most() -> None:
+    async with Following() as following:
+        following.fetchers.follow(replica_of())
+        leader = await following.connection()
+        await leader.next_fetch()
+        for number in range(1, 20):
+            following.fetchers.follow(replica_of(TopicPartition("t", number)))
+            await asyncio.sleep(0.001)
+        assert len(leader.asked) == 2
+        _, answer = leader.asked[0]
+        first, _ = await leader.next_fetch()
+        answer.set_result(answer_to(first))
+        await until(lambda: len(leader.asked) == 3)
+        latest = leader.asked[2][0]
+        assert isinstance(latest, FetchRequest)
+        assert len(latest.partitions) == 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -62,128 +62,106 @@ async def home(path: Path, **configs: str) -> AsyncIterator[Home]:
         yield Home(cluster, manager, files)
 
 
-def run(story: Callable[[], Coroutine[None, None, None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 30))
+async def test_old_segments_go_below_the_high_watermark_and_their_files_later(tmp_path: Path) -> None:
+    async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="0") as here:
+        for _ in range(20):
+            await here.cluster.produce(b"x" * 50)
+        keeping = here.keeping()
+        keeping.start()
+        await until(lambda: here.log.log_start_offset > 0)
+        assert here.log.size_bytes <= 600
+        await until(lambda: not list(tmp_path.rglob("*.deleted")))
+        here.node.replica().partition.high_watermark = start = here.log.log_start_offset
+        now_ms = SystemClock().now_ms()
+        for _ in range(20):
+            here.log.append_as_leader(keyed((None, b"x" * 50), timestamp=now_ms), 0, now_ms)
+        await keeping.delete_old_segments()
+        assert here.log.log_start_offset == start
+        await keeping.stop()
 
 
-def test_old_segments_go_below_the_high_watermark_and_their_files_later(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="0") as here:
-            for _ in range(20):
-                await here.cluster.produce(b"x" * 50)
-            keeping = here.keeping()
-            keeping.start()
-            await until(lambda: here.log.log_start_offset > 0)
-            assert here.log.size_bytes <= 600
-            await until(lambda: not list(tmp_path.rglob("*.deleted")))
-            here.node.replica().partition.high_watermark = start = here.log.log_start_offset
-            now_ms = SystemClock().now_ms()
-            for _ in range(20):
-                here.log.append_as_leader(keyed((None, b"x" * 50), timestamp=now_ms), 0, now_ms)
-            await keeping.delete_old_segments()
-            assert here.log.log_start_offset == start
-            await keeping.stop()
-
-    run(story)
+async def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> None:
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "flush_ms": "0"}
+    async with home(tmp_path, **settings) as here:
+        for number in range(3):
+            batch = keyed((b"a", b"%d" % number), timestamp=SystemClock().now_ms())
+            here.log.append_as_leader(batch, 0, SystemClock().now_ms())
+            here.log.roll(SystemClock().now_ms())
+        here.node.replica().partition.high_watermark = 3
+        keeping = here.keeping()
+        keeping.start()
+        names = ("cleaner", "recovery-point", "replication")
+        files = [tmp_path / f"{name}-offset-checkpoint" for name in names]
+        await until(lambda: all(file.exists() and "t 0 3" in file.read_text() for file in files))
+        assert (tmp_path / "log-start-offset-checkpoint").exists()
+        assert len(here.log.segment_base_offsets) == 2
+        await keeping.stop()
 
 
-def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> None:
-    async def story() -> None:
-        settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "flush_ms": "0"}
-        async with home(tmp_path, **settings) as here:
-            for number in range(3):
-                batch = keyed((b"a", b"%d" % number), timestamp=SystemClock().now_ms())
-                here.log.append_as_leader(batch, 0, SystemClock().now_ms())
-                here.log.roll(SystemClock().now_ms())
-            here.node.replica().partition.high_watermark = 3
-            keeping = here.keeping()
-            keeping.start()
-            names = ("cleaner", "recovery-point", "replication")
-            files = [tmp_path / f"{name}-offset-checkpoint" for name in names]
-            await until(lambda: all(file.exists() and "t 0 3" in file.read_text() for file in files))
-            assert (tmp_path / "log-start-offset-checkpoint").exists()
-            assert len(here.log.segment_base_offsets) == 2
-            await keeping.stop()
-
-    run(story)
+async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        now_ms = SystemClock().now_ms()
+        batch = keyed((b"a", b"1"), timestamp=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
+        here.log.append_as_leader(batch, 0, now_ms)
+        keeping = here.keeping(producer_id_expiration_ms=1, producer_id_expiration_check_interval_ms=1)
+        keeping.start()
+        await until(lambda: not here.log.last_offsets_of_producers)
+        await keeping.stop()
 
 
-def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with home(tmp_path) as here:
-            now_ms = SystemClock().now_ms()
-            batch = keyed((b"a", b"1"), timestamp=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
-            here.log.append_as_leader(batch, 0, now_ms)
-            keeping = here.keeping(producer_id_expiration_ms=1, producer_id_expiration_check_interval_ms=1)
-            keeping.start()
-            await until(lambda: not here.log.last_offsets_of_producers)
-            await keeping.stop()
+async def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        begun: list[int] = []
 
-    run(story)
+        class Watched(Upkeep):
+            def begin_cleaning(self, now_ms: int, upper_bounds: object) -> None:
+                begun.append(now_ms)
 
-
-def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with home(tmp_path) as here:
-            begun: list[int] = []
-
-            class Watched(Upkeep):
-                def begin_cleaning(self, now_ms: int, upper_bounds: object) -> None:
-                    begun.append(now_ms)
-
-            on = here.keeping(Watched(here.manager, here.files))
-            on.start()
-            await until(lambda: bool(begun))
-            await on.stop()
-            begun.clear()
-            off = here.keeping(Watched(here.manager, here.files), log_cleaner_enable=False)
-            off.start()
-            await asyncio.sleep(0.05)
-            await off.stop()
-            assert not begun
-
-    run(story)
+        on = here.keeping(Watched(here.manager, here.files))
+        on.start()
+        await until(lambda: bool(begun))
+        await on.stop()
+        begun.clear()
+        off = here.keeping(Watched(here.manager, here.files), log_cleaner_enable=False)
+        off.start()
+        await asyncio.sleep(0.05)
+        await off.stop()
+        assert not begun
 
 
-def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with home(tmp_path) as here:
-            keeping = here.keeping()
-            keeping.start()
-            here.files.fail(Fault.READ_ONLY)
-            await until(lambda: len(here.node.storage_errors) == 1)
-            assert here.node.replica().offline
-            await keeping.stop()
-
-    run(story)
+async def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        keeping = here.keeping()
+        keeping.start()
+        here.files.fail(Fault.READ_ONLY)
+        await until(lambda: len(here.node.storage_errors) == 1)
+        assert here.node.replica().offline
+        await keeping.stop()
 
 
-def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_short(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with home(tmp_path) as here:
-            released = threading.Event()
-            ended: list[bool] = []
+async def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_short(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        released = threading.Event()
+        ended: list[bool] = []
 
-            class Endless:
-                def write_next(self) -> bool:
-                    ended.append(released.wait(20))
-                    return False
+        class Endless:
+            def write_next(self) -> bool:
+                ended.append(released.wait(20))
+                return False
 
-                def install(self, now_ms: int) -> None: ...
-                def end(self) -> None:
-                    ended.append(True)
+            def install(self, now_ms: int) -> None: ...
+            def end(self) -> None:
+                ended.append(True)
 
-            class Busy(Upkeep):
-                def begin_cleaning(self, now_ms: int, upper_bounds: object) -> Endless:  # type: ignore[override]
-                    return Endless()
+        class Busy(Upkeep):
+            def begin_cleaning(self, now_ms: int, upper_bounds: object) -> Endless:  # type: ignore[override]
+                return Endless()
 
-                def stop(self) -> None:
-                    released.set()
+            def stop(self) -> None:
+                released.set()
 
-            keeping = here.keeping(Busy(here.manager, here.files))
-            keeping.start()
-            await asyncio.sleep(0.05)
-            await keeping.stop()
-            assert ended[-2:] == [True, True]
-
-    run(story)
+        keeping = here.keeping(Busy(here.manager, here.files))
+        keeping.start()
+        await asyncio.sleep(0.05)
+        await keeping.stop()
+        assert ended[-2:] == [True, True]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from node.replicas import Replicas
 from storage.log_manager import LogManager
-from tests.node.memory_cluster import TP, MemoryCluster, produce_request, run, until
+from tests.node.memory_cluster import TP, MemoryCluster, produce_request, until
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles
+from tests.virtual_time import on_virtual_time
 from tidelog.errors import StorageError
 from tidelog.messages import ProduceResponse
 from tidelog.model import TopicPartition
@@ -44,84 +45,76 @@ def led(replicas: Replicas) -> list[TopicPartition]:
     return sorted(replicas.led())
 
 
-def test_a_leader_whose_disk_fails_goes_on_leading_what_lies_elsewhere(tmp_path: Path) -> None:
-    async def story() -> None:
-        disks = Disks(tmp_path)
-        async with MemoryCluster(directory=disks) as cluster:
-            await cluster.elect(1)
-            await cluster.elect(1, tp=OTHER)
-            assert [await produce(cluster, tp) for tp in (TP, OTHER)] == [0, 0]
-            leader = cluster.nodes[1]
-            disks.files.fail(Fault.WRITE_ERROR, disks.paths(1)[0])
-            assert await produce(cluster, TP) == StorageError.code
-            assert led(leader.replicas) == [OTHER]
-            assert await produce(cluster, OTHER) == 0
-            assert await produce(cluster, TP) == StorageError.code
-            assert leader.storage_errors == [], "the broker goes on"
-            await until(lambda: cluster.states.log_dir_failures == [1])
-            answer = await leader.ask(cluster.leader_and_isr(TP), sender_epoch=1)
-            assert [each.error_code for each in answer.partitions] == [StorageError.code]
-            await cluster.elect(2, isr=[2, 3], tell=[2, 3])
-            disks.files.heal()
-            assert (await cluster.produce(b"y", to=2))[0] == 0
-            disks.files.fail(Fault.WRITE_ERROR, disks.paths(1)[1])
-            assert await produce(cluster, OTHER) == StorageError.code
-            assert len(leader.storage_errors) == 1, "nothing is left"
-
-    run(story())
+@on_virtual_time
+async def test_a_leader_whose_disk_fails_goes_on_leading_what_lies_elsewhere(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1, tp=OTHER)
+        assert [await produce(cluster, tp) for tp in (TP, OTHER)] == [0, 0]
+        leader = cluster.nodes[1]
+        disks.files.fail(Fault.WRITE_ERROR, disks.paths(1)[0])
+        assert await produce(cluster, TP) == StorageError.code
+        assert led(leader.replicas) == [OTHER]
+        assert await produce(cluster, OTHER) == 0
+        assert await produce(cluster, TP) == StorageError.code
+        assert leader.storage_errors == [], "the broker goes on"
+        await until(lambda: cluster.states.log_dir_failures == [1])
+        answer = await leader.ask(cluster.leader_and_isr(TP), sender_epoch=1)
+        assert [each.error_code for each in answer.partitions] == [StorageError.code]
+        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        disks.files.heal()
+        assert (await cluster.produce(b"y", to=2))[0] == 0
+        disks.files.fail(Fault.WRITE_ERROR, disks.paths(1)[1])
+        assert await produce(cluster, OTHER) == StorageError.code
+        assert len(leader.storage_errors) == 1, "nothing is left"
 
 
-def test_a_follower_whose_disk_fails_goes_on_following_what_lies_elsewhere(tmp_path: Path) -> None:
-    async def story() -> None:
-        disks = Disks(tmp_path)
-        async with MemoryCluster(directory=disks) as cluster:
-            await cluster.elect(1)
-            await cluster.elect(1, tp=OTHER)
-            disks.files.fail(Fault.FULL, disks.paths(3)[0])
-            assert [await produce(cluster, tp) for tp in (TP, OTHER)] == [0, 0]
-            follower = cluster.nodes[3]
-            await until(lambda: follower.replica(OTHER).log.log_end_offset == 1)
-            assert (follower.replica(TP).offline, follower.replica(OTHER).offline) == (True, False)
-            await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2})
-            assert set(cluster.states.states[OTHER].state.isr) == {1, 2, 3}
-
-    run(story())
+@on_virtual_time
+async def test_a_follower_whose_disk_fails_goes_on_following_what_lies_elsewhere(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1, tp=OTHER)
+        disks.files.fail(Fault.FULL, disks.paths(3)[0])
+        assert [await produce(cluster, tp) for tp in (TP, OTHER)] == [0, 0]
+        follower = cluster.nodes[3]
+        await until(lambda: follower.replica(OTHER).log.log_end_offset == 1)
+        assert (follower.replica(TP).offline, follower.replica(OTHER).offline) == (True, False)
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2})
+        assert set(cluster.states.states[OTHER].state.isr) == {1, 2, 3}
 
 
-def test_a_checkpoint_that_fails_is_noticed_and_takes_its_directory_alone(tmp_path: Path) -> None:
-    async def story() -> None:
-        disks = Disks(tmp_path)
-        async with MemoryCluster(directory=disks) as cluster:
-            await cluster.elect(1)
-            await cluster.elect(1, tp=OTHER)
-            disks.files.fail(Fault.READ_ONLY, disks.paths(1)[1])
-            await cluster.nodes[1].replicas.checkpoint_high_watermarks()
-            assert led(cluster.nodes[1].replicas) == [TP]
-
-    run(story())
+@on_virtual_time
+async def test_a_checkpoint_that_fails_is_noticed_and_takes_its_directory_alone(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1, tp=OTHER)
+        disks.files.fail(Fault.READ_ONLY, disks.paths(1)[1])
+        await cluster.nodes[1].replicas.checkpoint_high_watermarks()
+        assert led(cluster.nodes[1].replicas) == [TP]
 
 
-def test_an_in_sync_replica_whose_log_is_gone_begins_anew_only_outside_the_isr(tmp_path: Path) -> None:
-    async def story() -> None:
-        disks = Disks(tmp_path)
-        async with MemoryCluster(directory=disks) as cluster:
-            await cluster.elect(1)
-            assert await produce(cluster, TP) == 0
-            manager = disks.managers[1]
-            await cluster.kill(2)
-            manager.close()
-            paths = disks.paths(2)
-            for path in paths:
-                path.rename(path.with_name(path.name + "-lost"))
-            empty = LogManager.open(paths, disks.files, 2, "c", "boot")
-            empty.open_logs(hosted={TP: "topic-id-1"})
-            cluster.nodes[2].directory = empty
-            cluster.restart(2)
-            refused = await cluster.nodes[2].ask(cluster.leader_and_isr(TP), sender_epoch=1)
-            assert [each.error_code for each in refused.partitions] == [StorageError.code]
-            assert cluster.nodes[2].storage_errors == []
-            await cluster.elect(1, isr=[1, 3])
-            await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
-            assert cluster.nodes[2].replica(TP).log.log_end_offset == 1
-
-    run(story())
+@on_virtual_time
+async def test_an_in_sync_replica_whose_log_is_gone_begins_anew_only_outside_the_isr(tmp_path: Path) -> None:
+    disks = Disks(tmp_path)
+    async with MemoryCluster(directory=disks) as cluster:
+        await cluster.elect(1)
+        assert await produce(cluster, TP) == 0
+        manager = disks.managers[1]
+        await cluster.kill(2)
+        manager.close()
+        paths = disks.paths(2)
+        for path in paths:
+            path.rename(path.with_name(path.name + "-lost"))
+        empty = LogManager.open(paths, disks.files, 2, "c", "boot")
+        empty.open_logs(hosted={TP: "topic-id-1"})
+        cluster.nodes[2].directory = empty
+        cluster.restart(2)
+        refused = await cluster.nodes[2].ask(cluster.leader_and_isr(TP), sender_epoch=1)
+        assert [each.error_code for each in refused.partitions] == [StorageError.code]
+        assert cluster.nodes[2].storage_errors == []
+        await cluster.elect(1, isr=[1, 3])
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
+        assert cluster.nodes[2].replica(TP).log.log_end_offset == 1

@@ -7,201 +7,178 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.node.memory_cluster import TP, MemoryCluster, run, until
+from tests.node.memory_cluster import TP, MemoryCluster, until
+from tests.virtual_time import on_virtual_time
 from tidelog.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, RequestTimedOutError
 from tidelog.messages import FetchRequest
 
 
-def test_an_acknowledged_record_is_on_every_replica() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            assert await cluster.produce(b"a") == (0, 0)
-            assert await cluster.produce(b"b") == (0, 1)
-            assert all(node.log().values == [b"a", b"b"] for node in cluster.nodes.values())
-            assert await cluster.consume(0) == (0, [b"a", b"b"])
-
-    run(story())
+@on_virtual_time
+async def test_an_acknowledged_record_is_on_every_replica() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert await cluster.produce(b"a") == (0, 0)
+        assert await cluster.produce(b"b") == (0, 1)
+        assert all(node.log().values == [b"a", b"b"] for node in cluster.nodes.values())
+        assert await cluster.consume(0) == (0, [b"a", b"b"])
 
 
-def test_an_acknowledgement_takes_two_round_trips_and_no_timer() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await cluster.produce(b"warm")
-            started = asyncio.get_running_loop().time()
-            await cluster.produce(b"a")
-            assert asyncio.get_running_loop().time() - started < 0.005
-
-    run(story())
+@on_virtual_time
+async def test_an_acknowledgement_takes_two_round_trips_and_no_timer() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"warm")
+        started = asyncio.get_running_loop().time()
+        await cluster.produce(b"a")
+        assert asyncio.get_running_loop().time() - started < 0.005
 
 
-def test_a_new_leader_has_what_was_acknowledged_and_the_old_one_cuts_the_rest() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await cluster.produce(b"a")
-            await cluster.kill(2)
-            await cluster.kill(3)
-            lost = asyncio.ensure_future(cluster.produce(b"only on 1", timeout_ms=100))
-            assert (await lost)[0] == RequestTimedOutError.code
-            await cluster.kill(1)
-            for broker_id in (2, 3):
-                cluster.restart(broker_id)
-            await cluster.elect(2, isr=[2, 3])
-            assert await cluster.produce(b"b") == (0, 1)
-            cluster.restart(1)
-            await cluster.elect(2, isr=[2, 3])
-            await until(lambda: cluster.nodes[1].log().values == [b"a", b"b"])
-            await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
-            await until(lambda: cluster.states.notified == [TP])
-
-    run(story())
+@on_virtual_time
+async def test_a_new_leader_has_what_was_acknowledged_and_the_old_one_cuts_the_rest() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.kill(2)
+        await cluster.kill(3)
+        lost = asyncio.ensure_future(cluster.produce(b"only on 1", timeout_ms=100))
+        assert (await lost)[0] == RequestTimedOutError.code
+        await cluster.kill(1)
+        for broker_id in (2, 3):
+            cluster.restart(broker_id)
+        await cluster.elect(2, isr=[2, 3])
+        assert await cluster.produce(b"b") == (0, 1)
+        cluster.restart(1)
+        await cluster.elect(2, isr=[2, 3])
+        await until(lambda: cluster.nodes[1].log().values == [b"a", b"b"])
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
+        await until(lambda: cluster.states.notified == [TP])
 
 
-def test_a_follower_that_cannot_fetch_leaves_the_isr_by_the_leaders_own_write() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await cluster.produce(b"a")
-            cluster.cut(1, 3)
-            assert await cluster.produce(b"b") == (0, 1)
-            state = cluster.states.states[TP]
-            assert (set(state.state.isr), state.state.leader_epoch) == ({1, 2}, 0)
-            assert state.partition_epoch == 1
-            cluster.heal()
-            await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
-            assert cluster.nodes[3].log().values == [b"a", b"b"]
-
-    run(story())
+@on_virtual_time
+async def test_a_follower_that_cannot_fetch_leaves_the_isr_by_the_leaders_own_write() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(1, 3)
+        assert await cluster.produce(b"b") == (0, 1)
+        state = cluster.states.states[TP]
+        assert (set(state.state.isr), state.state.leader_epoch) == ({1, 2}, 0)
+        assert state.partition_epoch == 1
+        cluster.heal()
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
+        assert cluster.nodes[3].log().values == [b"a", b"b"]
 
 
-def test_without_followers_nothing_is_acknowledged_then_refused_and_nothing_shown() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await cluster.produce(b"a")
-            cluster.cut(1, 2)
-            cluster.cut(1, 3)
-            assert (await cluster.produce(b"b", timeout_ms=300))[0] == RequestTimedOutError.code
-            assert await cluster.consume(0) == (0, [b"a"])
-            await until(lambda: cluster.states.states[TP].state.isr == (1,))
-            assert (await cluster.produce(b"c"))[0] == NotEnoughReplicasError.code
-            assert cluster.nodes[1].log().values == [b"a", b"b"]
-
-    run(story())
+@on_virtual_time
+async def test_without_followers_nothing_is_acknowledged_then_refused_and_nothing_shown() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(1, 2)
+        cluster.cut(1, 3)
+        assert (await cluster.produce(b"b", timeout_ms=300))[0] == RequestTimedOutError.code
+        assert await cluster.consume(0) == (0, [b"a"])
+        await until(lambda: cluster.states.states[TP].state.isr == (1,))
+        assert (await cluster.produce(b"c"))[0] == NotEnoughReplicasError.code
+        assert cluster.nodes[1].log().values == [b"a", b"b"]
 
 
-def test_a_zombie_leader_acknowledges_nothing_after_its_followers_have_moved_on() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await cluster.produce(b"a")
-            await cluster.elect(2, isr=[2, 3], tell=[2, 3])
-            assert await cluster.produce(b"new", to=2) == (0, 1)
-            zombie = await cluster.produce(b"old", to=1, timeout_ms=10_000)
-            assert zombie[0] == NotLeaderOrFollowerError.code, "its attempt to shrink the ISR found another epoch"
-            await cluster.tell([1])
-            await until(lambda: cluster.nodes[1].log().values == [b"a", b"new"])
-
-    run(story())
+@on_virtual_time
+async def test_a_zombie_leader_acknowledges_nothing_after_its_followers_have_moved_on() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        assert await cluster.produce(b"new", to=2) == (0, 1)
+        zombie = await cluster.produce(b"old", to=1, timeout_ms=10_000)
+        assert zombie[0] == NotLeaderOrFollowerError.code, "its attempt to shrink the ISR found another epoch"
+        await cluster.tell([1])
+        await until(lambda: cluster.nodes[1].log().values == [b"a", b"new"])
 
 
-def test_a_change_of_the_partition_set_does_not_wait_for_the_parked_fetch() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            other = TP._replace(partition=1)
-            await asyncio.sleep(0.1)  # both followers' fetches are parked at 1
-            started = asyncio.get_running_loop().time()
-            await cluster.elect(1, tp=other)
+@on_virtual_time
+async def test_a_change_of_the_partition_set_does_not_wait_for_the_parked_fetch() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        other = TP._replace(partition=1)
+        await asyncio.sleep(0.1)  # both followers' fetches are parked at 1
+        started = asyncio.get_running_loop().time()
+        await cluster.elect(1, tp=other)
 
-            def asked(follower: int) -> bool:
-                return any(
-                    source == follower and isinstance(request, FetchRequest) and len(request.partitions) == 2
-                    for source, _, request in cluster.requests
-                )
+        def asked(follower: int) -> bool:
+            return any(
+                source == follower and isinstance(request, FetchRequest) and len(request.partitions) == 2
+                for source, _, request in cluster.requests
+            )
 
-            await until(lambda: asked(2) and asked(3))
-            assert asyncio.get_running_loop().time() - started < 0.05
-
-    run(story())
+        await until(lambda: asked(2) and asked(3))
+        assert asyncio.get_running_loop().time() - started < 0.05
 
 
-def test_idle_followers_ask_twice_a_second_and_no_more() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await asyncio.sleep(1)
-            before = len(cluster.requests)
-            await asyncio.sleep(10)
-            assert 30 <= len(cluster.requests) - before <= 42
-
-    run(story())
+@on_virtual_time
+async def test_idle_followers_ask_twice_a_second_and_no_more() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await asyncio.sleep(1)
+        before = len(cluster.requests)
+        await asyncio.sleep(10)
+        assert 30 <= len(cluster.requests) - before <= 42
 
 
-def test_followers_drop_what_their_leader_has_dropped() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            for value in (b"a", b"b", b"c"):
-                assert (await cluster.produce(value))[0] == 0
-            await until(lambda: all(node.log().log_end_offset == 3 for node in cluster.nodes.values()))
-            cluster.nodes[1].log().raise_log_start(2)
-            await until(lambda: all(node.log().log_start_offset == 2 for node in cluster.nodes.values()))
-            assert [node.log().values for node in cluster.nodes.values()] == [[b"c"]] * 3
-            assert (await cluster.produce(b"d"))[0] == 0
-
-    run(story())
+@on_virtual_time
+async def test_followers_drop_what_their_leader_has_dropped() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        for value in (b"a", b"b", b"c"):
+            assert (await cluster.produce(value))[0] == 0
+        await until(lambda: all(node.log().log_end_offset == 3 for node in cluster.nodes.values()))
+        cluster.nodes[1].log().raise_log_start(2)
+        await until(lambda: all(node.log().log_start_offset == 2 for node in cluster.nodes.values()))
+        assert [node.log().values for node in cluster.nodes.values()] == [[b"c"]] * 3
+        assert (await cluster.produce(b"d"))[0] == 0
 
 
-def test_a_follower_behind_the_leaders_log_start_begins_anew_there() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await cluster.produce(b"a")
-            await cluster.kill(3)
-            for value in (b"b", b"c", b"d"):
-                assert (await cluster.produce(value, acks=1))[0] == 0
-            await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2})
-            cluster.nodes[1].log().trim(2)
-            cluster.restart(3)
-            await cluster.elect(1)
-            await until(lambda: cluster.nodes[3].log().values == [b"c", b"d"])
-            assert cluster.nodes[3].log().log_start_offset == 2
-
-    run(story())
+@on_virtual_time
+async def test_a_follower_behind_the_leaders_log_start_begins_anew_there() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.kill(3)
+        for value in (b"b", b"c", b"d"):
+            assert (await cluster.produce(value, acks=1))[0] == 0
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2})
+        cluster.nodes[1].log().trim(2)
+        cluster.restart(3)
+        await cluster.elect(1)
+        await until(lambda: cluster.nodes[3].log().values == [b"c", b"d"])
+        assert cluster.nodes[3].log().log_start_offset == 2
 
 
-def test_a_full_disk_takes_the_broker_out_and_loses_nothing_acknowledged() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            await cluster.elect(1)
-            await cluster.produce(b"a")
-            cluster.nodes[3].log().broken = True
-            assert await cluster.produce(b"b") == (0, 1)
-            assert len(cluster.nodes[3].storage_errors) == 1
-            assert set(cluster.states.states[TP].state.isr) == {1, 2}
-            cluster.nodes[1].log().broken = True
-            assert (await cluster.produce(b"c"))[0] == 56
-            assert (await cluster.produce(b"c"))[0] == 56
-            await cluster.elect(2, isr=[1, 2], tell=[2])
-            assert await cluster.consume(0) == (0, [b"a"]) or await cluster.consume(0) == (0, [b"a", b"b"])
-
-    run(story())
+@on_virtual_time
+async def test_a_full_disk_takes_the_broker_out_and_loses_nothing_acknowledged() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.nodes[3].log().broken = True
+        assert await cluster.produce(b"b") == (0, 1)
+        assert len(cluster.nodes[3].storage_errors) == 1
+        assert set(cluster.states.states[TP].state.isr) == {1, 2}
+        cluster.nodes[1].log().broken = True
+        assert (await cluster.produce(b"c"))[0] == 56
+        assert (await cluster.produce(b"c"))[0] == 56
+        await cluster.elect(2, isr=[1, 2], tell=[2])
+        assert await cluster.consume(0) == (0, [b"a"]) or await cluster.consume(0) == (0, [b"a", b"b"])
 
 
-def test_a_follower_that_is_shutting_down_is_not_let_back_into_the_isr() -> None:
-    async def story() -> None:
-        async with MemoryCluster() as cluster:
-            cluster.nodes[3].shutting_down = True
-            await cluster.elect(1, isr=[1, 2])
-            await cluster.produce(b"a")
-            await until(lambda: cluster.nodes[3].log().log_end_offset == 1)
-            await cluster.produce(b"b")
-            assert cluster.leader.replica().partition.isr == (1, 2)
-            cluster.nodes[3].shutting_down = False
-            await cluster.tell()
-            await until(lambda: cluster.leader.replica().partition.isr == (1, 2, 3))
-
-    run(story())
+@on_virtual_time
+async def test_a_follower_that_is_shutting_down_is_not_let_back_into_the_isr() -> None:
+    async with MemoryCluster() as cluster:
+        cluster.nodes[3].shutting_down = True
+        await cluster.elect(1, isr=[1, 2])
+        await cluster.produce(b"a")
+        await until(lambda: cluster.nodes[3].log().log_end_offset == 1)
+        await cluster.produce(b"b")
+        assert cluster.leader.replica().partition.isr == (1, 2)
+        cluster.nodes[3].shutting_down = False
+        await cluster.tell()
+        await until(lambda: cluster.leader.replica().partition.isr == (1, 2, 3))

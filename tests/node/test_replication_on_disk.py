@@ -6,41 +6,38 @@ from pathlib import Path
 
 from storage.files import RealFiles
 from storage.log_manager import LogManager
-from tests.node.memory_cluster import TP, MemoryCluster, run, until
+from tests.node.memory_cluster import TP, MemoryCluster, until
+from tests.virtual_time import on_virtual_time
 
 
-def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path: Path) -> None:
-    async def story() -> None:
-        directories: list[LogManager] = []
+@on_virtual_time
+async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path: Path) -> None:
+    directories: list[LogManager] = []
 
-        def directory() -> LogManager:
-            path = tmp_path / str(len(directories) + 1)
-            directories.append(LogManager.open([path], RealFiles(), len(directories) + 1, "c", "boot"))
-            return directories[-1]
+    def directory() -> LogManager:
+        path = tmp_path / str(len(directories) + 1)
+        directories.append(LogManager.open([path], RealFiles(), len(directories) + 1, "c", "boot"))
+        return directories[-1]
 
-        async with MemoryCluster(directory=directory) as cluster:
-            await cluster.elect(1)
-            for number in range(20):
-                assert await cluster.produce(b"record %d" % number) == (0, number)
-            for other in (2, 3):
-                cluster.cut(1, other)
-            await cluster.produce(b"only on 1", acks=1)
-            await cluster.elect(2, tell=[2, 3])
-            assert await cluster.produce(b"the next", to=2) == (0, 20)
-            cluster.heal()
-            await cluster.tell([1])
-            logs = [each.logs()[TP] for each in directories]
-            await until(lambda: all(log.log_end_offset == 21 for log in logs))
-            assert [code for code, _ in [await cluster.produce(b"x" * 5000) for _ in range(50)]] == [0] * 50
-        for each in directories:
-            each.close()
-        files = [(tmp_path / str(broker_id) / "t-0" / f"{0:020d}.log").read_bytes() for broker_id in (1, 2, 3)]
-        assert files[0] == files[1] == files[2]
-        assert b"the next" in files[0]
-        assert b"only on 1" not in files[0]
-        epochs = [
-            (tmp_path / str(broker_id) / "t-0" / "leader-epoch-checkpoint").read_text() for broker_id in (1, 2, 3)
-        ]
-        assert epochs[0] == epochs[1] == epochs[2]
-
-    run(story())
+    async with MemoryCluster(directory=directory) as cluster:
+        await cluster.elect(1)
+        for number in range(20):
+            assert await cluster.produce(b"record %d" % number) == (0, number)
+        for other in (2, 3):
+            cluster.cut(1, other)
+        await cluster.produce(b"only on 1", acks=1)
+        await cluster.elect(2, tell=[2, 3])
+        assert await cluster.produce(b"the next", to=2) == (0, 20)
+        cluster.heal()
+        await cluster.tell([1])
+        logs = [each.logs()[TP] for each in directories]
+        await until(lambda: all(log.log_end_offset == 21 for log in logs))
+        assert [code for code, _ in [await cluster.produce(b"x" * 5000) for _ in range(50)]] == [0] * 50
+    for each in directories:
+        each.close()
+    files = [(tmp_path / str(broker_id) / "t-0" / f"{0:020d}.log").read_bytes() for broker_id in (1, 2, 3)]
+    assert files[0] == files[1] == files[2]
+    assert b"the next" in files[0]
+    assert b"only on 1" not in files[0]
+    epochs = [(tmp_path / str(broker_id) / "t-0" / "leader-epoch-checkpoint").read_text() for broker_id in (1, 2, 3)]
+    assert epochs[0] == epochs[1] == epochs[2]

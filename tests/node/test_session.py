@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+
+import pytest
 
 from cluster import znodes
 from cluster.coordination import BrokerIdTaken, Coordination
@@ -55,156 +56,128 @@ class Node:
                 await asyncio.sleep(0.01)
 
 
-def run(story: Callable[[MemoryZooKeeper], object]) -> None:
-    async def whole() -> None:
-        await story(MemoryZooKeeper(session_timeout_ms=300))  # type: ignore[misc]
-
-    asyncio.run(asyncio.wait_for(whole(), 20))
+@pytest.fixture
+def zookeeper() -> MemoryZooKeeper:
+    return MemoryZooKeeper(session_timeout_ms=300)
 
 
-def test_a_registration_that_somebody_deletes_is_lost_and_made_again_with_a_greater_epoch() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        node = Node(zookeeper)
-        first = await node.start()
-        assert node.registration.broker_epoch == first
-        await zookeeper.connect().delete(znodes.broker_path(1))
-        await node.until("lost", "registered")
-        assert node.registration.broker_epoch > first
-        await node.registration.stop()
-
-    run(story)
-
-
-def test_an_expired_session_means_lost_then_registered_under_the_new_session() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        node = Node(zookeeper)
-        await node.start()
-        zookeeper.expire(node.store.session_id)
-        await node.until("lost", "registered")
-        assert node.sessions == [1, 2], "kept before anything was made under it"
-        zookeeper.expire(node.store.session_id)
-        await node.until("lost", "registered", "lost", "registered")
-        await node.registration.stop()
-
-    run(story)
+async def test_a_registration_that_somebody_deletes_is_lost_and_made_again_with_a_greater_epoch(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    node = Node(zookeeper)
+    first = await node.start()
+    assert node.registration.broker_epoch == first
+    await zookeeper.connect().delete(znodes.broker_path(1))
+    await node.until("lost", "registered")
+    assert node.registration.broker_epoch > first
+    await node.registration.stop()
 
 
-def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited_for() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        node = Node(zookeeper)
-        await node.start()
-        node.store.suspend()
-        await asyncio.sleep(0.01)  # the registration is looked for again, and there is nobody to ask
-        assert node.story == []
-        node.store.resume()
-        zookeeper.expire(node.store.session_id)
-        await asyncio.sleep(0)  # events come with the loop's next turn
-        assert node.story == ["lost"], "a new session may be confirmed long before the old one's question is over"
-        await node.until("lost", "registered")
-        await node.registration.stop()
-
-    run(story)
+async def test_an_expired_session_means_lost_then_registered_under_the_new_session(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    zookeeper.expire(node.store.session_id)
+    await node.until("lost", "registered")
+    assert node.sessions == [1, 2], "kept before anything was made under it"
+    zookeeper.expire(node.store.session_id)
+    await node.until("lost", "registered", "lost", "registered")
+    await node.registration.stop()
 
 
-def test_a_short_interruption_loses_nothing() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        node = Node(zookeeper)
-        epoch = await node.start()
-        node.store.suspend()
-        await asyncio.sleep(0.05)
-        node.store.resume()
-        await asyncio.sleep(0.05)
-        assert (node.story, node.registration.broker_epoch) == ([], epoch)
-        await zookeeper.connect().delete(znodes.broker_path(1))
-        await node.until("lost", "registered")
-        await node.registration.stop()
-
-    run(story)
-
-
-def test_a_registration_deleted_during_an_interruption_is_found_gone_after_it() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        node = Node(zookeeper)
-        await node.start()
-        node.store.suspend()
-        await zookeeper.connect().delete(znodes.broker_path(1))
-        node.store.resume()
-        await node.until("lost", "registered")
-        await node.registration.stop()
-
-    run(story)
+async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited_for(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    node.store.suspend()
+    await asyncio.sleep(0.01)  # the registration is looked for again, and there is nobody to ask
+    assert node.story == []
+    node.store.resume()
+    zookeeper.expire(node.store.session_id)
+    await asyncio.sleep(0)  # events come with the loop's next turn
+    assert node.story == ["lost"], "a new session may be confirmed long before the old one's question is over"
+    await node.until("lost", "registered")
+    await node.registration.stop()
 
 
-def test_a_polite_stop_takes_the_registration_away() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        node = Node(zookeeper)
-        await node.start()
-        await node.registration.stop()
-        assert await node.coordination.read_brokers() == {}
-        assert node.story == []
-
-    run(story)
-
-
-def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouched() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        first, second = Node(zookeeper), Node(zookeeper, previous_session=77)
-        epoch = await first.start()
-        try:
-            await second.start()
-        except BrokerIdTaken:
-            pass
-        else:
-            raise AssertionError("two brokers have one id")
-        assert await first.coordination.is_registered(1, epoch)
-        assert first.story == []
-        await first.registration.stop()
-
-    run(story)
+async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    epoch = await node.start()
+    node.store.suspend()
+    await asyncio.sleep(0.05)
+    node.store.resume()
+    await asyncio.sleep(0.05)
+    assert (node.story, node.registration.broker_epoch) == ([], epoch)
+    await zookeeper.connect().delete(znodes.broker_path(1))
+    await node.until("lost", "registered")
+    await node.registration.stop()
 
 
-def test_who_loses_its_id_to_another_process_is_told_so() -> None:
-    async def story(zookeeper: MemoryZooKeeper) -> None:
-        first, second = Node(zookeeper), Node(zookeeper)
-        await first.start()
-        first.store.suspend()
-        zookeeper.expire(first.store.session_id)
+async def test_a_registration_deleted_during_an_interruption_is_found_gone_after_it(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    node.store.suspend()
+    await zookeeper.connect().delete(znodes.broker_path(1))
+    node.store.resume()
+    await node.until("lost", "registered")
+    await node.registration.stop()
+
+
+async def test_a_polite_stop_takes_the_registration_away(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    await node.registration.stop()
+    assert await node.coordination.read_brokers() == {}
+    assert node.story == []
+
+
+async def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouched(zookeeper: MemoryZooKeeper) -> None:
+    first, second = Node(zookeeper), Node(zookeeper, previous_session=77)
+    epoch = await first.start()
+    try:
         await second.start()
-        first.store.resume()
-        await first.until("lost", "BrokerIdTaken")
-        await second.registration.stop()
-
-    run(story)
-
-
-def test_a_session_is_cut_off_one_timeout_after_the_last_answered_request_was_sent() -> None:
-    async def story() -> None:
-        clock = SteppedClock()
-        zookeeper = MemoryZooKeeper(clock, session_timeout_ms=300)
-        store = zookeeper.connect()
-        session = Session(store, clock, on_hung=lambda: None)
-        await store.exists("/")
-        clock.at_ms += 299
-        assert not session.cut_off
-        clock.at_ms += 1
-        assert session.cut_off
-        await session.start()
-        await asyncio.sleep(0.01)
-        assert not session.cut_off, "the heartbeat was answered"
-        await session.stop()
-
-    asyncio.run(story())
+    except BrokerIdTaken:
+        pass
+    else:
+        raise AssertionError("two brokers have one id")
+    assert await first.coordination.is_registered(1, epoch)
+    assert first.story == []
+    await first.registration.stop()
 
 
-def test_the_watchdog_bites_when_the_loop_hangs_and_only_then() -> None:
-    async def story() -> None:
-        bitten = threading.Event()
-        watchdog = Watchdog(200, bitten.set)
-        watchdog.start()
-        await asyncio.sleep(0.5)
-        assert not bitten.is_set()
-        time.sleep(0.6)  # noqa: ASYNC251
-        assert bitten.is_set()
-        watchdog.stop()
+async def test_who_loses_its_id_to_another_process_is_told_so(zookeeper: MemoryZooKeeper) -> None:
+    first, second = Node(zookeeper), Node(zookeeper)
+    await first.start()
+    first.store.suspend()
+    zookeeper.expire(first.store.session_id)
+    await second.start()
+    first.store.resume()
+    await first.until("lost", "BrokerIdTaken")
+    await second.registration.stop()
 
-    asyncio.run(story())
+
+async def test_a_session_is_cut_off_one_timeout_after_the_last_answered_request_was_sent() -> None:
+    clock = SteppedClock()
+    zookeeper = MemoryZooKeeper(clock, session_timeout_ms=300)
+    store = zookeeper.connect()
+    session = Session(store, clock, on_hung=lambda: None)
+    await store.exists("/")
+    clock.at_ms += 299
+    assert not session.cut_off
+    clock.at_ms += 1
+    assert session.cut_off
+    await session.start()
+    await asyncio.sleep(0.01)
+    assert not session.cut_off, "the heartbeat was answered"
+    await session.stop()
+
+
+async def test_the_watchdog_bites_when_the_loop_hangs_and_only_then() -> None:
+    bitten = threading.Event()
+    watchdog = Watchdog(200, bitten.set)
+    watchdog.start()
+    await asyncio.sleep(0.5)
+    assert not bitten.is_set()
+    time.sleep(0.6)  # noqa: ASYNC251
+    assert bitten.is_set()
+    watchdog.stop()

@@ -7,29 +7,27 @@ import random
 import pytest
 
 from tests.tidelog.fake_cluster import FakeCluster, FakeConnection
-from tests.tidelog.virtual_time import VirtualClock, run_virtually
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerNotAvailableError
 from tidelog.model import Endpoint
 from tidelog.settings import ClientSettings
 
 
-def test_a_broker_at_anothers_address_is_not_taken_for_it() -> None:
-    async def story() -> None:
-        cluster = FakeCluster(brokers=2)
-        moved = False
+@on_virtual_time
+async def test_a_broker_at_anothers_address_is_not_taken_for_it() -> None:
+    cluster = FakeCluster(brokers=2)
+    moved = False
 
-        async def open_(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> FakeConnection:
-            there = Endpoint(endpoint.host, 1002) if moved else endpoint
-            return await cluster.open(there, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
+    async def open_(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> FakeConnection:
+        there = Endpoint(endpoint.host, 1002) if moved else endpoint
+        return await cluster.open(there, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
 
-        settings = ClientSettings(bootstrap=(Endpoint("fake", 1002),))
-        clock = VirtualClock()
-        client = ClusterClient(settings, clock=clock, opener=open_, rng=random.Random(1))
-        await client.bootstrapped(clock.monotonic_ms() + 1000)
-        moved = True  # broker 1 is gone, and the other one listens at its port
-        with pytest.raises(BrokerNotAvailableError, match="is broker 2 now, not 1"):
-            await client.peer(1, 1000)
-        await client.close()
-
-    run_virtually(story())
+    settings = ClientSettings(bootstrap=(Endpoint("fake", 1002),))
+    clock = VirtualClock()
+    client = ClusterClient(settings, clock=clock, opener=open_, rng=random.Random(1))
+    await client.bootstrapped(clock.monotonic_ms() + 1000)
+    moved = True  # broker 1 is gone, and the other one listens at its port
+    with pytest.raises(BrokerNotAvailableError, match="is broker 2 now, not 1"):
+        await client.peer(1, 1000)
+    await client.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.tidelog.fake_cluster import FakeCluster
-from tests.tidelog.virtual_time import VirtualClock, run_virtually
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Consumer, Producer
 from tidelog.errors import BrokerError, ConfigError, CorruptMessageError, UnsupportedCompressionTypeError
 from tidelog.fetch_buffer import ConsumerRecord
@@ -42,53 +42,47 @@ async def read_all(cluster: FakeCluster, count: int) -> list[ConsumerRecord]:
 
 
 @pytest.mark.parametrize("compression_type", [None, "none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_with_a_codec_is_consumed(compression_type: str | None) -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        [partition] = cluster.create("t")
-        async with a_producer(cluster, compression_type=compression_type, linger_ms=5) as producer:
-            for number in range(1000):
-                await producer.send("t", LINE + b"%d" % number, key=b"k", headers=[("h", b"x")], timestamp_ms=number)
-        codec = Codec[(compression_type or "none").upper()]
-        assert {read_header(batch).codec for batch in partition.batches} == {codec}
-        sent = sum(map(len, partition.batches))
-        assert sent < 1000 * len(LINE) / 2 if codec else sent > 1000 * len(LINE)
-        assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in await read_all(cluster, 1000)] == [
-            (number, number, b"k", LINE + b"%d" % number, (("h", b"x"),)) for number in range(1000)
-        ]
-
-    run_virtually(story())
+@on_virtual_time
+async def test_what_is_produced_with_a_codec_is_consumed(compression_type: str | None) -> None:
+    cluster = FakeCluster()
+    [partition] = cluster.create("t")
+    async with a_producer(cluster, compression_type=compression_type, linger_ms=5) as producer:
+        for number in range(1000):
+            await producer.send("t", LINE + b"%d" % number, key=b"k", headers=[("h", b"x")], timestamp_ms=number)
+    codec = Codec[(compression_type or "none").upper()]
+    assert {read_header(batch).codec for batch in partition.batches} == {codec}
+    sent = sum(map(len, partition.batches))
+    assert sent < 1000 * len(LINE) / 2 if codec else sent > 1000 * len(LINE)
+    assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in await read_all(cluster, 1000)] == [
+        (number, number, b"k", LINE + b"%d" % number, (("h", b"x"),)) for number in range(1000)
+    ]
 
 
-def test_one_partition_may_hold_every_codec_and_markers_between_them() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        [partition] = cluster.create("t")
-        for codec in Codec:
-            partition.append(encode_batch([(5, None, codec.name.encode(), ()), (6, None, b"", ())], codec=codec))
-            partition.append(
-                encode_control_batch(
-                    MarkerKind.COMMIT, producer_id=-1, producer_epoch=-1, coordinator_epoch=0, timestamp_ms=7
-                )
+@on_virtual_time
+async def test_one_partition_may_hold_every_codec_and_markers_between_them() -> None:
+    cluster = FakeCluster()
+    [partition] = cluster.create("t")
+    for codec in Codec:
+        partition.append(encode_batch([(5, None, codec.name.encode(), ()), (6, None, b"", ())], codec=codec))
+        partition.append(
+            encode_control_batch(
+                MarkerKind.COMMIT, producer_id=-1, producer_epoch=-1, coordinator_epoch=0, timestamp_ms=7
             )
-        found = await read_all(cluster, 10)
-        assert [record.offset for record in found] == [0, 1, 3, 4, 6, 7, 9, 10, 12, 13]
-        assert [record.value for record in found[::2]] == [codec.name.encode() for codec in Codec]
+        )
+    found = await read_all(cluster, 10)
+    assert [record.offset for record in found] == [0, 1, 3, 4, 6, 7, 9, 10, 12, 13]
+    assert [record.value for record in found[::2]] == [codec.name.encode() for codec in Codec]
 
-    run_virtually(story())
 
-
-def test_batch_size_bounds_what_a_batch_holds_before_compression() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        [partition] = cluster.create("t")
-        async with a_producer(cluster, compression_type="zstd", batch_size=4096, linger_ms=5) as producer:
-            for _ in range(1000):
-                await producer.send("t", LINE)
-        assert all(read_header(batch).record_count <= 4096 // len(LINE) for batch in partition.batches)
-        assert len(await read_all(cluster, 1000)) == 1000
-
-    run_virtually(story())
+@on_virtual_time
+async def test_batch_size_bounds_what_a_batch_holds_before_compression() -> None:
+    cluster = FakeCluster()
+    [partition] = cluster.create("t")
+    async with a_producer(cluster, compression_type="zstd", batch_size=4096, linger_ms=5) as producer:
+        for _ in range(1000):
+            await producer.send("t", LINE)
+    assert all(read_header(batch).record_count <= 4096 // len(LINE) for batch in partition.batches)
+    assert len(await read_all(cluster, 1000)) == 1000
 
 
 @pytest.mark.parametrize("wrong", ["brotli", "GZIP", "", 1, b"gzip", ["gzip"], True, Codec.GZIP])
@@ -113,23 +107,21 @@ def with_block(attributes: int, block: bytes) -> bytes:
         pytest.param(with_block(6, b"from the future"), UnsupportedCompressionTypeError, id="unknown codec"),
     ],
 )
-def test_a_batch_that_cannot_be_read_holds_the_reader_until_it_seeks_past(
+@on_virtual_time
+async def test_a_batch_that_cannot_be_read_holds_the_reader_until_it_seeks_past(
     batch: bytes, error: type[BrokerError]
 ) -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        [partition] = cluster.create("t")
-        partition.append(encode_batch([(5, None, b"before", ())], codec=Codec.LZ4))
-        partition.append(batch)
-        partition.append(encode_batch([(5, None, b"behind", ())], codec=Codec.LZ4))
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([P0])
-            assert [record.value for record in (await consumer.poll(5_000))[P0]] == [b"before"]
-            for _ in range(3):
-                with pytest.raises(error, match="t-0: the batch of offsets 1 to 2 cannot be read"):
-                    await consumer.poll(5_000)
-                assert await consumer.position(P0) == 1
-            consumer.seek(P0, 3)
-            assert [record.value for record in (await consumer.poll(5_000))[P0]] == [b"behind"]
-
-    run_virtually(story())
+    cluster = FakeCluster()
+    [partition] = cluster.create("t")
+    partition.append(encode_batch([(5, None, b"before", ())], codec=Codec.LZ4))
+    partition.append(batch)
+    partition.append(encode_batch([(5, None, b"behind", ())], codec=Codec.LZ4))
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        assert [record.value for record in (await consumer.poll(5_000))[P0]] == [b"before"]
+        for _ in range(3):
+            with pytest.raises(error, match="t-0: the batch of offsets 1 to 2 cannot be read"):
+                await consumer.poll(5_000)
+            assert await consumer.position(P0) == 1
+        consumer.seek(P0, 3)
+        assert [record.value for record in (await consumer.poll(5_000))[P0]] == [b"behind"]

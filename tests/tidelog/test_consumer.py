@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
-from tests.tidelog.virtual_time import VirtualClock, run_virtually
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Consumer
 from tidelog.errors import (
     ConfigError,
@@ -56,245 +56,219 @@ async def read(consumer: Consumer, count: int, patience_ms: int = 5000) -> list[
     return found
 
 
-def test_records_come_in_offset_order_with_all_they_carry() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        partition.epoch = 4
-        put(partition, b"a", b"b", at_ms=7)
-        partition.append(encode_batch([(9, b"k", None, [("h", b"x")])]))
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([P0])
-            records = (await consumer.poll(1000))[P0]
-            assert [(r.offset, r.timestamp, r.key, r.value) for r in records] == [
-                (0, 7, None, b"a"), (1, 7, None, b"b"), (2, 9, b"k", None),
-            ]  # fmt: skip
-            assert records[2].headers == (("h", b"x"),) and records[2].leader_epoch == 4
-            assert await consumer.position(P0) == 3 and consumer.highwater(P0) == 3
-
-    run_virtually(story())
+@on_virtual_time
+async def test_records_come_in_offset_order_with_all_they_carry() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    partition.epoch = 4
+    put(partition, b"a", b"b", at_ms=7)
+    partition.append(encode_batch([(9, b"k", None, [("h", b"x")])]))
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        records = (await consumer.poll(1000))[P0]
+        assert [(r.offset, r.timestamp, r.key, r.value) for r in records] == [
+            (0, 7, None, b"a"), (1, 7, None, b"b"), (2, 9, b"k", None),
+        ]  # fmt: skip
+        assert records[2].headers == (("h", b"x"),) and records[2].leader_epoch == 4
+        assert await consumer.position(P0) == 3 and consumer.highwater(P0) == 3
 
 
-def test_reading_starts_inside_a_batch_and_stops_inside_one() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        put(partition, *(b"%d" % number for number in range(10)))
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([P0])
-            consumer.seek(P0, 3)
-            assert [r.offset for r in (await consumer.poll(1000, max_records=4))[P0]] == [3, 4, 5, 6]
-            assert await consumer.position(P0) == 7
-            batches = (await consumer.poll_batches(1000))[P0]
-            assert (batches.fetch_offset, batches.next_offset) == (7, 10)
-            assert [record.offset for record in decode_records(batches.records)] == list(range(10))
-            assert await consumer.position(P0) == 10
-            assert await consumer.poll(100) == {}
-
-    run_virtually(story())
+@on_virtual_time
+async def test_reading_starts_inside_a_batch_and_stops_inside_one() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *(b"%d" % number for number in range(10)))
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 3)
+        assert [r.offset for r in (await consumer.poll(1000, max_records=4))[P0]] == [3, 4, 5, 6]
+        assert await consumer.position(P0) == 7
+        batches = (await consumer.poll_batches(1000))[P0]
+        assert (batches.fetch_offset, batches.next_offset) == (7, 10)
+        assert [record.offset for record in decode_records(batches.records)] == list(range(10))
+        assert await consumer.position(P0) == 10
+        assert await consumer.poll(100) == {}
 
 
-def test_a_waiting_poll_returns_as_soon_as_something_is_written() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        async with a_consumer(cluster, auto_offset_reset="latest") as consumer:
-            consumer.assign([P0])
-            assert await consumer.poll(2000) == {}
-            waiting = asyncio.create_task(consumer.poll(60_000))
-            await asyncio.sleep(3.21)
-            put(partition, b"now")
-            started = seconds()
-            assert [record.value for record in (await waiting)[P0]] == [b"now"]
-            assert seconds() - started < 0.01
-
-    run_virtually(story())
+@on_virtual_time
+async def test_a_waiting_poll_returns_as_soon_as_something_is_written() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    async with a_consumer(cluster, auto_offset_reset="latest") as consumer:
+        consumer.assign([P0])
+        assert await consumer.poll(2000) == {}
+        waiting = asyncio.create_task(consumer.poll(60_000))
+        await asyncio.sleep(3.21)
+        put(partition, b"now")
+        started = seconds()
+        assert [record.value for record in (await waiting)[P0]] == [b"now"]
+        assert seconds() - started < 0.01
 
 
-def test_a_busy_partition_does_not_wait_for_the_long_poll_of_an_idle_one() -> None:
-    async def story() -> None:
-        cluster = FakeCluster(brokers=1)
-        busy, _ = cluster.create("t", 2)
-        for number in range(50):
-            put(busy, b"%d" % number)
-        async with a_consumer(cluster, max_partition_fetch_bytes=1) as consumer:
-            consumer.assign([P0, P1])
-            started = seconds()
-            assert len(await read(consumer, 50)) == 50
-            assert seconds() - started < 0.3
-
-    run_virtually(story())
+@on_virtual_time
+async def test_a_busy_partition_does_not_wait_for_the_long_poll_of_an_idle_one() -> None:
+    cluster = FakeCluster(brokers=1)
+    busy, _ = cluster.create("t", 2)
+    for number in range(50):
+        put(busy, b"%d" % number)
+    async with a_consumer(cluster, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([P0, P1])
+        started = seconds()
+        assert len(await read(consumer, 50)) == 50
+        assert seconds() - started < 0.3
 
 
-def test_every_partition_gets_its_turn() -> None:
-    async def story() -> None:
-        cluster = FakeCluster(brokers=1)
-        for partition in cluster.create("t", 3):
-            put(partition, *[b"x"] * 1000)
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([P0, P1, P2])
-            await consumer.poll(1000)
-            await asyncio.sleep(0.1)
-            assert len(await consumer.poll(1000)) == 3
-
-    run_virtually(story())
+@on_virtual_time
+async def test_every_partition_gets_its_turn() -> None:
+    cluster = FakeCluster(brokers=1)
+    for partition in cluster.create("t", 3):
+        put(partition, *[b"x"] * 1000)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0, P1, P2])
+        await consumer.poll(1000)
+        await asyncio.sleep(0.1)
+        assert len(await consumer.poll(1000)) == 3
 
 
-def test_seeking_drops_what_was_fetched_ahead_and_what_is_on_its_way() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        for number in range(20):
-            put(partition, b"%d" % number)
-        async with a_consumer(cluster, max_partition_fetch_bytes=1) as consumer:
-            consumer.assign([P0])
-            await read(consumer, 2)
-            for offset in (15, 4, 11):
-                consumer.seek(P0, offset)
-                assert (await read(consumer, 1))[0][1] == offset
-                consumer.seek(P0, 0)
-            consumer.seek_to_end(P0)
-            assert await consumer.position(P0) == 20
-            consumer.seek_to_beginning()
-            assert await consumer.position(P0) == 0
-
-    run_virtually(story())
+@on_virtual_time
+async def test_seeking_drops_what_was_fetched_ahead_and_what_is_on_its_way() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    for number in range(20):
+        put(partition, b"%d" % number)
+    async with a_consumer(cluster, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 2)
+        for offset in (15, 4, 11):
+            consumer.seek(P0, offset)
+            assert (await read(consumer, 1))[0][1] == offset
+            consumer.seek(P0, 0)
+        consumer.seek_to_end(P0)
+        assert await consumer.position(P0) == 20
+        consumer.seek_to_beginning()
+        assert await consumer.position(P0) == 0
 
 
-def test_assignment_keeps_positions_of_those_that_stay() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        for partition in cluster.create("t", 2):
-            put(partition, b"a", b"b")
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([P0])
-            await read(consumer, 2)
-            consumer.assign([P0, P1])
-            assert consumer.assignment() == {P0, P1}
-            assert [place[0] for place in await read(consumer, 2)] == [1, 1]
-            consumer.assign([])
-            assert await consumer.poll(10) == {}
-            with pytest.raises(ValueError, match="t-0 is not assigned"):
-                consumer.seek(P0, 0)
-
-    run_virtually(story())
+@on_virtual_time
+async def test_assignment_keeps_positions_of_those_that_stay() -> None:
+    cluster = FakeCluster()
+    for partition in cluster.create("t", 2):
+        put(partition, b"a", b"b")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 2)
+        consumer.assign([P0, P1])
+        assert consumer.assignment() == {P0, P1}
+        assert [place[0] for place in await read(consumer, 2)] == [1, 1]
+        consumer.assign([])
+        assert await consumer.poll(10) == {}
+        with pytest.raises(ValueError, match="t-0 is not assigned"):
+            consumer.seek(P0, 0)
 
 
-def test_a_leader_move_costs_less_than_200_ms() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        put(partition, b"0")
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([P0])
-            await read(consumer, 1)
-            for number in range(1, 6):
-                cluster.move(partition)
-                put(partition, b"%d" % number)
-                started = seconds()
-                assert await read(consumer, 1) == [(0, number, b"%d" % number)]
-                assert seconds() - started < 0.2
-
-    run_virtually(story())
-
-
-def test_a_hung_leader_is_left_when_another_is_elected() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        put(partition, b"0")
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([P0])
-            await read(consumer, 1)
-            cluster.hung.add(1)
-            await asyncio.sleep(2)
+@on_virtual_time
+async def test_a_leader_move_costs_less_than_200_ms() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"0")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 1)
+        for number in range(1, 6):
             cluster.move(partition)
-            put(partition, b"1")
-            started = seconds()
-            assert await read(consumer, 1) == [(0, 1, b"1")]
-            assert seconds() - started < 3
-
-    run_virtually(story())
-
-
-def test_an_offset_out_of_range_follows_the_policy() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        for number in range(10):
             put(partition, b"%d" % number)
-        partition.first_offset = 5
-        del partition.batches[:5]
-        for policy, offset in (("earliest", 5), ("latest", 10)):
-            async with a_consumer(cluster, auto_offset_reset=policy) as consumer:
-                consumer.assign([P0])
-                consumer.seek(P0, 2)
-                await consumer.poll(100, max_records=1)
-                assert await consumer.position(P0) == min(offset + 1, 10)
-        async with a_consumer(cluster, auto_offset_reset="none") as consumer:
-            consumer.assign([P0])
-            with pytest.raises(OffsetOutOfRangeError, match="no position"):
-                await consumer.poll(1000)
-            for offset in (2, 99):
-                consumer.seek(P0, offset)
-                with pytest.raises(OffsetOutOfRangeError, match=f"t-0: offset {offset} .* 5 to 10"):
-                    await consumer.poll(1000)
-            consumer.seek(P0, 5)
-            assert (await read(consumer, 1))[0][1] == 5
-
-    run_virtually(story())
-
-
-def test_what_does_not_exist_is_told() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        cluster.create("t")
-        async with a_consumer(cluster) as consumer:
-            consumer.assign([TopicPartition("nowhere", 0)])
             started = seconds()
-            with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
-                await consumer.poll(60_000)
-            assert seconds() - started < 5
-            consumer.assign([TopicPartition("t", 9)])
-            with pytest.raises(UnknownTopicOrPartitionError, match="no partition 9"):
-                await consumer.poll(60_000)
-            assert await consumer.partitions_for_topic("nowhere") is None
-            assert await consumer.partitions_for_topic("t") == {0}
-            assert await consumer.topics() == {"t"}
-
-    run_virtually(story())
+            assert await read(consumer, 1) == [(0, number, b"%d" % number)]
+            assert seconds() - started < 0.2
 
 
-def test_a_cluster_that_is_down_is_told_once_it_is_certain() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        cluster.live = dict.fromkeys(cluster.live, False)
-        async with a_consumer(cluster) as consumer:
+@on_virtual_time
+async def test_a_hung_leader_is_left_when_another_is_elected() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"0")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 1)
+        cluster.hung.add(1)
+        await asyncio.sleep(2)
+        cluster.move(partition)
+        put(partition, b"1")
+        started = seconds()
+        assert await read(consumer, 1) == [(0, 1, b"1")]
+        assert seconds() - started < 3
+
+
+@on_virtual_time
+async def test_an_offset_out_of_range_follows_the_policy() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    for number in range(10):
+        put(partition, b"%d" % number)
+    partition.first_offset = 5
+    del partition.batches[:5]
+    for policy, offset in (("earliest", 5), ("latest", 10)):
+        async with a_consumer(cluster, auto_offset_reset=policy) as consumer:
             consumer.assign([P0])
-            with pytest.raises(NoBrokersError, match="fake:1001"):
-                await consumer.poll(60_000)
-            with pytest.raises(NoBrokersError):
-                await consumer.end_offsets([P0])
+            consumer.seek(P0, 2)
+            await consumer.poll(100, max_records=1)
+            assert await consumer.position(P0) == min(offset + 1, 10)
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        with pytest.raises(OffsetOutOfRangeError, match="no position"):
+            await consumer.poll(1000)
+        for offset in (2, 99):
+            consumer.seek(P0, offset)
+            with pytest.raises(OffsetOutOfRangeError, match=f"t-0: offset {offset} .* 5 to 10"):
+                await consumer.poll(1000)
+        consumer.seek(P0, 5)
+        assert (await read(consumer, 1))[0][1] == 5
 
-    run_virtually(story())
+
+@on_virtual_time
+async def test_what_does_not_exist_is_told() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([TopicPartition("nowhere", 0)])
+        started = seconds()
+        with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
+            await consumer.poll(60_000)
+        assert seconds() - started < 5
+        consumer.assign([TopicPartition("t", 9)])
+        with pytest.raises(UnknownTopicOrPartitionError, match="no partition 9"):
+            await consumer.poll(60_000)
+        assert await consumer.partitions_for_topic("nowhere") is None
+        assert await consumer.partitions_for_topic("t") == {0}
+        assert await consumer.topics() == {"t"}
 
 
-def test_a_corrupt_batch_is_refused_with_its_place() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        (partition,) = cluster.create("t")
-        put(partition, b"good")
-        put(partition, b"bad")
-        broken = bytearray(partition.batches[1])
-        broken[-2] ^= 1
-        partition.batches[1] = bytes(broken)
-        async with a_consumer(cluster, max_partition_fetch_bytes=1) as consumer:
-            consumer.assign([P0])
-            assert (await read(consumer, 1))[0][2] == b"good"
-            with pytest.raises(CorruptMessageError, match="t-0 at 1"):
-                await consumer.poll(60_000)
+@on_virtual_time
+async def test_a_cluster_that_is_down_is_told_once_it_is_certain() -> None:
+    cluster = FakeCluster()
+    cluster.live = dict.fromkeys(cluster.live, False)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        with pytest.raises(NoBrokersError, match="fake:1001"):
+            await consumer.poll(60_000)
+        with pytest.raises(NoBrokersError):
+            await consumer.end_offsets([P0])
 
-    run_virtually(story())
+
+@on_virtual_time
+async def test_a_corrupt_batch_is_refused_with_its_place() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"good")
+    put(partition, b"bad")
+    broken = bytearray(partition.batches[1])
+    broken[-2] ^= 1
+    partition.batches[1] = bytes(broken)
+    async with a_consumer(cluster, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([P0])
+        assert (await read(consumer, 1))[0][2] == b"good"
+        with pytest.raises(CorruptMessageError, match="t-0 at 1"):
+            await consumer.poll(60_000)
 
 
 # --- look-ups by time -----------------------------------------------------------------------------
@@ -308,100 +282,86 @@ def with_times(cluster: FakeCluster, *times_of: Sequence[int]) -> list[FakeParti
     return partitions
 
 
-def test_the_earliest_offset_at_or_after_a_time_is_found() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        with_times(cluster, [10, 30, 20, 30], [5], [])
-        async with a_consumer(cluster) as consumer:
-            found = await consumer.offsets_for_times({P0: 15, P1: 6, P2: 0})
-            assert found == {P0: OffsetAndTimestamp(1, 30, 0), P1: None, P2: None}
-            at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=10)
-            assert await consumer.offsets_for_times({P0: at}) == {P0: OffsetAndTimestamp(0, 10, 0)}
-            assert await consumer.beginning_offsets([P0, P1]) == {P0: 0, P1: 0}
-            assert await consumer.end_offsets([P0, P2]) == {P0: 4, P2: 0}
-
-    run_virtually(story())
+@on_virtual_time
+async def test_the_earliest_offset_at_or_after_a_time_is_found() -> None:
+    cluster = FakeCluster()
+    with_times(cluster, [10, 30, 20, 30], [5], [])
+    async with a_consumer(cluster) as consumer:
+        found = await consumer.offsets_for_times({P0: 15, P1: 6, P2: 0})
+        assert found == {P0: OffsetAndTimestamp(1, 30, 0), P1: None, P2: None}
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=10)
+        assert await consumer.offsets_for_times({P0: at}) == {P0: OffsetAndTimestamp(0, 10, 0)}
+        assert await consumer.beginning_offsets([P0, P1]) == {P0: 0, P1: 0}
+        assert await consumer.end_offsets([P0, P2]) == {P0: 4, P2: 0}
 
 
-def test_each_leader_is_asked_once_with_the_epoch_that_the_client_knows() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        partitions = cluster.create("t", 6)
-        partitions[2].epoch = 5
-        async with a_consumer(cluster) as consumer:
-            await consumer.offsets_for_times({TopicPartition("t", number): 0 for number in range(6)})
-        requests = cluster.sent(ListOffsetsRequest)
-        assert len(requests) == 3
-        epochs = {each.partition: each.current_leader_epoch for r in requests for each in r.partitions}  # type: ignore[attr-defined]
-        assert epochs == {0: 0, 1: 0, 2: 5, 3: 0, 4: 0, 5: 0}
-
-    run_virtually(story())
+@on_virtual_time
+async def test_each_leader_is_asked_once_with_the_epoch_that_the_client_knows() -> None:
+    cluster = FakeCluster()
+    partitions = cluster.create("t", 6)
+    partitions[2].epoch = 5
+    async with a_consumer(cluster) as consumer:
+        await consumer.offsets_for_times({TopicPartition("t", number): 0 for number in range(6)})
+    requests = cluster.sent(ListOffsetsRequest)
+    assert len(requests) == 3
+    epochs = {each.partition: each.current_leader_epoch for r in requests for each in r.partitions}  # type: ignore[attr-defined]
+    assert epochs == {0: 0, 1: 0, 2: 5, 3: 0, 4: 0, 5: 0}
 
 
-def test_times_that_cannot_be_name_their_partition() -> None:
-    async def story() -> None:
-        async with a_consumer(FakeCluster()) as consumer:
-            with pytest.raises(ValueError, match="t-1"):
-                await consumer.offsets_for_times({P0: 0, P1: -1})
-            with pytest.raises(ValueError, match=r"t-0.*time zone"):
-                await consumer.offsets_for_times({P0: datetime(2024, 1, 1)})
-            assert await consumer.offsets_for_times({}) == {}
-
-    run_virtually(story())
+@on_virtual_time
+async def test_times_that_cannot_be_name_their_partition() -> None:
+    async with a_consumer(FakeCluster()) as consumer:
+        with pytest.raises(ValueError, match="t-1"):
+            await consumer.offsets_for_times({P0: 0, P1: -1})
+        with pytest.raises(ValueError, match=r"t-0.*time zone"):
+            await consumer.offsets_for_times({P0: datetime(2024, 1, 1)})
+        assert await consumer.offsets_for_times({}) == {}
 
 
-def test_only_what_must_be_asked_again_is_asked_again() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        first, _, _ = with_times(cluster, [1], [1], [1])
-        async with a_consumer(cluster) as consumer:
-            await consumer.end_offsets([P0, P1, P2])
-            cluster.requests.clear()
-            cluster.move(first)
-            assert all((await consumer.offsets_for_times({P0: 0, P1: 0, P2: 0})).values())
-        asked = [[each.partition for each in r.partitions] for r in cluster.sent(ListOffsetsRequest)]  # type: ignore[attr-defined]
-        assert sorted(map(tuple, asked)) == [(0,), (0,), (1,), (2,)]
-
-    run_virtually(story())
+@on_virtual_time
+async def test_only_what_must_be_asked_again_is_asked_again() -> None:
+    cluster = FakeCluster()
+    first, _, _ = with_times(cluster, [1], [1], [1])
+    async with a_consumer(cluster) as consumer:
+        await consumer.end_offsets([P0, P1, P2])
+        cluster.requests.clear()
+        cluster.move(first)
+        assert all((await consumer.offsets_for_times({P0: 0, P1: 0, P2: 0})).values())
+    asked = [[each.partition for each in r.partitions] for r in cluster.sent(ListOffsetsRequest)]  # type: ignore[attr-defined]
+    assert sorted(map(tuple, asked)) == [(0,), (0,), (1,), (2,)]
 
 
-def test_a_new_leader_that_does_not_know_its_high_watermark_is_asked_again() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        with_times(cluster, [1])
-        cluster.refusals[ListOffsetsRequest].extend([78, 78])
-        async with a_consumer(cluster) as consumer:
-            assert await consumer.end_offsets([P0]) == {P0: 1}
-
-    run_virtually(story())
+@on_virtual_time
+async def test_a_new_leader_that_does_not_know_its_high_watermark_is_asked_again() -> None:
+    cluster = FakeCluster()
+    with_times(cluster, [1])
+    cluster.refusals[ListOffsetsRequest].extend([78, 78])
+    async with a_consumer(cluster) as consumer:
+        assert await consumer.end_offsets([P0]) == {P0: 1}
 
 
-def test_the_deadline_names_how_long_and_who_is_missing() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        first, _, _ = with_times(cluster, [1], [1], [1])
-        first.leader = -1
-        async with a_consumer(cluster) as consumer:
-            started = seconds()
-            with pytest.raises(TimeoutError, match=r"in 7\d\d ms for t-0: no leader is known$"):
-                await consumer.offsets_for_times({P0: 0, P1: 0, P2: 0}, timeout_ms=700)
-            assert 0.69 < seconds() - started < 0.8
-
-    run_virtually(story())
+@on_virtual_time
+async def test_the_deadline_names_how_long_and_who_is_missing() -> None:
+    cluster = FakeCluster()
+    first, _, _ = with_times(cluster, [1], [1], [1])
+    first.leader = -1
+    async with a_consumer(cluster) as consumer:
+        started = seconds()
+        with pytest.raises(TimeoutError, match=r"in 7\d\d ms for t-0: no leader is known$"):
+            await consumer.offsets_for_times({P0: 0, P1: 0, P2: 0}, timeout_ms=700)
+        assert 0.69 < seconds() - started < 0.8
 
 
-def test_a_final_refusal_is_raised_at_once() -> None:
-    async def story() -> None:
-        cluster = FakeCluster()
-        with_times(cluster, [1])
-        cluster.refusals[ListOffsetsRequest].append(29)
-        async with a_consumer(cluster) as consumer:
-            started = seconds()
-            with pytest.raises(TopicAuthorizationFailedError, match="t-0"):
-                await consumer.offsets_for_times({P0: 0})
-            assert seconds() - started < 0.1
-
-    run_virtually(story())
+@on_virtual_time
+async def test_a_final_refusal_is_raised_at_once() -> None:
+    cluster = FakeCluster()
+    with_times(cluster, [1])
+    cluster.refusals[ListOffsetsRequest].append(29)
+    async with a_consumer(cluster) as consumer:
+        started = seconds()
+        with pytest.raises(TopicAuthorizationFailedError, match="t-0"):
+            await consumer.offsets_for_times({P0: 0})
+        assert seconds() - started < 0.1
 
 
 @pytest.mark.parametrize(
@@ -429,29 +389,27 @@ _HARMFUL = [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.SWALLOW, Fault.DELAY, F
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=30),
     seed=st.integers(0, 1000),
 )
-def test_under_any_faults_every_record_comes_once_in_order(
+@on_virtual_time
+async def test_under_any_faults_every_record_comes_once_in_order(
     faults: list[Fault | None], sizes: list[int], seed: int
 ) -> None:
-    async def story() -> None:
-        rng = random.Random(seed)
-        cluster = FakeCluster()
-        partitions = cluster.create("t", 3)
-        schedule = iter(faults)
-        cluster.fault_of = lambda broker, request: next(schedule, None) if _reads(request) else None
-        for number, size in enumerate(sizes):
-            put(partitions[number % 3], *[b"%d" % number] * size)
-        async with a_consumer(cluster, max_partition_fetch_bytes=200, request_timeout_ms=1500) as consumer:
-            consumer.assign([P0, P1, P2])
-            expected = {P0: 0, P1: 0, P2: 0}
-            while sum(expected.values()) < sum(sizes):
-                polled = await consumer.poll(20_000, max_records=rng.randint(1, 7))
-                assert polled
-                for tp, records in polled.items():
-                    for record in records:
-                        assert record.offset == expected[tp]
-                        expected[tp] += 1
-
-    run_virtually(story())
+    rng = random.Random(seed)
+    cluster = FakeCluster()
+    partitions = cluster.create("t", 3)
+    schedule = iter(faults)
+    cluster.fault_of = lambda broker, request: next(schedule, None) if _reads(request) else None
+    for number, size in enumerate(sizes):
+        put(partitions[number % 3], *[b"%d" % number] * size)
+    async with a_consumer(cluster, max_partition_fetch_bytes=200, request_timeout_ms=1500) as consumer:
+        consumer.assign([P0, P1, P2])
+        expected = {P0: 0, P1: 0, P2: 0}
+        while sum(expected.values()) < sum(sizes):
+            polled = await consumer.poll(20_000, max_records=rng.randint(1, 7))
+            assert polled
+            for tp, records in polled.items():
+                for record in records:
+                    assert record.offset == expected[tp]
+                    expected[tp] += 1
 
 
 def _reads(request: Request) -> bool:

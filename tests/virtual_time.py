@@ -1,0 +1,66 @@
+"""An event loop whose time jumps to the next timer whenever nobody has anything to do.
+
+A test may let hours pass, and two runs of it do the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+#: No story is as long as that; what still waits then waits for something that never comes.
+_LONGEST_S = 24 * 3600
+
+
+class _JumpingSelector(selectors.EpollSelector):
+    """Instead of sleeping, moves the clock to where the sleep would have ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            raise RuntimeError("every task waits, and no timer runs")
+        self.now_s += max(timeout, 1e-6)  # less than a float can add would stop the time
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now_s
+
+
+class VirtualClock:
+    """The clock that goes with the running VirtualLoop."""
+
+    EPOCH_MS = 1_700_000_000_000
+
+    def monotonic_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    def now_ms(self) -> int:
+        return self.EPOCH_MS + self.monotonic_ms()
+
+
+def on_virtual_time(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Makes a test of a story: its hours take milliseconds."""
+
+    @functools.wraps(story)
+    def test(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(asyncio.wait_for(story(*args, **kwargs), _LONGEST_S))
+
+    return test
