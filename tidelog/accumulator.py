@@ -255,9 +255,9 @@ class Accumulator:
         batch.attempts += 1
         return batch
 
-    def succeed(self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP) -> None:
-        """The batch in flight is acknowledged."""
-        self._leave(queue).settle(base_offset, log_append_time_ms, None)
+    def succeed(self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP) -> Batch:
+        """The batch in flight is acknowledged and leaves; those who wait for it hear of it by its `announce`."""
+        return self._leave(queue, None, base_offset, log_append_time_ms)
 
     def fail(self, queue: PartitionQueue, error: TidelogError) -> None:
         """The first batch is given up (it need not be in flight)."""
@@ -267,7 +267,7 @@ class Accumulator:
                 self.renounce_identity(queue)
             else:
                 queue.next_sequence = batch.sequence  # the broker has certainly not seen it
-        self._leave(queue).settle(-1, NO_TIMESTAMP, error)
+        self._leave(queue, error).announce()
 
     def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
         """The batch in flight comes back and stays first."""
@@ -298,7 +298,7 @@ class Accumulator:
             queues = list(self._active)
         for queue in queues:
             while queue.batches:
-                self._leave(queue).settle(-1, NO_TIMESTAMP, error)
+                self._leave(queue, error).announce()
 
     # --- below ------------------------------------------------------------------------------------
 
@@ -336,7 +336,15 @@ class Accumulator:
             self._wake()
         return RecordFuture(batch, index, timestamp_ms)
 
-    def _leave(self, queue: PartitionQueue) -> Batch:
+    def _leave(
+        self,
+        queue: PartitionQueue,
+        error: TidelogError | None,
+        base_offset: int = -1,
+        log_append_time_ms: int = NO_TIMESTAMP,
+    ) -> Batch:
+        # Settled before it leaves: a flush, on another thread, sees it in the queue or sees its outcome.
+        queue.batches[0].settle(base_offset, log_append_time_ms, error)
         with self._lock:
             batch = queue.batches.popleft()
             if queue.open is batch:

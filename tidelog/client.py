@@ -111,14 +111,20 @@ class ClusterClient:
 
     # --- one broker -------------------------------------------------------------------------------
 
+    def live_peer(self, broker_id: int) -> Peer | None:
+        """The connection to a broker where there is one, and the broker has not moved since."""
+        live = self._peers.get(broker_id)
+        if live is None or live.closed:
+            return None
+        return live if self.view.brokers.get(broker_id) in (None, self._addresses.get(broker_id)) else None
+
     async def peer(self, broker_id: int, timeout_ms: int) -> Peer:
         """The live connection to a broker, opened if need be. DisconnectedError, TimeoutError: nothing was sent."""
+        if live := self.live_peer(broker_id):
+            return live
         if self._closed:
             raise ClosedError("the client is closed")
         endpoint = self.view.brokers.get(broker_id)
-        live = self._peers.get(broker_id)
-        if live is not None and not live.closed and endpoint in (None, self._addresses.get(broker_id)):
-            return live
         if endpoint is None:
             raise DisconnectedError(f"broker {broker_id} is not in the cluster at the moment")
         opening = self._opening.get(broker_id)
@@ -131,28 +137,22 @@ class ClusterClient:
             raise TimeoutError(f"no connection to broker {broker_id} at {endpoint} in {timeout_ms} ms")
         return opening.result()
 
-    async def call_leader(
+    def call_leader(
         self, peer: Peer, request: Request, timeout_ms: int, moved: Callable[[ClusterView], bool]
-    ) -> Response:
+    ) -> asyncio.Future[Response]:
         """The answer, or NotLeaderOrFollowerError once a newer view shows that the leader `moved`.
 
         A leader that hangs answers nothing, its successor is elected meanwhile, and nobody should wait
         `request_timeout_ms` to learn of it.
         """
         answer = peer.send(request, timeout_ms=timeout_ms)
-        watch: asyncio.Task[None] | None = None
+        timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, self._begin_to_watch, answer, moved)
+        answer.add_done_callback(lambda _: timer.cancel())
+        return answer
 
-        def begin_to_watch() -> None:
-            nonlocal watch
-            watch = asyncio.ensure_future(self._watch(answer, moved))
-
-        timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, begin_to_watch)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            if watch is not None:
-                watch.cancel()
+    def _begin_to_watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
+        watch = asyncio.create_task(self._watch(answer, moved))
+        answer.add_done_callback(lambda _: watch.cancel())
 
     async def _watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
         while True:

@@ -51,7 +51,7 @@ class BatchOutcome:
         await arrived.wait()
 
     def settle(self, base_offset: int, log_append_time_ms: int, error: TidelogError | None) -> None:
-        """Once only; takes the lock, so the caller must not hold it."""
+        """Once only: from here on it can be seen. Those who wait hear of it from `announce`, which must follow."""
         with self._lock:
             if self.settled:
                 return
@@ -59,7 +59,10 @@ class BatchOutcome:
             self.log_append_time_ms = log_append_time_ms
             self.error = error
             self.settled = True
-            callbacks, self._callbacks = self._callbacks, []
+
+    def announce(self) -> None:
+        """Call those who wait, on this thread."""
+        callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             _guarded(callback)
 
@@ -116,9 +119,11 @@ class RecordFuture:
     def _wait(self, timeout: float | None) -> None:
         if self._batch.settled:
             return
-        arrived = threading.Event()
-        self._batch.when_settled(arrived.set)
-        if not arrived.wait(timeout):
+        # A bare lock: an Event costs three objects and as many more switches between the threads.
+        pending = threading.Lock()
+        pending.acquire()
+        self._batch.when_settled(pending.release)
+        if not pending.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             raise TimeoutError(f"{self._batch.topic_partition}: no outcome after {timeout} s; it is still being sent")
 
     def _outcome(self) -> RecordMetadata:

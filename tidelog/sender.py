@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import defaultdict
+from functools import partial
+from typing import Any
 
 from tidelog.accumulator import ANONYMOUS, Accumulator, Batch, PartitionQueue, ProducerIdentity
 from tidelog.client import ClusterClient, Peer, is_retriable
@@ -41,10 +43,10 @@ from tidelog.messages import (
     ProducePartitionResponse,
     ProduceRequest,
     ProduceResponse,
+    Response,
 )
 from tidelog.metadata import ClusterView, Leader
 from tidelog.settings import ProducerSettings
-from tidelog.signals import Signal
 
 _log = logging.getLogger(__name__)
 
@@ -69,53 +71,66 @@ _Load = list[tuple[PartitionQueue, Batch]]
 
 
 class Sender:
-    """One task on the event loop; `wake` is safe from any thread."""
+    """Lives on the event loop; `wake` is safe from any thread.
+
+    It has no task of its own: whatever may let a batch go (a record, an answer, a newer view, a deadline) calls a
+    turn, which sends what may go. On the way of a single record each further pass through the loop would count.
+    """
 
     def __init__(self, client: ClusterClient, settings: ProducerSettings, loop: asyncio.AbstractEventLoop) -> None:
         self.accumulator = Accumulator(settings, self.wake)
         self._client = client
         self._settings = settings
         self._loop = loop
-        self._woken = Signal()
-        self._in_flight: Counter[int] = Counter()
-        self._deliveries: set[asyncio.Task[None]] = set()
+        self._next_turn: asyncio.Handle | None = None
+        self._in_flight: defaultdict[int, set[asyncio.Future[Any]]] = defaultdict(set)
         self._identity: ProducerIdentity | None = None if settings.idempotent else ANONYMOUS
         self._identifying: asyncio.Task[None] | None = None
-        self._search = LeaderSearch(client, self._woken.set)
-        self._running: asyncio.Task[None] | None = None
+        self._search = LeaderSearch(client, self._turn)
+        self._stopped = False
         client.listeners.append(self._on_view)
 
     def start(self) -> None:
         """Needs the running loop."""
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
+        self._turn()
 
     async def stop(self, error: TidelogError) -> None:
         """Stop sending; what is not settled fails with `error`."""
-        tasks = [task for task in (self._running, self._identifying, *self._deliveries) if task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._stopped = True
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        waits: list[asyncio.Future[Any]] = [each for waits in self._in_flight.values() for each in waits]
+        if self._identifying is not None:
+            waits.append(self._identifying)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
         await self._search.stop()
         self.accumulator.fail_all(error)
 
     def wake(self) -> None:
         """There is something to send."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the producer
-            self._loop.call_soon_threadsafe(self._woken.set)
+            self._loop.call_soon_threadsafe(self._turn)
 
-    async def _run(self) -> None:
-        while True:
-            self.accumulator.arm()
-            try:
-                next_ms = self._turn(self._client.clock.monotonic_ms())
-            except Exception:
-                _log.exception("the producer's sender stumbled")
-                next_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
-            await self._woken.wait(None if next_ms is None else max(1, next_ms - self._client.clock.monotonic_ms()))
+    def _turn(self) -> None:
+        if self._stopped:
+            return
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        self.accumulator.arm()
+        now_ms = self._client.clock.monotonic_ms()
+        try:
+            next_ms = self._send_what_may_go(now_ms)
+        except Exception:
+            _log.exception("the producer's sender stumbled")
+            next_ms = now_ms + self._settings.retry_backoff_ms
+        if next_ms is not None:
+            self._next_turn = self._loop.call_later(max(1, next_ms - now_ms) / 1000, self._turn)
 
-    def _turn(self, now_ms: int) -> int | None:
-        """Send what may go; returns when to look again at the latest."""
+    def _send_what_may_go(self, now_ms: int) -> int | None:
+        """Returns when to look again at the latest."""
         accumulator = self.accumulator
         accumulator.expire(now_ms)
         loads: dict[int, list[tuple[PartitionQueue, Leader]]] = {}
@@ -145,7 +160,7 @@ class Sender:
         load: _Load = []
         size_bytes = 0
         for position, (queue, leader) in enumerate(queues):
-            if self._in_flight[broker_id] >= MAX_IN_FLIGHT_PER_BROKER:
+            if len(self._in_flight[broker_id]) >= MAX_IN_FLIGHT_PER_BROKER:
                 return  # the next answer wakes us
             assert self._identity is not None or queue.identity is not None
             batch = self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
@@ -153,34 +168,37 @@ class Sender:
             size_bytes += batch.size_bytes
             following = queues[position + 1][0].batches[0].size_bytes if position + 1 < len(queues) else None
             if following is None or size_bytes + following > MAX_REQUEST_BYTES:
-                self._in_flight[broker_id] += 1
-                task = asyncio.create_task(self._deliver(broker_id, load))
-                self._deliveries.add(task)
-                task.add_done_callback(self._deliveries.discard)
+                self._deliver(broker_id, load)
                 load, size_bytes = [], 0
 
-    async def _deliver(self, broker_id: int, load: _Load) -> None:
-        try:
-            await self._exchange(broker_id, load)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            _log.exception("a produce to broker %d failed in a way that was not foreseen", broker_id)
-            self._all_failed(load, UnknownServerError(repr(error)), sent=True)
-        finally:
-            self._in_flight[broker_id] -= 1
-            self._woken.set()
-
-    async def _exchange(self, broker_id: int, load: _Load) -> None:
-        now_ms = self._client.clock.monotonic_ms()
-        deadline_ms = min(batch.deadline_ms for _, batch in load)
-        timeout_ms = max(1, min(self._settings.request_timeout_ms, deadline_ms - now_ms))
-        try:
-            peer = await self._client.peer(broker_id, timeout_ms)
-        except TidelogError as error:
-            self._all_failed(load, error, sent=False)
+    def _deliver(self, broker_id: int, load: _Load) -> None:
+        peer = self._client.live_peer(broker_id)
+        if peer is not None:
+            self._send(peer, broker_id, load)
             return
-        timeout_ms = max(1, timeout_ms - (self._client.clock.monotonic_ms() - now_ms))
+        connecting = self._loop.create_task(self._client.peer(broker_id, self._timeout_ms(load)))
+        self._in_flight[broker_id].add(connecting)
+        connecting.add_done_callback(partial(self._on_connected, broker_id, load))
+
+    def _on_connected(self, broker_id: int, load: _Load, connecting: asyncio.Future[Peer]) -> None:
+        self._in_flight[broker_id].discard(connecting)
+        if connecting.cancelled():
+            return
+        try:
+            peer = connecting.result()
+        except Exception as error:
+            self._all_failed(load, error, sent=False)
+            self._turn()
+        else:
+            self._send(peer, broker_id, load)
+
+    def _send(self, peer: Peer, broker_id: int, load: _Load) -> None:
+        def moved(view: ClusterView) -> bool:
+            newer = [view.has_newer_leader(*batch.topic_partition, batch.sent_epoch) for _, batch in load]
+            # Without idempotence a repetition may double records, so only what is certainly lost is repeated.
+            return any(newer) if self._settings.idempotent else all(newer)
+
+        timeout_ms = self._timeout_ms(load)
         request = ProduceRequest(
             self._settings.acks,
             max(1, int(timeout_ms * _ANSWER_MARGIN)),
@@ -190,12 +208,36 @@ class Sender:
             if self._settings.acks == 0:
                 peer.send_no_reply(request, timeout_ms=timeout_ms)
                 for queue, _ in load:
-                    self.accumulator.succeed(queue)
+                    self.accumulator.succeed(queue).announce()
+            else:
+                answer = self._client.call_leader(peer, request, timeout_ms, moved)
+                self._in_flight[broker_id].add(answer)
+                answer.add_done_callback(partial(self._on_answer, broker_id, load))
                 return
-            told = await self._ask(peer, request, timeout_ms, load)
-        except TidelogError as error:
+        except Exception as error:
             self._all_failed(load, error, sent=True)
+        self._loop.call_soon(self._turn)
+
+    def _timeout_ms(self, load: _Load) -> int:
+        left_ms = min(batch.deadline_ms for _, batch in load) - self._client.clock.monotonic_ms()
+        return max(1, min(self._settings.request_timeout_ms, left_ms))
+
+    def _on_answer(self, broker_id: int, load: _Load, answer: asyncio.Future[Response]) -> None:
+        self._in_flight[broker_id].discard(answer)
+        if answer.cancelled():
             return
+        try:
+            self._sort_out(load, answer.result())
+        except Exception as error:
+            self._all_failed(load, error, sent=True)
+        self._turn()  # what waited for this answer leaves before anybody spends time on hearing of it
+        for _, batch in load:
+            if batch.settled:
+                batch.announce()
+
+    def _sort_out(self, load: _Load, response: Response) -> None:
+        assert isinstance(response, ProduceResponse)
+        told = {(each.topic, each.partition): each for each in response.partitions}
         stale = False
         for queue, batch in load:
             answer = told.get(queue.topic_partition)
@@ -208,19 +250,10 @@ class Sender:
         if stale:
             self._client.refresh_soon()
 
-    async def _ask(
-        self, peer: Peer, request: ProduceRequest, timeout_ms: int, load: _Load
-    ) -> dict[tuple[str, int], ProducePartitionResponse]:
-        def moved(view: ClusterView) -> bool:
-            newer = [view.has_newer_leader(*batch.topic_partition, batch.sent_epoch) for _, batch in load]
-            # Without idempotence a repetition may double records, so only what is certainly lost is repeated.
-            return any(newer) if self._settings.idempotent else all(newer)
-
-        response = await self._client.call_leader(peer, request, timeout_ms, moved)
-        assert isinstance(response, ProduceResponse)
-        return {(each.topic, each.partition): each for each in response.partitions}
-
-    def _all_failed(self, load: _Load, error: TidelogError, *, sent: bool) -> None:
+    def _all_failed(self, load: _Load, error: Exception, *, sent: bool) -> None:
+        if not isinstance(error, TidelogError):
+            _log.error("a produce failed in a way that was not foreseen", exc_info=error)
+            error, sent = UnknownServerError(repr(error)), True
         for queue, batch in load:
             if not batch.settled and queue.in_flight and queue.batches and queue.batches[0] is batch:
                 self._failed(queue, batch, error, sent=sent)
@@ -231,7 +264,7 @@ class Sender:
         now_ms = self._client.clock.monotonic_ms()
         at_ms = now_ms + self._client.backoff_ms(batch.attempts - 1)
         if isinstance(error, DuplicateSequenceError):
-            self.accumulator.succeed(queue)
+            self.accumulator.succeed(queue).announce()
         elif isinstance(error, _FORGOTTEN) and self._settings.idempotent:
             _log.warning("%s: %s; going on with a new producer id", queue.topic_partition, error)
             batch.outcome_unknown = False
@@ -266,12 +299,12 @@ class Sender:
             await asyncio.sleep(self._client.backoff_ms(0) / 1000)
         finally:
             self._identifying = None
-            self._woken.set()
+            self._turn()
 
     def _on_view(self, view: ClusterView) -> None:
         for topic in list(self.accumulator.topics):
             self.add_topic(topic)
-        self._woken.set()
+        self._turn()
 
     def add_topic(self, topic: str) -> None:
         """Make queues for a topic of the view, or for the partitions that it got since."""
