@@ -5,7 +5,9 @@ clients retry. Three things it lets through are refused, since nobody could use 
 delete horizon (which is compaction's to set), and bytes after the batch.
 
 Records are decoded only where the topic asks for something that the header does not tell: a key in each record
-(`cleanup.policy=compact`), or timestamps that are not too old.
+(`cleanup.policy=compact`), or timestamps that are not too old. Everybody waits meanwhile, so that a batch of a few
+kilobytes that stands for millions of records, or for very many bytes, is refused as too large: clients then send less
+at once.
 """
 
 from __future__ import annotations
@@ -24,6 +26,12 @@ from tidelog.errors import (
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader, Codec, TimestampType, decode_columns
 from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, MIN_RECORD_BYTES, check_crc
+
+#: The most records of one batch: what a look-up by time goes through while others wait.
+MAX_RECORDS = 1 << 19
+
+#: The most bytes of records that are decompressed for an append, unless max.message.bytes is more.
+MAX_INSPECTED_BYTES = 16 << 20
 
 
 def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
@@ -45,6 +53,11 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
         raise InvalidRecordError(f"producer {header.producer_id} sends a batch without an epoch or a sequence")
     _check_records(batch, header, config, now_ms)
     return header
+
+
+def most_inspected_bytes(config: LogConfig) -> int:
+    """How many bytes the records of a batch may have when decompressed, where an append must look at them."""
+    return max(MAX_INSPECTED_BYTES, config.max_message_bytes)
 
 
 def check_size(size_bytes: int, config: LogConfig) -> None:
@@ -78,6 +91,8 @@ def _check_counts(header: BatchHeader, size_bytes: int) -> None:
         raise InvalidRecordError(f"{count} records on {header.last_offset_delta + 1} offsets")
     if count * MIN_RECORD_BYTES > size_bytes - HEADER_BYTES and header.codec == Codec.NONE:
         raise InvalidRecordError(f"{count} records in {size_bytes - HEADER_BYTES} bytes")
+    if count > MAX_RECORDS:
+        raise MessageTooLargeError(f"a batch of {count} records; {MAX_RECORDS} are the most")
 
 
 def _check_attributes(header: BatchHeader) -> None:
@@ -104,7 +119,7 @@ def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms
     if not (bounded or config.compact):
         return
     try:
-        columns = decode_columns(batch)
+        columns = decode_columns(batch, limit=most_inspected_bytes(config))
     except CorruptMessageError as error:
         raise InvalidRecordError(f"records that cannot be read: {error}") from None
     if config.compact and None in columns.keys:

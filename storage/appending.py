@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from storage.admission import admit, check_size
+from storage.admission import admit, check_size, most_inspected_bytes
 from storage.config import LogConfig
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshots import Snapshots
@@ -184,7 +184,7 @@ class Appender:
 
 def _recompressed(batch: Buffer, header: BatchHeader, codec: Codec, config: LogConfig) -> tuple[Buffer, BatchHeader]:
     try:
-        batch = recompress(batch, header, codec, config.compression_level)
+        batch = recompress(batch, header, codec, config.compression_level, most_inspected_bytes(config))
     except CorruptMessageError as error:
         raise InvalidRecordError(f"records that cannot be read: {error}") from None
     check_size(len(batch), config)

@@ -7,12 +7,13 @@ from tidelog.records import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, Codec, c
 from tidelog.records.header import CODEC_MASK, HEADER, seal
 
 
-def recompress(batch: Buffer, header: BatchHeader, codec: Codec, level: int | None) -> bytearray:
+def recompress(batch: Buffer, header: BatchHeader, codec: Codec, level: int | None, limit: int) -> bytearray:
     """The same records in a batch of this codec, whatever its size.
 
-    The records themselves are not looked at. CorruptMessageError, MessageTooLargeError.
+    The records themselves are not looked at. CorruptMessageError; MessageTooLargeError where they have more than
+    `limit` bytes when decompressed.
     """
-    block = compress(codec, decompress(header.codec, memoryview(batch)[HEADER_BYTES:]), level)
+    block = compress(codec, decompress(header.codec, memoryview(batch)[HEADER_BYTES:], limit), level)
     changed = header._replace(
         batch_length=HEADER_BYTES + len(block) - LENGTH_OVERHEAD, attributes=header.attributes & ~CODEC_MASK | codec
     )

@@ -185,7 +185,7 @@ class ReplicaNotAvailableError(BrokerError):
 
 
 class MessageTooLargeError(BrokerError):
-    """A batch is larger than `max.message.bytes`."""
+    """A batch is larger than `max.message.bytes`, or its records are too many or too large when decompressed."""
 
     code = 10
 

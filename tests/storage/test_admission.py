@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from storage.admission import MAX_INSPECTED_BYTES, MAX_RECORDS
 from storage.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import (
@@ -80,6 +81,11 @@ def zipped(data: bytes) -> bytes:
     return with_records(data, compress(Codec.GZIP, data[HEADER_BYTES:]), Codec.GZIP)
 
 
+def bomb() -> bytes:
+    """A few hundred bytes that stand for more than a broker decompresses while others wait."""
+    return with_records(ONE, compress(Codec.ZSTD, bytes(MAX_INSPECTED_BYTES + 1)), Codec.ZSTD)
+
+
 def open_with(directory: Path, settings: dict[str, object]) -> Log:
     return Log.open(directory, config(**settings), UnsyncedFiles(), recovery_point=0, clean=True)
 
@@ -143,6 +149,11 @@ REFUSALS = [
     Refusal("without a key, where they are compacted by key", keyed(b"k", None), InvalidRecordError, 87, COMPACT),
     Refusal("without a key, compressed", zipped(keyed(None)), InvalidRecordError, 87, COMPACT),
     Refusal("without a key, compact and delete", ONE, InvalidRecordError, 87, {"cleanup_policy": "compact,delete"}),
+    Refusal("more records than a broker counts while others wait",
+            changed(zipped(ONE), record_count=MAX_RECORDS + 1, last_offset_delta=MAX_RECORDS),
+            MessageTooLargeError, 10),
+    Refusal("a bomb, where it is compressed anew", bomb(), MessageTooLargeError, 10, {"compression_type": "gzip"}),
+    Refusal("a bomb, where it is looked for keys", bomb(), MessageTooLargeError, 10, COMPACT),
     Refusal("not compressed as it says", with_records(ONE, b"\0" * 20, Codec.ZSTD), InvalidRecordError, 87, COMPACT),
     Refusal("not the records that it counts", with_records(ONE, b"\0" * 20), InvalidRecordError, 87, COMPACT),
 ]  # fmt: skip
@@ -174,6 +185,9 @@ def test_a_batch_that_is_refused_leaves_no_trace(tmp_path: Path, refusal: Refusa
         (keyed(b"", b"k"), COMPACT),
         (zipped(keyed(b"k")), COMPACT),
         (zipped(TWO), {}),
+        (bomb(), {}),
+        (bomb(), {"compression_type": "gzip", "max_message_bytes": MAX_INSPECTED_BYTES + 1}),
+        (changed(zipped(ONE), record_count=MAX_RECORDS, last_offset_delta=MAX_RECORDS - 1), {}),
     ],
 )  # fmt: skip
 def test_a_batch_at_the_very_bounds_is_taken(tmp_path: Path, data: bytes, settings: dict[str, object]) -> None:
