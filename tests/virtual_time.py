@@ -64,3 +64,10 @@ def on_virtual_time(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P
             runner.run(asyncio.wait_for(story(*args, **kwargs), _LONGEST_S))
 
     return test
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it never came true"
+        await asyncio.sleep(0.001)

@@ -12,8 +12,9 @@ from node.conversation import FetchSettings
 from node.fetchers import Fetchers
 from node.replica import Replica
 from storage.config import LogConfig
-from tests.node.memory_cluster import TP, MemoryLog, batch_of, until
-from tests.virtual_time import VirtualClock, on_virtual_time
+from tests.node.client_requests import TP, batch_of
+from tests.node.memory_log import MemoryLog
+from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.control_messages import BrokerInfo
 from tidelog.errors import DisconnectedError, FencedLeaderEpochError, StorageError, UnknownLeaderEpochError
 from tidelog.messages import (

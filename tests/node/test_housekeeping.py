@@ -14,10 +14,12 @@ from node.settings import BrokerSettings
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
-from tests.node.memory_cluster import TP, MemoryCluster, until
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
 from tests.storage.cleaning import keyed
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles
+from tests.virtual_time import until
 from tidelog.clock import SystemClock
 
 SETTINGS = BrokerSettings(

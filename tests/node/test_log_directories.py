@@ -6,10 +6,11 @@ from pathlib import Path
 
 from node.replicas import Replicas
 from storage.log_manager import LogManager
-from tests.node.memory_cluster import TP, MemoryCluster, produce_request, until
+from tests.node.client_requests import TP, produce_request
+from tests.node.memory_cluster import MemoryCluster
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles
-from tests.virtual_time import on_virtual_time
+from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import StorageError
 from tidelog.messages import ProduceResponse
 from tidelog.model import TopicPartition

@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from node.conversation import FetchSettings
-from tests.node.memory_cluster import TP, MemoryCluster, produce_request, until
-from tests.virtual_time import on_virtual_time
+from tests.node.client_requests import TP, produce_request
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time, until
 from tidelog.messages import FetchPartition, FetchRequest
 from tidelog.records import decode_records, iter_headers
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.node.memory_cluster import TP, MemoryCluster, until
-from tests.virtual_time import on_virtual_time
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, RequestTimedOutError
 from tidelog.messages import FetchRequest
 
@@ -74,8 +75,7 @@ async def test_without_followers_nothing_is_acknowledged_then_refused_and_nothin
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        cluster.cut(1, 2)
-        cluster.cut(1, 3)
+        cluster.cut(1, 2, 3)
         assert (await cluster.produce(b"b", timeout_ms=300))[0] == RequestTimedOutError.code
         assert await cluster.consume(0) == (0, [b"a"])
         await until(lambda: cluster.states.states[TP].state.isr == (1,))
@@ -108,7 +108,7 @@ async def test_a_change_of_the_partition_set_does_not_wait_for_the_parked_fetch(
         def asked(follower: int) -> bool:
             return any(
                 source == follower and isinstance(request, FetchRequest) and len(request.partitions) == 2
-                for source, _, request in cluster.requests
+                for source, _, request in cluster.network.requests
             )
 
         await until(lambda: asked(2) and asked(3))
@@ -120,9 +120,9 @@ async def test_idle_followers_ask_twice_a_second_and_no_more() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await asyncio.sleep(1)
-        before = len(cluster.requests)
+        before = len(cluster.network.requests)
         await asyncio.sleep(10)
-        assert 30 <= len(cluster.requests) - before <= 42
+        assert 30 <= len(cluster.network.requests) - before <= 42
 
 
 @on_virtual_time

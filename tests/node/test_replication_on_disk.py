@@ -6,8 +6,9 @@ from pathlib import Path
 
 from storage.files import RealFiles
 from storage.log_manager import LogManager
-from tests.node.memory_cluster import TP, MemoryCluster, until
-from tests.virtual_time import on_virtual_time
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time, until
 
 
 @on_virtual_time
@@ -23,8 +24,7 @@ async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path
         await cluster.elect(1)
         for number in range(20):
             assert await cluster.produce(b"record %d" % number) == (0, number)
-        for other in (2, 3):
-            cluster.cut(1, other)
+        cluster.cut(1, 2, 3)
         await cluster.produce(b"only on 1", acks=1)
         await cluster.elect(2, tell=[2, 3])
         assert await cluster.produce(b"the next", to=2) == (0, 20)

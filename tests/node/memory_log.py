@@ -1,0 +1,170 @@
+"""Logs in memory, for tests of those above them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from storage.appending import AppendInfo
+from storage.config import LogConfig
+from storage.lookup import TimestampOffset
+from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
+from tidelog.model import Buffer, TopicPartition
+from tidelog.records import assign_offsets, decode_records, iter_headers, read_header
+
+
+class MemoryLog:
+    """The dumb twin of `storage.log.Log`: a list of batches. `broken` makes every write fail."""
+
+    def __init__(self, topic_id: str, config: LogConfig) -> None:
+        self.topic_id = topic_id
+        self.config = config
+        self.batches: list[bytes] = []
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.broken = False
+        self._epochs: list[tuple[int, int]] = []
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self._epochs[-1][0] if self._epochs else None
+
+    @property
+    def values(self) -> list[bytes]:
+        return [record.value or b"" for batch in self.batches for record in decode_records(batch)]
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        if self.latest_epoch != epoch:
+            self._epochs = [each for each in self._epochs if each[0] < epoch and each[1] < self.log_end_offset]
+            self._epochs.append((epoch, self.log_end_offset))
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        if not self._epochs or epoch > self._epochs[-1][0]:
+            return None
+        older = [known for known, _ in self._epochs if known <= epoch]
+        later = [start for known, start in self._epochs if known > epoch]
+        return (older[-1] if older else epoch), (later[0] if later else self.log_end_offset)
+
+    def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
+        self._write_or_raise()
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            for old in map(read_header, self.batches):
+                if (old.producer_id, old.base_sequence) == (header.producer_id, header.base_sequence):
+                    return AppendInfo(old.base_offset, old.last_offset, duplicate=True)
+        written = bytearray(batch)
+        base_offset = self.log_end_offset
+        assign_offsets(written, 0, base_offset, leader_epoch)
+        self._take(bytes(written))
+        return AppendInfo(base_offset, self.log_end_offset - 1)
+
+    def append_as_follower(self, batches: Buffer) -> None:
+        self._write_or_raise()
+        for position, header in iter_headers(batches):
+            if header.base_offset != self.log_end_offset:
+                raise InvalidRecordError(f"{header.base_offset} where {self.log_end_offset} is next")
+            self.assign_leader_epoch(header.partition_leader_epoch)
+            self._take(bytes(batches[position : position + header.size_bytes]))
+
+    def read(self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True) -> bytes:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError
+        taken = b""
+        for batch in self.batches:
+            header = read_header(batch)
+            if header.last_offset < offset:
+                continue
+            if header.base_offset >= upper_bound:
+                break
+            if len(taken) + len(batch) > max_bytes and (taken or not at_least_one):
+                break
+            taken += batch
+        return taken
+
+    def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
+        return next((found for found in self._records(upper_bound) if found.timestamp >= timestamp), None)
+
+    def offset_of_max_timestamp(self, upper_bound: int) -> TimestampOffset | None:
+        return max(self._records(upper_bound), key=lambda found: found.timestamp, default=None)
+
+    def truncate_to(self, offset: int) -> None:
+        self._write_or_raise()
+        self.batches = [batch for batch in self.batches if read_header(batch).last_offset < offset]
+        self.log_end_offset = read_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
+        self._epochs = [each for each in self._epochs if each[1] < self.log_end_offset]
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        self.batches, self._epochs = [], []
+        self.log_start_offset = self.log_end_offset = offset
+
+    def raise_log_start(self, offset: int) -> bool:
+        if offset <= self.log_start_offset:
+            return False
+        self.trim(offset)
+        return True
+
+    def trim(self, offset: int) -> None:
+        self.batches = [batch for batch in self.batches if read_header(batch).base_offset >= offset]
+        self.log_start_offset = offset
+
+    def _records(self, upper_bound: int) -> Iterable[TimestampOffset]:
+        for batch in self.batches:
+            epoch = read_header(batch).partition_leader_epoch
+            for record in decode_records(batch):
+                if record.offset < upper_bound:
+                    yield TimestampOffset(record.timestamp, record.offset, epoch)
+
+    def _take(self, batch: bytes) -> None:
+        self.batches.append(batch)
+        self.log_end_offset = read_header(batch).next_offset
+
+    def _write_or_raise(self) -> None:
+        if self.broken:
+            raise StorageError("no space left on device")
+
+
+class MemoryLogs:
+    """One directory; outlives the broker process that uses it."""
+
+    def __init__(self) -> None:
+        self.failure: StorageError | None = None
+        self._logs: dict[TopicPartition, MemoryLog] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self.stray: list[MemoryLog] = []
+
+    def logs(self) -> Mapping[TopicPartition, MemoryLog]:
+        return self._logs
+
+    @property
+    def works(self) -> bool:
+        return self.failure is None
+
+    def report(self, tp: TopicPartition, error: StorageError) -> None:
+        self.failure = self.failure or error
+
+    def failed(self) -> list[tuple[Path, StorageError]]:
+        return [(Path("disk"), self.failure)] if self.failure and self._logs else []
+
+    def take_offline(self, path: Path, error: StorageError) -> list[TopicPartition]:
+        gone, self._logs = list(self._logs), {}
+        return gone
+
+    def get_or_create(
+        self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False
+    ) -> MemoryLog:
+        if tp in self._logs and self._logs[tp].topic_id != topic_id:
+            self.set_aside(tp)
+        return self._logs.setdefault(tp, MemoryLog(topic_id, config))
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        self.stray.append(self._logs.pop(tp))
+
+    def delete(self, *tps: TopicPartition) -> None:
+        for tp in tps:
+            del self._logs[tp]
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        return dict(self._high_watermarks)
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        self._high_watermarks = dict(high_watermarks)

@@ -1,0 +1,129 @@
+"""The network between brokers of one process: late, in order, and silent where it is cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from node.handlers import Handlers
+from node.server import RequestContext
+from tidelog.errors import BrokerError, DisconnectedError, TimeoutError
+from tidelog.messages import ApiVersionsResponse, Request, Response
+from tidelog.model import Endpoint
+
+LATENCY_S = 0.001
+#: Broker N takes other brokers' requests at this port + N.
+FIRST_PORT = 100
+
+
+class End(Protocol):
+    """A broker, as far as the network sees it."""
+
+    broker_id: int
+    epoch: int
+    alive: bool
+    handlers: Handlers
+
+
+class MemoryNetwork:
+    """`requests`: (from, to, what) of all that have arrived. What has to pass a cut is lost."""
+
+    def __init__(self, ends: Mapping[int, End]) -> None:
+        self.requests: list[tuple[int, int, Request]] = []
+        self._ends = ends
+        self._connections: list[MemoryConnection] = []
+        self._cuts: set[tuple[int, int]] = set()
+
+    async def open(self, source: End, endpoint: Endpoint) -> MemoryConnection:
+        await asyncio.sleep(LATENCY_S)
+        target = self._ends[endpoint.port - FIRST_PORT]
+        if not target.alive or not self.reaches(source, target):
+            raise DisconnectedError("nobody there")
+        connection = MemoryConnection(self, b"connection-%d" % len(self._connections), source, target)
+        self._connections.append(connection)
+        return connection
+
+    def hang_up(self, broker_id: int) -> None:
+        """Whoever was connected to this broker notices that it is gone."""
+        for connection in self._connections:
+            if connection.concerns(broker_id):
+                connection.close()
+
+    def cut(self, one: int, *others: int) -> None:
+        """Between one and each of the others, both ways; the connections do not notice."""
+        for other in others:
+            self._cuts |= {(one, other), (other, one)}
+
+    def heal(self) -> None:
+        self._cuts.clear()
+
+    def reaches(self, source: End, target: End) -> bool:
+        return (source.broker_id, target.broker_id) not in self._cuts
+
+
+class MemoryConnection:
+    """One direction of requests and the other of answers, each of which takes `LATENCY_S`."""
+
+    def __init__(self, network: MemoryNetwork, name: bytes, source: End, target: End) -> None:
+        self.peer = ApiVersionsResponse(0, "c", target.broker_id, target.epoch, 0, ())
+        self.closed = False
+        self._network = network
+        self._name = name
+        self._source = source
+        self._target = target
+        self._sender_epoch = source.epoch
+        self._in_flight: set[asyncio.Future[Response]] = set()
+
+    def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Response] = loop.create_future()
+        if self.closed:
+            future.set_exception(DisconnectedError("closed"))
+            return future
+        self._in_flight.add(future)
+        timer = loop.call_later(timeout_ms / 1000, self._fail, future, TimeoutError("no answer"))
+        future.add_done_callback(lambda _: (self._in_flight.discard(future), timer.cancel()))
+        loop.call_later(LATENCY_S, self._deliver, request, future)
+        return future
+
+    def close(self) -> None:
+        self.closed = True
+        for future in list(self._in_flight):
+            self._fail(future, DisconnectedError("gone"))
+
+    def concerns(self, broker_id: int) -> bool:
+        return broker_id in (self._source.broker_id, self._target.broker_id)
+
+    def _deliver(self, request: Request, future: asyncio.Future[Response]) -> None:
+        if self.closed or not self._network.reaches(self._source, self._target) or not self._target.alive:
+            return
+        self._network.requests.append((self._source.broker_id, self._target.broker_id, request))
+        context = RequestContext(self._name, "broker", self._sender_epoch, -1, True)
+        try:
+            outcome = self._target.handlers.handle(request, context)
+        except BrokerError as error:
+            self._answer(future, error)
+            return
+        if isinstance(outcome, Response):
+            self._answer(future, outcome)
+            return
+        assert outcome is not None
+        answer = asyncio.ensure_future(outcome)
+        answer.add_done_callback(lambda done: self._answer(future, done.exception() or done.result()))
+
+    def _answer(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
+        if self._network.reaches(self._target, self._source):
+            asyncio.get_running_loop().call_later(LATENCY_S, self._arrive, future, answer)
+
+    def _arrive(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
+        if isinstance(answer, BaseException):
+            self._fail(future, answer)
+        elif not future.done() and not self.closed:
+            future.set_result(answer)
+
+    @staticmethod
+    def _fail(future: asyncio.Future[Response], error: BaseException) -> None:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # seen: whoever sent it may have lost interest

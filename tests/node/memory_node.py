@@ -1,0 +1,174 @@
+"""A broker in memory: real replicas, fetchers and handlers over logs, a network and states of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+from cluster.coordination import StateConflict
+from cluster.state import PartitionState, VersionedState
+from node.conversation import FetchSettings
+from node.delayed import Waiting
+from node.fetchers import Fetchers
+from node.handlers import Handlers
+from node.metadata_cache import MetadataCache
+from node.replica import Replica
+from node.replicas import Replicas
+from node.server import RequestContext
+from tests.node.client_requests import TP, values_of
+from tests.node.memory_log import MemoryLog
+from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
+from tests.virtual_time import VirtualClock
+from tidelog.control_messages import BrokerInfo, ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.errors import NotControllerError, StorageError
+from tidelog.messages import (
+    CreatedTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletedTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    FetchRequest,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    Request,
+    Response,
+)
+from tidelog.model import Endpoint, TopicPartition
+
+T = TypeVar("T")
+
+
+class MemoryStates:
+    """The state znodes."""
+
+    def __init__(self) -> None:
+        self.states: dict[TopicPartition, VersionedState] = {}
+        self.notified: list[TopicPartition] = []
+        self.log_dir_failures: list[int] = []
+
+    async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
+        await asyncio.sleep(LATENCY_S)
+        actual = self.states.get(tp)
+        if actual is None or actual.partition_epoch != partition_epoch:
+            raise StateConflict(tp, actual)
+        self.states[tp] = VersionedState(new, partition_epoch + 1)
+        return partition_epoch + 1
+
+    async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None:
+        self.notified += tps
+
+    async def notify_log_dir_failure(self, broker_id: int) -> None:
+        self.log_dir_failures.append(broker_id)
+
+    async def next_producer_id_block(self, broker_id: int) -> range:
+        return range(1000 * broker_id, 1000 * broker_id + 3)
+
+
+class NoController:
+    """A shell whose broker does not hold the seat."""
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        code = NotControllerError.code
+        return CreateTopicsResponse(tuple(CreatedTopic(topic.name, code) for topic in request.topics))
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(tuple(DeletedTopic(name, NotControllerError.code) for name in request.topics))
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        return ControlledShutdownResponse(NotControllerError.code)
+
+
+class Node:
+    """One broker: what outlives its process is its directory."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        epoch: int,
+        directory: Any,
+        network: MemoryNetwork,
+        states: MemoryStates,
+        max_lag_ms: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.epoch = epoch
+        self.directory = directory
+        self.alive = True
+        self.shutting_down = False
+        self.storage_errors: list[StorageError] = []
+        loop = asyncio.get_running_loop()
+        clock = VirtualClock()
+        self.metadata = MetadataCache("c")
+        self.waiting = Waiting(loop.call_soon)
+
+        async def opener(endpoint: Endpoint) -> MemoryConnection:
+            return await network.open(self, endpoint)
+
+        self.fetchers = Fetchers(FetchSettings(broker_id), opener, clock)
+        self.cut_off = False
+        self.replicas = Replicas(
+            broker_id,
+            logs=directory,
+            isr_store=states,
+            metadata=self.metadata,
+            waiting=self.waiting,
+            fetchers=self.fetchers,
+            clock=clock,
+            max_lag_ms=max_lag_ms,
+            offload=_inline,
+            on_storage_error=self.storage_errors.append,
+            cut_off=lambda: self.cut_off,
+        )
+        self.fetchers.on_storage_error = self.replicas.storage_failed
+        self.handlers = Handlers(self.replicas, self.metadata, states, NoController())
+        self._ticking = loop.create_task(self._tick(clock))
+
+    @property
+    def info(self) -> BrokerInfo:
+        clients, brokers = ("h", self.broker_id), ("h", FIRST_PORT + self.broker_id)
+        return BrokerInfo(self.broker_id, self.epoch, *clients, *brokers, self.shutting_down)
+
+    def replica(self, tp: TopicPartition = TP) -> Replica:
+        found = self.replicas.get(tp)
+        assert found is not None
+        return found
+
+    def log(self, tp: TopicPartition = TP) -> MemoryLog:
+        return cast(MemoryLog, self.replica(tp).log)
+
+    async def ask(self, request: Request, *, peer: bytes = b"client", sender_epoch: int = -1) -> Any:
+        """As a client, or as a broker where a `sender_epoch` is given."""
+        context = RequestContext(peer, "test", sender_epoch, -1, sender_epoch >= 0)
+        outcome = self.handlers.handle(request, context)
+        return outcome if outcome is None or isinstance(outcome, Response) else await outcome
+
+    async def fetch(
+        self, request: FetchRequest, *, peer: bytes = b"client", sender_epoch: int = -1
+    ) -> tuple[int, list[bytes], int]:
+        """Of the first partition: (error code, values from the fetch offset on, high watermark)."""
+        answer = (await self.ask(request, peer=peer, sender_epoch=sender_epoch)).partitions[0]
+        values = values_of(answer.records or b"", request.partitions[0].fetch_offset)
+        return answer.error_code, values, answer.high_watermark
+
+    async def look_up(self, timestamp: int, *, replica_id: int = -1, epoch: int = -1) -> tuple[int, int, int]:
+        """(error code, offset, timestamp)"""
+        request = ListOffsetsRequest((ListOffsetsPartition(TP.topic, TP.partition, timestamp, epoch),), replica_id)
+        answer = (await self.ask(request, sender_epoch=1 if replica_id >= 0 else -1)).partitions[0]
+        return answer.error_code, answer.offset, answer.timestamp
+
+    async def stop(self) -> None:
+        self.alive = False
+        self._ticking.cancel()
+        await self.fetchers.close()
+
+    async def _tick(self, clock: VirtualClock) -> None:
+        while True:
+            self.replicas.tick(clock.monotonic_ms())
+            await asyncio.sleep(0.01)
+
+
+async def _inline(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    await asyncio.sleep(LATENCY_S)
+    return function(*args, **kwargs)

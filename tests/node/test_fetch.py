@@ -1,0 +1,167 @@
+"""What a leader answers to fetches of consumers and followers, and how long it lets them wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from node.later import LaterResponse
+from node.server import RequestContext
+from tests.node.client_requests import TP, fetch_request, produce_request, values_of
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import (
+    ClusterAuthorizationFailedError,
+    FencedLeaderEpochError,
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    UnknownLeaderEpochError,
+)
+from tidelog.messages import (
+    FetchPartition,
+    FetchRequest,
+)
+
+
+@on_virtual_time
+async def test_a_consumers_fetch_waits_for_what_is_committed_and_wakes_at_once() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        waiting = asyncio.ensure_future(cluster.leader.fetch(fetch_request(0, max_wait_ms=30_000)))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        started = asyncio.get_running_loop().time()
+        await cluster.produce(b"a")
+        assert (await waiting)[:2] == (0, [b"a"])
+        assert asyncio.get_running_loop().time() - started < 0.01
+
+
+@on_virtual_time
+async def test_a_fetch_with_nothing_to_read_answers_when_its_wait_is_over() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        started = asyncio.get_running_loop().time()
+        assert (await cluster.leader.fetch(fetch_request(0, max_wait_ms=500)))[:2] == (0, [])
+        assert 0.5 <= asyncio.get_running_loop().time() - started < 0.53
+
+
+@on_virtual_time
+async def test_nothing_waits_longer_than_whoever_asked() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.cut(1, 2, 3)
+        loop = asyncio.get_running_loop()
+        for request in (produce_request(b"a", timeout_ms=30_000), fetch_request(1, max_wait_ms=30_000)):
+            started = loop.time()
+            context = RequestContext(b"client", "test", -1, round(started * 1000) + 300, False)
+            answer = cluster.leader.handlers.handle(request, context)
+            assert isinstance(answer, LaterResponse)
+            await answer
+            assert 0.25 < loop.time() - started < 0.4
+
+
+@on_virtual_time
+async def test_only_the_first_partition_of_an_answer_may_exceed_what_was_asked_for() -> None:
+    async with MemoryCluster() as cluster:
+        tps = [TP, TP._replace(partition=1), TP._replace(partition=2)]
+        for tp in tps:
+            await cluster.elect(1, tp=tp)
+            await cluster.leader.ask(produce_request(b"a" * 100, tp=tp))
+        wanted = tuple(FetchPartition(*tp, -1, 0, 1 << 20) for tp in tps)
+        for limit, got in (
+            (0, [1, 0, 0]),
+            (10, [1, 0, 0]),
+            (200, [1, 0, 0]),
+            (400, [1, 1, 0]),
+            (10_000, [1, 1, 1]),
+        ):
+            answer = await cluster.leader.ask(FetchRequest(-1, 0, 1, limit, wanted))
+            assert [len(values_of(each.records or b"", 0)) for each in answer.partitions] == got, limit
+
+
+@on_virtual_time
+async def test_min_bytes_are_awaited() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        request = fetch_request(0, max_wait_ms=30_000, min_bytes=150)
+        waiting = asyncio.ensure_future(cluster.leader.fetch(request))
+        await cluster.produce(b"a")
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await cluster.produce(b"b" * 100)
+        assert (await waiting)[1] == [b"a", b"b" * 100]
+
+
+@on_virtual_time
+async def test_a_fetch_is_fenced_by_its_leader_epoch_and_bounded_by_the_log() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1)
+        leader = cluster.leader
+        assert (await leader.fetch(fetch_request(0, epoch=0)))[0] == FencedLeaderEpochError.code
+        assert (await leader.fetch(fetch_request(0, epoch=2)))[0] == UnknownLeaderEpochError.code
+        assert (await leader.fetch(fetch_request(7, epoch=1)))[0] == OffsetOutOfRangeError.code
+        assert (await cluster.nodes[2].fetch(fetch_request(0)))[0] == NotLeaderOrFollowerError.code
+        unfenced = fetch_request(0, replica_id=2)
+        assert (await leader.fetch(unfenced, sender_epoch=102))[0] == UnknownLeaderEpochError.code
+        with pytest.raises(InvalidRequestError):
+            await leader.ask(fetch_request(0, max_wait_ms=-1))
+
+
+@on_virtual_time
+async def test_an_epoch_change_ends_a_waiting_fetch_at_once() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        old = cluster.leader
+        consumer = asyncio.ensure_future(old.fetch(fetch_request(0, epoch=0, max_wait_ms=30_000)))
+        follower = fetch_request(0, replica_id=3, epoch=0, max_wait_ms=30_000)
+        follower_fetch = asyncio.ensure_future(old.fetch(follower, peer=b"x", sender_epoch=103))
+        await asyncio.sleep(0.01)
+        started = asyncio.get_running_loop().time()
+        await cluster.elect(2)
+        for waiting in (consumer, follower_fetch):
+            assert (await waiting)[0] in (FencedLeaderEpochError.code, NotLeaderOrFollowerError.code)
+        assert asyncio.get_running_loop().time() - started < 0.1
+
+
+@on_virtual_time
+async def test_a_followers_new_fetch_replaces_its_parked_one_on_the_same_connection_only() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        for follower in (2, 3):
+            await cluster.kill(follower)
+        leader = cluster.leader
+        request = fetch_request(0, replica_id=2, epoch=0, max_wait_ms=30_000)
+        first = asyncio.ensure_future(leader.fetch(request, peer=b"x", sender_epoch=102))
+        other = asyncio.ensure_future(leader.fetch(request, peer=b"y", sender_epoch=102))
+        await asyncio.sleep(0.01)
+        second = asyncio.ensure_future(leader.fetch(request, peer=b"x", sender_epoch=102))
+        await asyncio.sleep(0.01)
+        assert (first.done(), other.done(), second.done()) == (True, False, False)
+        assert (await first)[:2] == (0, [])
+        second.cancel()
+        other.cancel()
+
+
+@on_virtual_time
+async def test_a_fetch_from_beyond_the_log_acknowledges_nothing() -> None:
+    async with MemoryCluster(2) as cluster:
+        await cluster.elect(1)
+        await cluster.kill(2)
+        await cluster.produce(b"a", acks=1)
+        request = fetch_request(5, replica_id=2, epoch=0)
+        code, _, high_watermark = await cluster.leader.fetch(request, sender_epoch=102)
+        assert (code, high_watermark) == (OffsetOutOfRangeError.code, 0)
+        await cluster.leader.fetch(fetch_request(1, replica_id=2, epoch=0), sender_epoch=102)
+        assert cluster.leader.replica().partition.high_watermark == 1
+
+
+@on_virtual_time
+async def test_the_clients_door_is_closed_to_brokers_requests() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        for request in (fetch_request(0, replica_id=2, epoch=0), cluster.leader_and_isr()):
+            with pytest.raises(ClusterAuthorizationFailedError):
+                await cluster.leader.ask(request)

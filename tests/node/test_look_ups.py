@@ -1,0 +1,110 @@
+"""What a leader answers when it is asked for offsets by time, for epochs and for its replicas."""
+
+from __future__ import annotations
+
+from tests.node.client_requests import TP, batch_of, produce_request
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import (
+    FencedLeaderEpochError,
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    UnknownLeaderEpochError,
+)
+from tidelog.messages import (
+    DescribePartition,
+    DescribeReplicasRequest,
+    EpochPartition,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+)
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+
+T0 = 1_700_000_000_000
+
+
+@on_virtual_time
+async def test_look_ups_by_time_see_only_what_is_committed() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        await leader.ask(produce_request(batch=batch_of(b"a", b"b", timestamp=T0)))
+        cluster.cut(1, 2, 3)
+        await leader.ask(produce_request(batch=batch_of(b"c", timestamp=T0 + 5000), acks=1))
+        assert await leader.look_up(T0 + 1) == (0, 1, T0 + 1)
+        assert await leader.look_up(T0 + 2) == (0, -1, -1)
+        assert await leader.look_up(LATEST_TIMESTAMP) == (0, 2, -1)
+        assert await leader.look_up(MAX_TIMESTAMP) == (0, 1, T0 + 1)
+        assert await leader.look_up(EARLIEST_TIMESTAMP) == (0, 0, -1)
+        assert await leader.look_up(LATEST_TIMESTAMP, replica_id=2) == (0, 3, -1)
+        assert await leader.look_up(T0 + 2, replica_id=2) == (0, 2, T0 + 5000)
+        assert (await leader.look_up(-7))[0] == InvalidRequestError.code
+
+
+@on_virtual_time
+async def test_only_the_leader_answers_look_ups_unless_somebody_debugs() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        follower = cluster.nodes[2]
+        assert (await follower.look_up(LATEST_TIMESTAMP))[0] == NotLeaderOrFollowerError.code
+        assert await follower.look_up(LATEST_TIMESTAMP, replica_id=-2) == (0, 1, -1)
+        assert (await cluster.leader.look_up(LATEST_TIMESTAMP, epoch=9))[0] == UnknownLeaderEpochError.code
+
+
+@on_virtual_time
+async def test_a_partition_that_is_asked_for_twice_is_refused_and_the_others_answered() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        other = TP._replace(partition=1)
+        await cluster.elect(1, tp=other)
+        twice = ListOffsetsPartition(TP.topic, 0, LATEST_TIMESTAMP)
+        once = ListOffsetsPartition(TP.topic, 1, LATEST_TIMESTAMP)
+        response = await cluster.leader.ask(ListOffsetsRequest((twice, once, twice)))
+        assert [p.error_code for p in response.partitions] == [42, 0, 42]
+
+
+@on_virtual_time
+async def test_a_new_leader_does_not_say_where_the_end_is_before_it_knows() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(2, 1, 3)  # so that nobody acknowledges anything to 2
+        await cluster.elect(2)
+        leader = cluster.leader
+        assert leader.replica().partition.high_watermark == 0, "the follower had not been told"
+        for timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP, T0):
+            assert (await leader.look_up(timestamp))[0] == OffsetNotAvailableError.code
+        assert await leader.look_up(EARLIEST_TIMESTAMP) == (0, 0, -1)
+        assert (await leader.look_up(LATEST_TIMESTAMP, replica_id=3))[1] == 1
+        cluster.heal()
+        await until(lambda: leader.replica().partition.knows_committed_end)
+        assert await leader.look_up(LATEST_TIMESTAMP) == (0, 1, -1)
+
+
+@on_virtual_time
+async def test_epochs_end_where_the_next_one_begins() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.elect(1)
+        await cluster.produce(b"b")
+        answers = []
+        for current, asked in ((1, 0), (1, 1), (1, 2), (0, 0)):
+            request = OffsetForLeaderEpochRequest((EpochPartition(TP.topic, 0, current, asked),))
+            end = (await cluster.leader.ask(request)).partitions[0]
+            answers.append((end.error_code, end.leader_epoch, end.end_offset))
+        assert answers == [(0, 0, 1), (0, 1, 2), (0, -1, -1), (FencedLeaderEpochError.code, -1, -1)]
+
+
+@on_virtual_time
+async def test_the_leader_describes_its_replicas() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        request = DescribeReplicasRequest((DescribePartition(TP.topic, 0),))
+        described = (await cluster.leader.ask(request)).partitions[0]
+        assert (described.high_watermark, described.log_end_offset, described.isr) == (1, 1, (1, 2, 3))
+        assert described.log_end_offsets == {1: 1, 2: 1, 3: 1}

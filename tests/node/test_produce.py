@@ -1,0 +1,157 @@
+"""What a leader answers to produces: typed codes for each partition, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from node.delayed import DelayedProduce, PendingAppend
+from tests.node.client_requests import TP, batch_of, produce_request
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import (
+    InvalidRequiredAcksError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import (
+    ProducePartitionResponse,
+    ProduceResponse,
+)
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+
+T0 = 1_700_000_000_000
+
+
+@on_virtual_time
+async def test_produce_refuses_acks_that_do_not_exist_and_partitions_that_are_not_here() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert (await cluster.produce(b"a", acks=2))[0] == InvalidRequiredAcksError.code
+        assert (await cluster.produce(b"a", to=2))[0] == NotLeaderOrFollowerError.code
+        request = produce_request(b"a", tp=TP._replace(topic="unheard"))
+        assert (await cluster.leader.ask(request)).partitions[0].error_code == UnknownTopicOrPartitionError.code
+        assert cluster.leader.log().log_end_offset == 0
+
+
+@on_virtual_time
+async def test_one_bad_partition_fails_alone_and_the_answers_keep_their_order() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        good = produce_request(b"a").partitions[0]
+        bad = replace(good, topic="unheard")
+        response = await cluster.leader.ask(replace(produce_request(b"a"), partitions=(bad, good)))
+        assert [(p.topic, p.error_code) for p in response.partitions] == [("unheard", 3), ("t", 0)]
+
+
+@on_virtual_time
+async def test_acks_0_has_no_answer_and_acks_1_does_not_wait() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.kill(2)
+        await cluster.kill(3)
+        assert await cluster.leader.ask(produce_request(b"a", acks=0)) is None
+        assert await cluster.produce(b"b", acks=1) == (0, 1)
+
+
+@on_virtual_time
+async def test_a_repeated_batch_has_the_first_ones_offset_and_waits_like_it() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        batch = batch_of(b"a", b"b", producer_id=5, sequence=0)
+        for _ in range(2):
+            answer = (await cluster.leader.ask(produce_request(batch=batch))).partitions[0]
+            assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert cluster.leader.log().log_end_offset == 2
+        cluster.cut(1, 2, 3)
+        await cluster.produce(b"unconfirmed", acks=1)
+        again = await cluster.leader.ask(produce_request(batch=batch, timeout_ms=50))
+        assert again.partitions[0].error_code == 0, "it is committed"
+        late = batch_of(b"c", producer_id=5, sequence=2)
+        assert (await cluster.leader.ask(produce_request(batch=late, acks=1))).partitions[0].base_offset == 3
+        await cluster.produce(b"unconfirmed too", acks=1)
+        repeated = await cluster.leader.ask(produce_request(batch=late, timeout_ms=50))
+        assert repeated.partitions[0].error_code == RequestTimedOutError.code, "it is there, but not committed"
+
+
+@on_virtual_time
+async def test_the_end_of_the_epoch_answers_at_once() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.cut(1, 2, 3)
+        waiting = asyncio.ensure_future(cluster.produce(b"a", timeout_ms=30_000))
+        await asyncio.sleep(0.01)
+        assert len(cluster.nodes[1].waiting.produces) == 1
+        started = asyncio.get_running_loop().time()
+        await cluster.elect(2, isr=[1, 2, 3])
+        assert (await waiting)[0] == NotLeaderOrFollowerError.code
+        assert asyncio.get_running_loop().time() - started < 0.02
+        assert len(cluster.nodes[1].waiting.produces) == 0
+
+
+@on_virtual_time
+async def test_the_same_leader_in_a_new_epoch_does_not_acknowledge_what_the_old_epoch_appended() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.cut(1, 2)
+        waiting = asyncio.ensure_future(cluster.produce(b"a", timeout_ms=30_000))
+        await asyncio.sleep(0.01)
+        await cluster.elect(1, isr=[1, 3])
+        assert (await waiting)[0] == NotLeaderOrFollowerError.code
+
+
+@on_virtual_time
+async def test_what_too_few_replicas_have_is_neither_acknowledged_nor_committed() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(1, 2, 3)
+        assert (await cluster.produce(b"b", timeout_ms=10_000))[0] == RequestTimedOutError.code
+        partition = cluster.leader.replica().partition
+        assert (partition.isr, partition.high_watermark) == ((1,), 1)
+        assert (await cluster.produce(b"c"))[0] == NotEnoughReplicasError.code
+
+
+@on_virtual_time
+async def test_an_isr_that_becomes_too_small_between_commit_and_answer_is_told() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        replica = cluster.leader.replica()
+        replica.partition.isr = (1,)
+        appended = PendingAppend(0, replica, replica.partition.leader_epoch, required_offset=1)
+        produce = DelayedProduce(0, [ProducePartitionResponse("t", 0, 0, 0)], [appended])
+        assert produce.is_satisfied()
+        produce.on_complete()
+        answer = await produce.response
+        assert isinstance(answer, ProduceResponse)
+        assert answer.partitions[0].error_code == NotEnoughReplicasAfterAppendError.code
+
+
+@on_virtual_time
+async def test_a_leader_cut_off_from_zookeeper_serves_only_what_cannot_be_wrong() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        leader = cluster.leader
+        leader.cut_off = True
+        assert (await cluster.produce(b"b", acks=1))[0] == NotLeaderOrFollowerError.code
+        assert await cluster.produce(b"b") == (0, 1)
+        for timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP, T0 + 10_000_000):
+            assert (await leader.look_up(timestamp))[0] == OffsetNotAvailableError.code
+        assert await leader.look_up(EARLIEST_TIMESTAMP) == (0, 0, -1)
+        assert await leader.look_up(T0) == (0, 0, T0)
+
+
+@on_virtual_time
+async def test_a_produce_that_nobody_confirms_times_out_when_it_said() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.cut(1, 2)
+        started = asyncio.get_running_loop().time()
+        assert (await cluster.produce(b"a", timeout_ms=400))[0] == RequestTimedOutError.code
+        assert 0.4 <= asyncio.get_running_loop().time() - started < 0.43
