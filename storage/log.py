@@ -46,7 +46,7 @@ class Log:
         recovered: recovery.RecoveredLog,
         log_start_offset: int,
         recovery_point: int,
-        before_truncation: Callable[[int], None] | None,
+        on_recovery_point_lowered: Callable[[int], None] | None,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -57,7 +57,7 @@ class Log:
         self._reader = Reader(self._segments)
         self._epochs = recovered.epochs
         self._snapshots = Snapshots(directory, files)
-        self._before_truncation = before_truncation
+        self._on_recovery_point_lowered = on_recovery_point_lowered
         self.log_start_offset = max(log_start_offset, self._segments.base_offsets[0])
         producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._appender = Appender(self._segments, self._epochs, self._snapshots, producers, recovered.last_batch)
@@ -79,14 +79,15 @@ class Log:
         clean: bool,
         compacted: bool = False,
         log_start_offset: int = 0,
-        before_truncation: Callable[[int], None] | None = None,
+        on_recovery_point_lowered: Callable[[int], None] | None = None,
     ) -> Log:
         """Opens or creates the log in a directory. `clean`: the last process closed it in order.
 
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
         `compacted`: a cleaner has been there, whatever the topic's policy is by now, so offsets may be missing.
-        `before_truncation` is called with the new recovery point before a truncation that lowers it, and must have made
-        it durable when it returns: what is appended over the cut is not synced.
+        `on_recovery_point_lowered` is called with the new recovery point where a truncation lowers it: before the cut,
+        and again where that took more, since the offset lay inside a batch. It must have made it durable when it returns:
+        what is appended over the cut is not synced.
         """
         files.make_directory(directory)
         recovered = recovery.recover(
@@ -98,7 +99,7 @@ class Log:
             index_interval_bytes=config.index_interval_bytes,
             compacted=compacted or "compact" in config.cleanup_policy,
         )
-        return cls(directory, config, files, recovered, log_start_offset, recovery_point, before_truncation)
+        return cls(directory, config, files, recovered, log_start_offset, recovery_point, on_recovery_point_lowered)
 
     # --- facts ---------------------------------------------------------------------------------------
 
@@ -295,14 +296,14 @@ class Log:
 
     def _lower_recovery_point(self, offset: int) -> None:
         self._reader.forget()
-        if self._recovery_point.lower(offset) and self._before_truncation is not None:
-            self._before_truncation(offset)
+        if self._recovery_point.lower(offset) and self._on_recovery_point_lowered is not None:
+            self._on_recovery_point_lowered(offset)
 
     def _settle_after_truncation(self) -> None:
         self._appender.restart(recovery.rebuild_producers(self._segments, self._snapshots))
-        self._recovery_point.lower(self.log_end_offset)
         self._epochs.truncate_from_end(self.log_end_offset)
         with self._failing_for_good():
+            self._lower_recovery_point(self.log_end_offset)
             # What was cut must not come back, after a crash, beside what is appended now.
             self._files.sync_directory(self.directory)
 
@@ -401,7 +402,8 @@ class Log:
     @property
     def must_flush(self) -> bool:
         """`flush.messages` asks for a flush now."""
-        return must_flush(self.log_end_offset - self._recovery_point.offset, self.config.flush_messages)
+        unflushed = self.log_end_offset - self._recovery_point.offset
+        return must_flush(unflushed, self.config.flush_messages) and not self._abandoned
 
     def flush(self, *, rolled_only: bool = False) -> None:
         """Syncs what is not synced yet (with `rolled_only` not the active segment) and raises the recovery point.
@@ -409,6 +411,8 @@ class Log:
         Takes as long as the disk does; on any thread, beside everything else. After a failed sync nobody knows what is
         on the disk, so the log refuses further appends.
         """
+        if self._abandoned:
+            return  # files that were given back are not to be opened again
         self._raise_if_failed()
         try:
             self._recovery_point.advance(

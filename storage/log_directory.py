@@ -166,7 +166,7 @@ class LogDirectory:
                 recovery_point=recovery_point,
                 clean=clean,
                 compacted=compacted,
-                before_truncation=lambda offset: self._lower_checkpoints(tp, offset),
+                on_recovery_point_lowered=lambda offset: self._lower_checkpoints(tp, offset),
             )
 
         log = opened(recovery_point, clean=self.clean and tp in self._recovery_points)

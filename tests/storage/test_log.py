@@ -263,7 +263,7 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tm
         UnsyncedFiles(),
         recovery_point=0,
         clean=True,
-        before_truncation=lambda offset: announced.append((offset, log.log_end_offset)),
+        on_recovery_point_lowered=lambda offset: announced.append((offset, log.log_end_offset)),
     )
     for _ in range(5):
         append(log)
@@ -275,6 +275,27 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tm
     assert log.recovery_point == 1
     log.truncate_fully_and_start_at(0)
     assert announced[2:] == [(0, 1)]
+
+
+def test_what_a_truncation_cut_beyond_its_offset_is_announced_too(tmp_path: Path) -> None:
+    from storage.log import Log
+    from tests.storage.logs import UnsyncedFiles, config
+
+    announced: list[tuple[int, int]] = []
+    log = Log.open(
+        tmp_path,
+        config(),
+        UnsyncedFiles(),
+        recovery_point=0,
+        clean=True,
+        on_recovery_point_lowered=lambda offset: announced.append((offset, log.log_end_offset)),
+    )
+    append(log)
+    append(log, NOW, NOW, NOW)
+    log.flush()
+    log.truncate_to(3)
+    assert (log.log_end_offset, log.recovery_point) == (1, 1)
+    assert announced == [(3, 4), (1, 1)], "the batch that held offset 3 went whole"
 
 
 def test_an_epoch_in_which_nothing_was_written_leaves_no_trace(tmp_path: Path) -> None:
