@@ -86,8 +86,8 @@ class Log:
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
         `compacted`: a cleaner has been there, whatever the topic's policy is by now, so offsets may be missing.
         `on_recovery_point_lowered` is called with the new recovery point where a truncation lowers it: before the cut,
-        and again where that took more, since the offset lay inside a batch. It must have made it durable when it returns:
-        what is appended over the cut is not synced.
+        and again where that took more, since the offset lay inside a batch. It must have made that durable when it
+        returns: what is appended over the cut is not synced.
         """
         files.make_directory(directory)
         recovered = recovery.recover(
@@ -411,9 +411,9 @@ class Log:
         Takes as long as the disk does; on any thread, beside everything else. After a failed sync nobody knows what is
         on the disk, so the log refuses further appends.
         """
+        self._raise_if_failed()
         if self._abandoned:
             return  # files that were given back are not to be opened again
-        self._raise_if_failed()
         try:
             self._recovery_point.advance(
                 lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset, self._sync
