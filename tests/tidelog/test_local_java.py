@@ -57,3 +57,10 @@ def test_a_java_that_will_not_do_is_named(tmp_path: Path, says: str, told: str) 
     with pytest.raises(LocalError, match="Java 17 or newer is needed") as refused:
         find_java(environment(tmp_path))
     assert f"{java} {told}" in str(refused.value)
+
+
+def test_an_old_java_that_is_found_in_both_places_is_named_once(tmp_path: Path) -> None:
+    java = install(tmp_path, 'openjdk version "11.0.22"')
+    with pytest.raises(LocalError) as refused:
+        find_java(environment(tmp_path, tmp_path))
+    assert str(refused.value).count(f"{java} is Java 11") == 1

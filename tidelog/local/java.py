@@ -20,7 +20,7 @@ _RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
     """The first `java` that is new enough: JAVA_HOME's, else PATH's. LocalError says what to install."""
     refused: list[str] = []
-    for java in _candidates(environment):
+    for java in dict.fromkeys(_candidates(environment)):  # JAVA_HOME's may stand on PATH as well
         version = _major_version(java)
         if version is not None and version >= OLDEST_JAVA:
             return java
