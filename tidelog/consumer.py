@@ -29,6 +29,8 @@ class Consumer:
     fetch_min_bytes, fetch_max_wait_ms      what a leader waits for
     fetch_max_bytes, max_partition_fetch_bytes      what it sends at most at a time
     max_poll_records            of one `poll` (500)
+    max_decompressed_batch_bytes    of the records of one batch (128 MiB, at most 1 GiB); `fetch_max_bytes` bounds them
+                                as they are sent, compressed. A larger batch is a MessageTooLargeError
     default_api_timeout_ms      of every call that has a `timeout_ms` of its own and is given none (1 min)
     isolation_level             "read_uncommitted" (default) or "read_committed"
     check_crcs                  verify each batch (default)

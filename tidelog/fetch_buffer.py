@@ -13,8 +13,9 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
-from tidelog.errors import BrokerError, CorruptMessageError, TidelogError
+from tidelog.errors import BrokerError, CorruptMessageError, MessageTooLargeError, TidelogError
 from tidelog.model import TopicPartition
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.decode import decode_columns
 from tidelog.records.encode import Header
 from tidelog.records.header import iter_headers, read_header, validate_batch
@@ -57,6 +58,7 @@ class PartitionBuffer:
         "_chunks",
         "_cursor",
         "_decoded",
+        "_max_decompressed_bytes",
         "attempts",
         "error",
         "fetch_offset",
@@ -70,8 +72,14 @@ class PartitionBuffer:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, reset_to: int | None) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        reset_to: int | None,
+        max_decompressed_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
+    ) -> None:
         self.topic_partition = topic_partition
+        self._max_decompressed_bytes = max_decompressed_batch_bytes
         self.position: int | None = None
         self.fetch_offset = -1
         self.reset_to = reset_to
@@ -174,10 +182,11 @@ class PartitionBuffer:
             self._cursor = behind
             return True
         try:
-            columns = decode_columns(records, at)
+            columns = decode_columns(records, at, limit=self._max_decompressed_bytes)
         except BrokerError as error:
             span = f"offsets {header.base_offset} to {header.last_offset}"
-            self.error = type(error)(f"{self.topic_partition}: the batch of {span} cannot be read: {error}")
+            hint = " (max_decompressed_batch_bytes)" if isinstance(error, MessageTooLargeError) else ""
+            self.error = type(error)(f"{self.topic_partition}: the batch of {span} cannot be read: {error}{hint}")
             return False
         self._cursor = behind
         topic, number = self.topic_partition

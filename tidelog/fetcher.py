@@ -78,8 +78,8 @@ class Fetcher:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these from now on; those that stay keep their position and buffer."""
         policy = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}.get(self._settings.auto_offset_reset)
-        kept = self.buffers
-        self.buffers = {tp: kept.get(tp) or PartitionBuffer(tp, policy) for tp in partitions}
+        kept, limit = self.buffers, self._settings.max_decompressed_batch_bytes
+        self.buffers = {tp: kept.get(tp) or PartitionBuffer(tp, policy, limit) for tp in partitions}
         for tp, buffer in kept.items():
             if tp not in self.buffers:
                 buffer.generation += 1

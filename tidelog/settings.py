@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 from tidelog.errors import ConfigError
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
 from tidelog.partitioner import Partitioner, partition_for_key
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 from tidelog.records.header import Codec
 
 BootstrapServers = str | Sequence[str]
@@ -53,6 +54,7 @@ class ConsumerOptions(ClientOptions, total=False):
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
     max_poll_records: int
+    max_decompressed_batch_bytes: int
     default_api_timeout_ms: int
     isolation_level: Literal["read_uncommitted", "read_committed"]
     check_crcs: bool
@@ -136,6 +138,7 @@ class ConsumerSettings(ClientSettings):
     fetch_max_bytes: int = 50 << 20
     max_partition_fetch_bytes: int = 1 << 20
     max_poll_records: int = 500
+    max_decompressed_batch_bytes: int = MAX_DECOMPRESSED_BYTES
     default_api_timeout_ms: int = 60_000
     isolation_level: Any = "read_uncommitted"
     check_crcs: bool = True
@@ -155,6 +158,7 @@ class ConsumerSettings(ClientSettings):
         _whole(self, "fetch_max_bytes", 1)
         _whole(self, "max_partition_fetch_bytes", 1)
         _whole(self, "max_poll_records", 1)
+        _whole(self, "max_decompressed_batch_bytes", 1, MOST_DECOMPRESSED_BYTES)
         _whole(self, "default_api_timeout_ms", 1)
 
 

@@ -8,20 +8,24 @@ import pytest
 from file_cluster import FileCluster, FileConsumer, HandClock, OneConsumer
 
 from tidelog import Consumer
-from tidelog.errors import CorruptMessageError
+from tidelog.errors import CorruptMessageError, MessageTooLargeError
 from tidelog.model import TopicPartition
 from tidelog.records import Codec, MarkerKind, encode_batch, encode_control_batch, read_header
 from tidelog.records.header import HEADER, seal
 from tidelog.spark.columns import kafka_schema
 from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.options import Use, parse_read
 from tidelog.spark.range_reader import RangeReader
 
 T0 = TopicPartition("t", 0)
 
 
-def values(cluster: FileCluster, start: int, until: int) -> list[tuple[int, bytes]]:
+def values(cluster: FileCluster, start: int, until: int, **settings: int) -> list[tuple[int, bytes]]:
     consumer = FileConsumer(cluster)
-    reader = RangeReader(OneConsumer(only=consumer), kafka_schema(include_headers=False), True, 5_000)
+    subscribed = {"tidelog.bootstrap.servers": "h:1", "subscribe": "t"}
+    given = {f"tidelog.{name.replace('_', '.')}": str(value) for name, value in settings.items()}
+    options = parse_read(subscribed | given, Use.BATCH_READ)
+    reader = RangeReader.of(options, OneConsumer(only=consumer), kafka_schema(include_headers=False))
     rows = reader.read_with(cast(Consumer, consumer), OffsetRange(T0, start, until), HandClock())
     return [(row["offset"], row["value"]) for batch in rows for row in batch.to_pylist()]
 
@@ -54,3 +58,16 @@ def test_a_block_that_cannot_be_undone_fails_the_task(cluster: FileCluster) -> N
     cluster.append_batch(T0, bytes(batch))
     with pytest.raises(CorruptMessageError, match="zstd"):
         values(cluster, 0, 1)
+
+
+def test_a_batch_that_would_fill_memory_fails_the_task_and_the_option_that_allows_it_is_named(
+    cluster: FileCluster,
+) -> None:
+    cluster.create_topic("t", 1)
+    batch = encode_batch([(1000, None, bytes(10_000), ())], codec=Codec.ZSTD)
+    cluster.append_batch(T0, batch)
+    with pytest.raises(
+        MessageTooLargeError, match=r"t-0 \[0, 1\): .*10000 bytes .*tidelog\.max\.decompressed\.batch\.bytes"
+    ):
+        values(cluster, 0, 1, max_decompressed_batch_bytes=10_000)
+    assert values(cluster, 0, 1, max_decompressed_batch_bytes=11_000) == [(0, bytes(10_000))]

@@ -131,6 +131,8 @@ def test_settings_of_the_client_reach_it_under_their_own_names() -> None:
         "compression_type": "zstd",
     }
     assert parse_read(READ | {"groupIdPrefix": "job"}, Use.BATCH_READ).client == {"client_id": "job"}
+    limited = parse_read(READ | {"tidelog.max.decompressed.batch.bytes": "5"}, Use.STREAM_READ)
+    assert limited.client == {"max_decompressed_batch_bytes": 5}
 
 
 @pytest.mark.parametrize(

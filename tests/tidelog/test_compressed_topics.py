@@ -9,7 +9,13 @@ import pytest
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Consumer, Producer
-from tidelog.errors import BrokerError, ConfigError, CorruptMessageError, UnsupportedCompressionTypeError
+from tidelog.errors import (
+    BrokerError,
+    ConfigError,
+    CorruptMessageError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+)
 from tidelog.fetch_buffer import ConsumerRecord
 from tidelog.model import TopicPartition
 from tidelog.records import Codec, MarkerKind, compress, encode_batch, encode_control_batch, read_header
@@ -23,10 +29,10 @@ def a_producer(cluster: FakeCluster, **options: Any) -> Producer:
     return Producer(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, **options)
 
 
-def a_consumer(cluster: FakeCluster) -> Consumer:
+def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
     return Consumer(
         cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, auto_offset_reset="earliest",
-        max_poll_records=10_000,
+        max_poll_records=10_000, **options,
     )  # fmt: skip
 
 
@@ -125,3 +131,17 @@ async def test_a_batch_that_cannot_be_read_holds_the_reader_until_it_seeks_past(
             assert await consumer.position(P0) == 1
         consumer.seek(P0, 3)
         assert [record.value for record in (await consumer.poll(5_000))[P0]] == [b"behind"]
+
+
+@on_virtual_time
+async def test_a_reader_says_how_large_a_batch_may_become_and_one_that_is_larger_names_the_setting() -> None:
+    cluster = FakeCluster()
+    [partition] = cluster.create("t")
+    partition.append(encode_batch([(5, None, bytes(10_000), ())], codec=Codec.ZSTD))
+    async with a_consumer(cluster, max_decompressed_batch_bytes=10_000) as consumer:
+        consumer.assign([P0])
+        with pytest.raises(MessageTooLargeError, match=r"offsets 0 to 0 .*10000 bytes .*max_decompressed_batch_bytes"):
+            await consumer.poll(5_000)
+    async with a_consumer(cluster, max_decompressed_batch_bytes=11_000) as consumer:
+        consumer.assign([P0])
+        assert [record.value for record in (await consumer.poll(5_000))[P0]] == [bytes(10_000)]

@@ -370,6 +370,8 @@ async def test_a_final_refusal_is_raised_at_once() -> None:
         ({"auto_offset_reset": "now"}, "auto_offset_reset"),
         ({"isolation_level": 1}, "isolation_level"),
         ({"max_poll_records": 0}, "max_poll_records"),
+        ({"max_decompressed_batch_bytes": 0}, "max_decompressed_batch_bytes"),
+        ({"max_decompressed_batch_bytes": (1 << 30) + 1}, "max_decompressed_batch_bytes"),
         ({"group_id": "g"}, "group_id"),
     ],
 )

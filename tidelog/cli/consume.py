@@ -16,6 +16,7 @@ from tidelog.cli.span import Span, resolve_span
 from tidelog.cli.times import TIME_HELP, Beginning, Position, parse_position
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition, validate_topic
+from tidelog.records import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from tidelog.consumer import Consumer
@@ -57,6 +58,13 @@ _ASSURE_EVERY_MS = 5_000
     show_default=True,
     help="Values, a newline behind each; or lossless JSON lines, which tidelog produce takes back.",
 )
+@click.option(
+    "--max-decompressed-batch-bytes",
+    type=click.IntRange(1, MOST_DECOMPRESSED_BYTES),
+    default=MAX_DECOMPRESSED_BYTES,
+    metavar="N",
+    help="Refuse a batch whose records have more bytes than that when decompressed [default: 128 MiB, at most 1 GiB]",
+)
 @timeout_option
 def consume(
     topic: str,
@@ -67,6 +75,7 @@ def consume(
     follow: bool,
     only: tuple[int, ...],
     form: str,
+    max_decompressed_batch_bytes: int,
     timeout: float,
 ) -> None:
     """Write TOPIC's records to standard output: those that are there now, and then stop.
@@ -89,6 +98,7 @@ def consume(
         servers,
         client_id="tidelog-consume",
         auto_offset_reset="none",
+        max_decompressed_batch_bytes=max_decompressed_batch_bytes,
         default_api_timeout_ms=timeout_ms,
         bootstrap_timeout_ms=min(timeout_ms, 5_000),
     ) as consumer:

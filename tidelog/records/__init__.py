@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES, compress, decompress
 from tidelog.records.control import MarkerKind, TransactionMarker, decode_control_batch, encode_control_batch
 from tidelog.records.decode import Record, RecordColumns, decode_columns, decode_records, first_record_at_or_after
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
@@ -24,6 +24,7 @@ __all__ = [
     "HEADER_BYTES",
     "LENGTH_OVERHEAD",
     "MAX_DECOMPRESSED_BYTES",
+    "MOST_DECOMPRESSED_BYTES",
     "BatchBuilder",
     "BatchHeader",
     "BatchOutline",

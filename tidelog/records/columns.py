@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tidelog.errors import CorruptMessageError
 from tidelog.model import Buffer
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.decode import read_headers, records_block
 from tidelog.records.encode import Header
 from tidelog.records.header import BatchHeader, TimestampType, iter_headers
@@ -103,15 +104,17 @@ class ColumnCollector:
     size_bytes     of their records, decompressed
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_DECOMPRESSED_BYTES) -> None:
+        """`limit`: the most bytes that the records of one batch may have."""
+        self._limit = limit
         self._clear()
 
     def add(self, batches: Buffer, position: int, header: BatchHeader) -> None:
-        """The batch at `position`, which may be forgotten afterwards. CorruptMessageError changes nothing.
+        """The batch at `position`, which may be forgotten afterwards. Errors as `decode_records`; they change nothing.
 
         What it checks: the CRC, the size when decompressed, and that as many records as promised fill it.
         """
-        block = records_block(batches, position, header)
+        block = records_block(batches, position, header, self._limit)
         starts = _starts(block, header.record_count)
         self._blocks.append(block)
         self._starts.append(starts)

@@ -33,9 +33,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: The most bytes that the records of one batch may have when decompressed: many times what a producer collects for
-#: a batch, and what a reader can hold.
+#: The most bytes that the records of one batch may have when decompressed, unless a reader says otherwise: many times
+#: what a producer collects for a batch, and what a reader can hold.
 MAX_DECOMPRESSED_BYTES = 128 << 20
+#: The most that a reader can ask for: positions in a column are 32-bit numbers, and several batches share one.
+MOST_DECOMPRESSED_BYTES = 1 << 30
 
 _STEP_BYTES = 1 << 20  # most blocks come out in one step
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS

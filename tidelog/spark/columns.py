@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from tidelog.errors import ConfigError
 from tidelog.model import Buffer
-from tidelog.records import iter_headers
+from tidelog.records import MAX_DECOMPRESSED_BYTES, iter_headers
 from tidelog.records.columns import ColumnCollector, RecordBuffers, Spans
 
 #: Each Arrow batch costs Spark's JVM the same again, whatever is in it; larger ones than this (≈ 2 MB of 100-byte
@@ -66,14 +66,22 @@ class ArrowRows:
     `position` is the offset of the next record that is wanted: it starts at `start`, and never passes `until`.
     """
 
-    def __init__(self, schema: StructType, topic: str, partition: int, start: int, until: int) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        topic: str,
+        partition: int,
+        start: int,
+        until: int,
+        max_decompressed_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
+    ) -> None:
         self.position = start
         self.until = until
         # The one call that Spark itself compares the first batch's schema with.
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._topic = topic
         self._partition = partition
-        self._collector = ColumnCollector()
+        self._collector = ColumnCollector(max_decompressed_batch_bytes)
         self._from = start
 
     def add(self, batches: Buffer) -> Iterator[pa.RecordBatch]:

@@ -74,6 +74,7 @@ _CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
     "tidelog.default.api.timeout.ms": (_READS, values.at_least(1)),
     "tidelog.fetch.max.bytes": (_READS, values.at_least(1)),
     "tidelog.max.partition.fetch.bytes": (_READS, values.at_least(1)),
+    "tidelog.max.decompressed.batch.bytes": (_READS, values.at_least(1)),
     "tidelog.acks": (_WRITES, lambda text: text if text == "all" else int(text)),
     "tidelog.enable.idempotence": (_WRITES, values.boolean),
     "tidelog.batch.size": (_WRITES, values.at_least(0)),

@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from tidelog import Consumer
 from tidelog.clock import Clock, SystemClock
-from tidelog.errors import DataLossError, OffsetOutOfRangeError, TidelogError, TimeoutError
+from tidelog.errors import DataLossError, MessageTooLargeError, OffsetOutOfRangeError, TidelogError, TimeoutError
 from tidelog.model import TopicPartition
+from tidelog.records import MAX_DECOMPRESSED_BYTES
 from tidelog.spark.clients import Clients
 from tidelog.spark.columns import ArrowRows
 from tidelog.spark.offsets import OffsetRange
@@ -47,16 +48,19 @@ class RangeReader:
     schema: StructType
     fail_on_data_loss: bool
     poll_timeout_ms: int
+    max_decompressed_batch_bytes: int = MAX_DECOMPRESSED_BYTES
 
     @classmethod
     def of(cls, options: ReadOptions, clients: Clients, schema: StructType) -> RangeReader:
-        return cls(clients, schema, options.fail_on_data_loss, options.poll_timeout_ms)
+        limit = options.client.get("max_decompressed_batch_bytes", MAX_DECOMPRESSED_BYTES)
+        return cls(clients, schema, options.fail_on_data_loss, options.poll_timeout_ms, limit)
 
     def read(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Every record of the range, once, in order.
 
         DataLossError names offsets that are gone (with `fail_on_data_loss` false they are logged and skipped);
-        TimeoutError when no record came for `poll_timeout_ms`.
+        TimeoutError when no record came for `poll_timeout_ms`; MessageTooLargeError for a batch that is larger when
+        decompressed than `max_decompressed_batch_bytes`.
         """
         consumer = self.clients.consumer(max_partition_fetch_bytes=_FETCH_BYTES, fetch_max_bytes=_FETCH_BYTES)
         return self.read_with(consumer, span, SystemClock())
@@ -64,7 +68,13 @@ class RangeReader:
     def read_with(self, consumer: Consumer, span: OffsetRange, clock: Clock) -> Iterator[pa.RecordBatch]:
         """As `read`, through a given consumer."""
         partition = span.topic_partition
-        rows = ArrowRows(self.schema, partition.topic, partition.partition, span.start, span.until)
+        rows = ArrowRows(
+            self.schema,
+            *partition,
+            span.start,
+            span.until,
+            max_decompressed_batch_bytes=self.max_decompressed_batch_bytes,
+        )
         consumer.assign([partition])
         consumer.seek(partition, span.start)
         try:
@@ -88,6 +98,8 @@ class RangeReader:
                 elif clock.monotonic_ms() - progress_ms >= self.poll_timeout_ms:
                     self._give_up(consumer, span, rows, failure)
             yield from rows.rest()
+        except MessageTooLargeError as error:
+            raise MessageTooLargeError(f"{span}: {error} (option tidelog.max.decompressed.batch.bytes)") from None
         finally:
             # A task may end early (LIMIT, a kill): the next one of this worker must not receive its records.
             consumer.assign([])
