@@ -2,60 +2,175 @@
 
 from __future__ import annotations
 
+import threading
+from array import array
+from bisect import bisect_left
 from struct import Struct
 
 from storage.files import File
 from tidelog.errors import StorageError
 
+#: Entries that are read and written together.
+PAGE = 64
+
 
 class EntryFile:
-    """Entries of fixed layout, appended at the end and read in any order.
+    """Entries of two numbers, both of which rise, appended at the end and searched by either.
 
-    It is a sequence in the sense of `bisect`: a search reads O(log n) entries, each with one call, and never the
-    whole file. Bytes after the last whole entry are no entry; `ragged` says that there are some.
+    In memory are the first entry of each page, the last page, which fills there, and the page that was read last. So a
+    search costs at most one read, however long the file is, and an append writes nothing before its page is full,
+    unless `write_out` or `sync` ask for it: until then a crash takes what waits, as it may take anything not synced.
+
+    Bytes after the last whole entry are no entry; `ragged` says that there are some. `sync` may run on another thread.
     """
 
-    __slots__ = ("_file", "_layout", "_size", "_unsynced", "count", "ragged")
+    __slots__ = (
+        "_fences",
+        "_file",
+        "_layout",
+        "_page",
+        "_page_number",
+        "_size",
+        "_tail",
+        "_tail_start",
+        "_unsynced",
+        "_writing",
+        "_written",
+        "count",
+        "ragged",
+    )
 
     def __init__(self, file: File, layout: Struct) -> None:
         self._file = file
         self._layout = layout
         self._size = layout.size
+        #: Held while the file is written and while another page becomes the last one.
+        self._writing = threading.Lock()
         self._unsynced = True
         size = file.size()
-        self.count = size // self._size
         self.ragged = size % self._size != 0
+        self._begin_with(size // self._size)
+
+    def _begin_with(self, count: int) -> None:
+        """The file holds all entries, and the memory none."""
+        self.count = self._written = count
+        self._tail_start = count - count % PAGE
+        self._tail: bytearray | None = None
+        self._page, self._page_number = b"", -1
+        self._fences: tuple[array[int], array[int]] | None = None
 
     def __len__(self) -> int:
         return self.count
 
+    # --- reading -------------------------------------------------------------------------------------
+
     def __getitem__(self, slot: int) -> tuple[int, int]:
         if not 0 <= slot < self.count:
             raise IndexError(slot)
-        data = self._file.read(slot * self._size, self._size)
-        if len(data) < self._size:
-            raise StorageError(f"{self._file.path}: entry {slot} of {self.count} is gone")
-        first, second = self._layout.unpack(data)
+        number, inside = divmod(slot, PAGE)
+        first, second = self._layout.unpack_from(self._page_of(number), inside * self._size)
         return first, second
 
+    def rank(self, field: int, target: int) -> int:
+        """How many entries are below `target` in their first (0) or second (1) field: the slot of the first other."""
+        fences = self._fences if self._fences is not None else self._load_fences()
+        number = bisect_left(fences[field], target) - 1
+        if number < 0:
+            return 0
+        page, size, unpack = self._page_of(number), self._size, self._layout.unpack_from
+        inside = bisect_left(range(len(page) // size), target, key=lambda slot: unpack(page, slot * size)[field])
+        return number * PAGE + inside
+
+    def _page_of(self, number: int) -> bytes | bytearray:
+        if number * PAGE == self._tail_start:
+            return self._tail if self._tail is not None else self._load_tail()
+        if number != self._page_number:
+            self._page, self._page_number = self._read(number * PAGE, PAGE), number
+        return self._page
+
+    def _load_tail(self) -> bytearray:
+        tail = self._tail = bytearray(self._read(self._tail_start, self.count - self._tail_start))
+        return tail
+
+    def _load_fences(self) -> tuple[array[int], array[int]]:
+        data = self._read(0, self._tail_start)
+        fences = self._fences = (array("q"), array("q"))
+        for at in range(0, len(data), PAGE * self._size):
+            self._note_fence(*self._layout.unpack_from(data, at))
+        if self.count > self._tail_start:
+            self._note_fence(*self[self._tail_start])
+        return fences
+
+    def _note_fence(self, first: int, second: int) -> None:
+        if self._fences is not None:
+            self._fences[0].append(first)
+            self._fences[1].append(second)
+
+    def _read(self, slot: int, count: int) -> bytes:
+        data = self._file.read(slot * self._size, count * self._size)
+        if len(data) < count * self._size:
+            raise StorageError(f"{self._file.path}: of {self.count} entries some are gone")
+        return data
+
+    # --- writing -------------------------------------------------------------------------------------
+
     def append(self, first: int, second: int) -> None:
-        """The entry counts only if all of it was written, so a failed write leaves the file's meaning as it was."""
-        self._file.write(self.count * self._size, (self._layout.pack(first, second),))
+        """After a StorageError the entry is not there, and the others wait as before."""
+        tail = self._tail if self._tail is not None else self._load_tail()
+        if not tail:
+            self._note_fence(first, second)
+        tail += self._layout.pack(first, second)
         self.count += 1
         self._unsynced = True
+        if len(tail) == PAGE * self._size:
+            self._finish_page(tail)
+
+    def _finish_page(self, tail: bytearray) -> None:
+        with self._writing:
+            try:
+                self._write_waiting()
+            except StorageError:
+                del tail[-self._size :]
+                self.count -= 1
+                raise
+            self._tail_start, self._tail = self.count, bytearray()
+
+    def write_out(self) -> None:
+        """The file holds every entry when this returns."""
+        with self._writing:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if self._tail is None:
+            return
+        # A copy: the owner may append meanwhile.
+        waiting = bytes(self._tail[(self._written - self._tail_start) * self._size :])
+        if waiting:
+            self._file.write(self._written * self._size, (waiting,))
+            self._written += len(waiting) // self._size
 
     def truncate(self, count: int) -> None:
-        """Keeps the first `count` entries."""
-        self._file.truncate(count * self._size)
-        self.count = count
-        self.ragged = False
-        self._unsynced = True
+        """Keeps the first `count` entries; of those, what waits goes on waiting."""
+        with self._writing:
+            written = min(count, self._written)
+            self._file.truncate(written * self._size)
+            self.ragged = False
+            self._unsynced = True
+            if self._tail is None or count < self._tail_start:
+                self._begin_with(count)
+                return
+            del self._tail[(count - self._tail_start) * self._size :]
+            self.count, self._written, self._fences = count, written, None
 
     def sync(self) -> None:
         if self._unsynced:
             # Lowered first: an append on the other thread raises it again and is synced the next time.
             self._unsynced = False
+            self.write_out()
             self._file.sync()
 
     def close(self) -> None:
+        """What waits still does; all else is read again when it is needed."""
         self._file.close()
+        if self._written == self.count:
+            self._begin_with(self.count)

@@ -13,8 +13,6 @@ leave the file short, long or zeroed; what is not confirmed by the log is thrown
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -22,7 +20,7 @@ from storage.files import File
 from storage.sparse_index import SparseIndex
 
 LAYOUT = Struct(">ii")
-_FIRST = itemgetter(0)
+_OFFSET = 0  # the field
 
 
 class OffsetPosition(NamedTuple):
@@ -36,6 +34,8 @@ class OffsetIndex(SparseIndex):
     """The sparse map of one segment from offsets to positions."""
 
     __slots__ = ("last_position",)
+
+    ENTRY_BYTES = LAYOUT.size
 
     #: Position of the last entry, 0 without one: what the distance to the next entry is counted from.
     last_position: int
@@ -53,7 +53,7 @@ class OffsetIndex(SparseIndex):
 
     def floor(self, offset: int) -> OffsetPosition | None:
         """The last entry with an offset ≤ `offset`; None means: from the start of the segment."""
-        slot = bisect_right(self._entries, offset - self._base_offset, key=_FIRST)
+        slot = self._entries.rank(_OFFSET, offset - self._base_offset + 1)
         return self.entry(slot - 1) if slot else None
 
     def append(self, offset: int, position: int) -> None:
@@ -62,7 +62,7 @@ class OffsetIndex(SparseIndex):
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of batches that end at or after `offset`."""
-        self.keep(bisect_left(self._entries, offset - self._base_offset, key=_FIRST))
+        self.keep(self._entries.rank(_OFFSET, offset - self._base_offset))
 
     def _refresh(self) -> None:
         last = self.last

@@ -8,6 +8,7 @@ from storage.files import File
 from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
 from tidelog.records import HEADER_BYTES, BatchHeader, read_header, validate_batch
 
+_FIRST_HEADERS = 512
 _HEADERS_AT_ONCE = 8 * 1024
 _BATCHES_AT_ONCE = 1024 * 1024
 
@@ -15,19 +16,29 @@ _BATCHES_AT_ONCE = 1024 * 1024
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch from `position`, where one must begin, to `end`.
 
-    Reads a few kilobytes at a time and jumps over large batches. CorruptMessageError where no whole batch follows.
+    Reads small batches together and of large ones nothing but the header. CorruptMessageError where no whole batch
+    follows.
     """
-    chunk, chunk_start = b"", position
+    chunk, chunk_start, ahead = b"", position, _FIRST_HEADERS
     while position < end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = file.read(position, min(_HEADERS_AT_ONCE, end - position)), position, 0
+            chunk, chunk_start, at = file.read(position, min(ahead, end - position)), position, 0
         header = _header(file, position, chunk, at)
-        following = position + header.size_bytes
+        size = header.size_bytes
+        following, ahead = position + size, _HEADERS_AT_ONCE if size < _HEADERS_AT_ONCE else HEADER_BYTES
         if following > end:
             raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
         yield position, header
         position = following
+
+
+def header_at(file: File, position: int, end: int) -> BatchHeader:
+    """The header of the one batch that begins at `position`. CorruptMessageError where no whole batch follows."""
+    header = _header(file, position, file.read(position, min(HEADER_BYTES, max(end - position, 0))), 0)
+    if position + header.size_bytes > end:
+        raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
+    return header
 
 
 def scan_batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:

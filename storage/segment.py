@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from storage.files import File, Files
-from storage.offset_index import LAYOUT as OFFSET_ENTRY
-from storage.offset_index import OffsetIndex
-from storage.scan import scan_headers, scan_valid
-from storage.time_index import LAYOUT as TIME_ENTRY
+from storage.offset_index import OffsetIndex, OffsetPosition
+from storage.scan import header_at, scan_headers, scan_valid
 from storage.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
@@ -74,7 +72,7 @@ class Segment:
     def first_timestamp(self) -> int | None:
         """The largest timestamp (ms, −1 for none) of the first batch; None while there is none."""
         if self._first_timestamp is None and self.size:
-            self._first_timestamp = next(scan_headers(self.log, 0, self.size))[1].max_timestamp
+            self._first_timestamp = header_at(self.log, 0, self.size).max_timestamp
         return self._first_timestamp
 
     # --- opening -------------------------------------------------------------------------------------
@@ -95,7 +93,7 @@ class Segment:
             raise DamagedIndexError
         entry, reached = self.offset_index.last, self.time_index.last
         if entry is not None:
-            self._confirm(entry.offset, entry.position)
+            self._confirm(entry)
         indexed_end = self.offset_index.last_position
         header: BatchHeader | None = None
         self.next_offset = self.base_offset
@@ -134,6 +132,7 @@ class Segment:
         for position, header in scan_headers(self.log, 0, self.size):
             self._expect_offset(header, position)
             self._note(position, header.last_offset, header.max_timestamp)
+        self._write_out_indexes()  # of a sealed segment nobody else would
         return header
 
     def recover(self, position: int, expected_offset: int) -> Iterator[BatchHeader]:
@@ -171,7 +170,7 @@ class Segment:
             entry = self.offset_index.floor(recovery_point - 1)
             if entry is None:
                 return 0, self.base_offset
-            header = self._confirm(entry.offset, entry.position)
+            header = self._confirm(entry)
             self._largest_below(entry.position)
             return entry.position, header.base_offset
         except (DamagedIndexError, CorruptMessageError):
@@ -179,7 +178,7 @@ class Segment:
 
     def _largest_below(self, position: int) -> IndexedTime:
         """The running maximum before the batch at `position`; DamagedIndexError where the time index has it wrong."""
-        header = next(scan_headers(self.log, position, self.size))[1]
+        header = header_at(self.log, position, self.size)
         reached = self.time_index.last_before(header.base_offset)
         known = reached.timestamp if reached is not None else NO_TIMESTAMP
         # The time index was brought up to date at each entry of the offset index: here the last of those before.
@@ -223,8 +222,8 @@ class Segment:
     def indexes_fit(self, index_bytes: int) -> bool:
         """Whether each index may grow by an entry; in the time index one more is kept for the entry at closing."""
         return (
-            self.offset_index.size_bytes + OFFSET_ENTRY.size <= index_bytes
-            and self.time_index.size_bytes + TIME_ENTRY.size * 2 <= index_bytes
+            self.offset_index.size_bytes + OffsetIndex.ENTRY_BYTES <= index_bytes
+            and self.time_index.size_bytes + TimeIndex.ENTRY_BYTES * 2 <= index_bytes
         )
 
     def _note(self, position: int, last_offset: int, max_timestamp: int) -> None:
@@ -236,8 +235,16 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def seal(self) -> None:
-        """The time index gets its last entry: from now on it alone tells the segment's largest timestamp."""
+        """The time index gets its last entry: from now on it alone tells the segment's largest timestamp.
+
+        Both indexes are whole in their files then.
+        """
         self.time_index.maybe_append(*self.largest)
+        self._write_out_indexes()
+
+    def _write_out_indexes(self) -> None:
+        self.offset_index.write_out()
+        self.time_index.write_out()
 
     def _expect_offset(self, header: BatchHeader, position: int) -> None:
         if header.base_offset < self.next_offset:
@@ -254,7 +261,14 @@ class Segment:
             return self._find(offset)
 
     def _find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        for position, header in scan_headers(self.log, self._start_of(offset), self.size):
+        start = 0
+        entry = self.offset_index.floor(offset)
+        if entry is not None and entry.offset <= offset:
+            header = self._confirm(entry)
+            if entry.offset == offset:
+                return entry.position, header
+            start = entry.position + header.size_bytes
+        for position, header in scan_headers(self.log, start, self.size):
             if header.last_offset >= offset:
                 return position, header
         return None
@@ -307,7 +321,7 @@ class Segment:
             entry = self.offset_index.floor(reached.offset - 1)
         if entry is None:
             return 0
-        self._confirm(entry.offset, entry.position)
+        self._confirm(entry)
         return entry.position
 
     def _confirm_time(self, entry: IndexedTime) -> None:
@@ -320,18 +334,18 @@ class Segment:
         entry = self.offset_index.floor(offset)
         if entry is None or entry.offset > offset:
             return 0
-        self._confirm(entry.offset, entry.position)
+        self._confirm(entry)
         return entry.position
 
-    def _confirm(self, offset: int, position: int) -> BatchHeader:
+    def _confirm(self, entry: OffsetPosition) -> BatchHeader:
         """The header of the batch that an index entry names; DamagedIndexError if it is another batch, or none."""
-        if not 0 <= position < self.size:
+        if entry.position < 0:
             raise DamagedIndexError
         try:
-            header = next(scan_headers(self.log, position, self.size))[1]
-        except (CorruptMessageError, StopIteration):
+            header = header_at(self.log, entry.position, self.size)
+        except CorruptMessageError:
             raise DamagedIndexError from None
-        if header.last_offset != offset or header.base_offset < self.base_offset:
+        if header.last_offset != entry.offset or header.base_offset < self.base_offset:
             raise DamagedIndexError
         return header
 

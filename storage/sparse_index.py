@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import ClassVar
 
 from storage.entry_file import EntryFile
 from storage.files import File
@@ -11,12 +12,14 @@ from storage.files import File
 class SparseIndex:
     """Entries of a segment's batches, increasing in both fields, with what the last of them says at hand."""
 
-    __slots__ = ("_base_offset", "_entries", "_entry_bytes")
+    __slots__ = ("_base_offset", "_entries")
+
+    #: Of one entry.
+    ENTRY_BYTES: ClassVar[int]
 
     def __init__(self, file: File, layout: Struct, base_offset: int) -> None:
         self._base_offset = base_offset
         self._entries = EntryFile(file, layout)
-        self._entry_bytes = layout.size
         self._refresh()
 
     def __len__(self) -> int:
@@ -29,12 +32,17 @@ class SparseIndex:
 
     @property
     def size_bytes(self) -> int:
-        return self._entries.count * self._entry_bytes
+        """With what waits to be written."""
+        return self._entries.count * self.ENTRY_BYTES
 
     def keep(self, count: int) -> None:
         """Drops all but the first `count` entries."""
         self._entries.truncate(count)
         self._refresh()
+
+    def write_out(self) -> None:
+        """Brings into the file what still waits for its page to fill."""
+        self._entries.write_out()
 
     def sync(self) -> None:
         self._entries.sync()

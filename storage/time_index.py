@@ -14,8 +14,6 @@ time index entry ≥ target, and that batch. A crash may leave the file short, l
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -24,8 +22,7 @@ from storage.sparse_index import SparseIndex
 from tidelog.model import NO_TIMESTAMP
 
 LAYOUT = Struct(">qi")
-_FIRST = itemgetter(0)
-_SECOND = itemgetter(1)
+_TIMESTAMP, _OFFSET = 0, 1  # the fields
 
 
 class IndexedTime(NamedTuple):
@@ -39,6 +36,8 @@ class TimeIndex(SparseIndex):
     """The running maximum of one segment's timestamps."""
 
     __slots__ = ("last_timestamp",)
+
+    ENTRY_BYTES = LAYOUT.size
 
     #: Timestamp of the last entry, −1 without one: an entry is written only above it.
     last_timestamp: int
@@ -56,11 +55,11 @@ class TimeIndex(SparseIndex):
 
     def ceiling_slot(self, timestamp: int) -> int:
         """The slot of the first entry with a timestamp ≥ `timestamp`; `len(self)` if all are smaller."""
-        return bisect_left(self._entries, timestamp, key=_FIRST)
+        return self._entries.rank(_TIMESTAMP, timestamp)
 
     def last_before(self, offset: int) -> IndexedTime | None:
         """The last entry whose batch ends before `offset`."""
-        slot = bisect_left(self._entries, offset - self._base_offset, key=_SECOND)
+        slot = self._entries.rank(_OFFSET, offset - self._base_offset)
         return self.entry(slot - 1) if slot else None
 
     def maybe_append(self, timestamp: int, offset: int) -> bool:
@@ -73,7 +72,7 @@ class TimeIndex(SparseIndex):
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of batches that end at or after `offset`."""
-        self.keep(bisect_left(self._entries, offset - self._base_offset, key=_SECOND))
+        self.keep(self._entries.rank(_OFFSET, offset - self._base_offset))
 
     def _refresh(self) -> None:
         last = self.last

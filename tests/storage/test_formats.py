@@ -63,6 +63,7 @@ def test_an_entry_needs_more_bytes_than_the_interval(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=2 * 69)
     for _ in range(6):
         log.append_as_leader(batch(1000), 0, 1000)
+    log.flush()
     # Batches start at 0, 69, 138, 207, …: 138 is not more than the interval, 207 is, and then none up to 345.
     assert (tmp_path / "00000000000000000000.index").read_bytes().hex(" ", 4) == "00000003 000000cf"
 

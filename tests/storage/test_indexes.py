@@ -57,6 +57,7 @@ def test_a_last_entry_below_the_running_maximum_hides_nothing(tmp_path: Path) ->
     log = open_log(tmp_path, index_interval_bytes=150)
     for timestamp in (100, 1, 1, 1, 1, 1):
         append(log, timestamp)
+    log.flush()
     log.abandon()
     path = tmp_path / "00000000000000000000.timeindex"
     assert path.read_bytes() == ENTRY.pack(100, 0)
@@ -74,6 +75,7 @@ def test_an_entry_that_changed_to_a_plausible_time_misleads_no_look_up(tmp_path:
         append(log, NOW + 10 * number)  # the largest of its interval comes first, well before the entries
         append(log, NOW - 1)
         append(log, NOW - 1)
+    log.roll(NOW)
     records = records_of(log)
     path = tmp_path / "00000000000000000000.timeindex"
     good = path.read_bytes()
@@ -84,5 +86,6 @@ def test_an_entry_that_changed_to_a_plausible_time_misleads_no_look_up(tmp_path:
             ENTRY.pack_into(data, slot * ENTRY.size, wrong, offset)
             for target in range(NOW, NOW + 80, 3):
                 path.write_bytes(data)
+                log.segments[0].close()  # so that it is read again
                 expected = first_at_or_after(records, target, log.log_end_offset)
                 assert log.offset_for_timestamp(target, log.log_end_offset) == expected

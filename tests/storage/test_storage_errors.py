@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from storage.entry_file import PAGE
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
 from storage.log_directory import LogDirectory
+from storage.offset_index import OffsetPosition
+from storage.time_index import IndexedTime
 from tests.storage.logs import NOW, batch, config, read_all
 from tidelog.errors import StorageError
 from tidelog.model import Buffer, TopicPartition
@@ -60,23 +63,32 @@ def open_on(files: RealFiles, directory: Path) -> Log:
     return Log.open(directory, config(segment_bytes=5000, index_interval_bytes=1), files, recovery_point=0, clean=False)
 
 
+def facts(log: Log) -> tuple[bytes, list[OffsetPosition], list[IndexedTime]]:
+    """The file of the log's first segment, and both indexes, which may still wait to be written."""
+    segment = log.segments[0]
+    entries = [segment.offset_index.entry(slot) for slot in range(len(segment.offset_index))]
+    return segment.log.path.read_bytes(), entries, [segment.time_index.entry(s) for s in range(len(segment.time_index))]
+
+
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 def test_a_write_that_fails_half_way_leaves_the_log_as_it_was(tmp_path: Path, suffix: str) -> None:
     disk = FailingFiles()
     log = open_on(disk, tmp_path)
-    for number in range(3):
-        log.append_as_leader(batch(NOW - 10 + number), 0, NOW)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    found = log.offset_for_timestamp(0, 3), log.log_end_offset, read_all(log)
+    held = PAGE  # the first batch has no entry, so the next one's fills a page of each index, which is written then
+    for number in range(held):
+        log.append_as_leader(batch(NOW - held + number), 0, NOW)
+    before = facts(log)
+    found = log.offset_for_timestamp(0, held), log.log_end_offset, read_all(log)
 
     disk.refuses = lambda call, path: call == "write" and path.suffix == suffix
     with pytest.raises(StorageError):
         log.append_as_leader(batch(NOW), 0, NOW)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert (log.offset_for_timestamp(0, 3), log.log_end_offset, read_all(log)) == found
+    assert facts(log) == before
+    assert (log.offset_for_timestamp(0, held), log.log_end_offset, read_all(log)) == found
 
     disk.refuses = lambda call, path: False
-    assert log.append_as_leader(batch(NOW), 0, NOW).base_offset == 3
+    assert log.append_as_leader(batch(NOW), 0, NOW).base_offset == held
+    assert len(log.segments[0].offset_index) == len(log.segments[0].time_index) == PAGE
 
 
 def test_a_log_whose_half_written_batch_cannot_be_taken_back_refuses_all_that_follows(tmp_path: Path) -> None:

@@ -97,18 +97,29 @@ def first_record_at_or_after(
         return None
     data = records_block(batch, 0, header, limit)
     log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    min_delta = min_offset - header.base_offset
+    min_delta, min_stamp = min_offset - header.base_offset, timestamp - header.base_timestamp
     end = 0
     try:
         for _ in range(header.record_count):
-            length, at = read_folded(data, end)
+            # Nearly every number here has one byte or two; a call for each would be most of a look-up's work.
+            length, at = data[end], end + 1
+            if length > 0x7F:
+                length, at = length & 0x7F | data[at] << 7, at + 1
+                if length > 0x3FFF:
+                    length, at = read_folded(data, end)
             end = at + (length >> 1)
-            stamp, at = read_folded_64(data, at + 1)
-            delta, at = read_folded(data, at)
-            if at > end or length & 1:
+            stamp, at = data[at + 1], at + 2
+            if stamp > 0x7F:
+                stamp, at = stamp & 0x7F | data[at] << 7, at + 1
+                if stamp > 0x3FFF:
+                    stamp, at = read_folded_64(data, at - 2)
+            if at >= end or length & 1:
                 raise CorruptMessageError(f"a record of {unfold(length)} bytes")
-            record_timestamp = header.max_timestamp if log_append_time else header.base_timestamp + unfold(stamp)
-            if record_timestamp >= timestamp and unfold(delta) >= min_delta:
+            if not log_append_time and stamp >> 1 ^ -(stamp & 1) < min_stamp:
+                continue
+            delta, at = read_folded(data, at)
+            if unfold(delta) >= min_delta:
+                record_timestamp = header.max_timestamp if log_append_time else header.base_timestamp + unfold(stamp)
                 key, at = _read_bytes(data, at)
                 value, at = _read_bytes(data, at)
                 headers, at = read_headers(data, at)
