@@ -412,7 +412,7 @@ class Log:
         on the disk, so the log refuses further appends.
         """
         self._raise_if_failed()
-        if self._abandoned:
+        if self.closed:
             return  # files that were given back are not to be opened again
         try:
             self._recovery_point.advance(
