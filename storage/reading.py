@@ -24,10 +24,15 @@ class Reader:
         self._positions: dict[int, tuple[Segment, int]] = {}
 
     def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> bytes:
-        """As `Log.read`, for an offset that the log holds or that compaction took; `end_offset` is within the log."""
+        """As `Log.read`, for an offset that the log holds or that compaction took; `end_offset` is within the log.
+
+        Empty too where nothing is left up to the log end: Kafka's cleaner may take the last batches of a segment.
+        """
         located = self._positions.get(offset)
         if located is None or located[1] >= located[0].size:
             located = self._segments.locate(offset)
+            if located is None:
+                return b""
         segment, position = located
         data = segment.log.read(position, min(max(max_bytes, HEADER_BYTES), segment.size - position))
         length, next_offset = _whole_batches(data, max_bytes, end_offset)

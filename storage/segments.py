@@ -10,7 +10,6 @@ from typing import overload
 
 from storage.files import Files
 from storage.segment import Segment
-from tidelog.errors import CorruptMessageError
 
 
 class Segments(Sequence[Segment]):
@@ -58,13 +57,13 @@ class Segments(Sequence[Segment]):
 
     # --- finding -------------------------------------------------------------------------------------
 
-    def locate(self, offset: int) -> tuple[Segment, int]:
-        """(segment, position) of the first batch that ends at or after `offset`; CorruptMessageError past the end."""
+    def locate(self, offset: int) -> tuple[Segment, int] | None:
+        """(segment, position) of the first batch that ends at or after `offset`; None where there is none."""
         for segment in self.row[self.slot_of(offset) :]:
             found = segment.find(offset)
             if found is not None:
                 return segment, found[0]
-        raise CorruptMessageError(f"{self._directory.name}: no batch holds offset {offset}")
+        return None
 
     def slot_of(self, offset: int) -> int:
         """The slot of the last segment that begins at or before `offset`; 0 where none does."""

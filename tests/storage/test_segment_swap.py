@@ -94,6 +94,19 @@ def test_a_segment_of_which_nothing_is_left_is_passed_over(tmp_path: Path) -> No
     assert offsets(open_on(files, tmp_path)) == [6, 7, 8, 9, 10]
 
 
+def test_where_a_log_ends_in_a_hole_as_kafkas_cleaner_leaves_it_a_reader_waits_for_what_comes(tmp_path: Path) -> None:
+    files = UnsyncedFiles()
+    log = filled(files, tmp_path)
+    log.roll(NOW)
+    old = log.segments[3:4]
+    log.replace_segments(clean(log, files, old, keep=[9]), old)
+    for each in (log, open_on(files, tmp_path)):
+        assert offsets(each) == list(range(10))
+        assert (each.read(10, SIZE), each.read(11, SIZE)) == (b"", b"")
+    append(log)
+    assert log.read(10, SIZE) == log.read(11, SIZE) != b""
+
+
 def test_the_cleaned_segment_is_as_old_as_what_it_replaces(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     log = filled(files, tmp_path)
