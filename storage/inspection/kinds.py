@@ -48,7 +48,7 @@ _DIGITS = 20
 
 
 def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
-    """All that the file says. StorageError at once where no file of a log has such a name; OSError as `Source`."""
+    """All that the file says. StorageError at once where no file of a log has such a name; errors as `Source`."""
     if path.name not in _BY_NAME and _parts(path)[1] not in _SUFFIXES:
         raise StorageError(f"{path}: no file of a log has such a name")
     return _findings(path, records)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
 from typing import Any
+
+from tidelog.errors import StorageError
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_LINE = 4096
@@ -16,13 +19,18 @@ _LONGEST_LINE = 4096
 class Source:
     """Reads forward from a chunk that it holds. The size is that of the moment of opening: a broker may go on writing.
 
-    OSError, with the path, where the file cannot be read.
+    OSError, with the path, where the file cannot be read; StorageError where it is no file but a pipe, say.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._fd).st_size
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self._fd)
+            raise StorageError(f"{path}: not a regular file")
+        self.size = status.st_size
+        self._zeros_from: int | None = None
         self._chunk = memoryview(b"")
         self._start = 0
 
@@ -39,12 +47,15 @@ class Source:
         at = position - self._start
         if at < 0 or at + count > len(self._chunk):
             wanted = min(max(count, _CHUNK_BYTES), self.size - position)
-            try:
-                self._chunk = memoryview(os.pread(self._fd, wanted, position)) if wanted > 0 else memoryview(b"")
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(self.path)) from None
+            self._chunk = memoryview(self._pread(wanted, position) if wanted > 0 else b"")
             self._start, at = position, 0
         return self._chunk[at : at + count]
+
+    def _pread(self, count: int, position: int) -> bytes:
+        try:
+            return os.pread(self._fd, count, position)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def pieces(self, position: int, end: int) -> Iterator[memoryview]:
         """All bytes from `position` to `end`, a chunk at a time."""
@@ -54,7 +65,19 @@ class Source:
 
     def zeros_from(self, position: int) -> bool:
         """Whether nothing but zeros follows."""
-        return not any(any(piece) for piece in self.pieces(position, self.size))
+        if self._zeros_from is None:
+            self._zeros_from = self._end_of_content()
+        return position >= self._zeros_from
+
+    def _end_of_content(self) -> int:
+        """Where the zeros at the end begin; searched from there, once, since a file may be full of zeros."""
+        end = self.size
+        while end:
+            start = max(end - _CHUNK_BYTES, 0)
+            if content := self._pread(end - start, start).rstrip(b"\0"):
+                return start + len(content)
+            end = start
+        return 0
 
     def entries(self, layout: Struct, position: int = 0) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """(position, fields) of each whole entry of this layout."""

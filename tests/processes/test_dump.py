@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -172,6 +173,36 @@ def test_head_ends_it_quietly(shell: Shell) -> None:
         process.stdout.close()
         assert process.wait(30) == 0
         assert process.stderr.read() == b""
+
+
+def pipe(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def device(place: Path) -> None:
+    place.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [pipe, device])
+def test_what_is_no_regular_file_is_not_waited_for(shell: Shell, make: Callable[[Path], None]) -> None:
+    make(shell.directory / LOG)
+    outcome = shell.run("dump", LOG, timeout_s=10)
+    assert (outcome.status, outcome.complaint_lines) == (1, [f"tidelog: {LOG}: not a regular file"])
+
+
+@pytest.mark.parametrize("name", [LOG, INDEX, TIME_INDEX])
+def test_zeros_are_gone_through_once_and_fast(shell: Shell, name: str) -> None:
+    (shell.directory / name).touch()
+    os.truncate(shell.directory / name, 256 << 20)
+    assert b"268435456" in shell.run("dump", name, timeout_s=10).output
+
+
+@pytest.mark.parametrize("name", [INDEX, TIME_INDEX])
+def test_zeros_with_an_entry_behind_them_are_gone_through_once(shell: Shell, name: str) -> None:
+    (shell.directory / name).write_bytes(bytes(600_000) + b"\x01" * 24)
+    outcome = shell.run("dump", name, timeout_s=20)
+    assert outcome.status == 1
+    assert b"entry position=600000" in outcome.output
 
 
 def test_a_length_that_claims_the_rest_of_a_large_file_costs_no_memory(shell: Shell) -> None:
