@@ -6,7 +6,9 @@ carries a proposed ISR to ZooKeeper and brings the outcome back.
 The rules (KIP-101, KIP-320, KIP-903, KAFKA-2729):
 1. The high watermark moves only on acknowledgements in the leader's own epoch: what a follower's fetch of an
    earlier epoch said is forgotten when an epoch begins.
-2. It is the least log end offset over the *maximal* ISR, which is the confirmed ISR and a proposed one together.
+2. It is the least log end offset over the *maximal* ISR, which is the confirmed ISR and a proposed one together. Where
+   an acknowledgement waits for the disk, this broker counts itself only up to what it has synced, and so does each
+   follower, which fetches no further.
    `min.insync.replicas` counts the smaller of the two. So neither outcome of the compare-and-set can surprise.
 3. Shrinking is always safe. A follower joins when its log end offset, reported by the registration of it that is
    live now, has reached the high watermark and the start of this epoch; and once the compare-and-set is accepted.
@@ -97,6 +99,8 @@ class Partition:
     pending             the one proposal whose outcome is not known
     high_watermark      exclusive end of what is committed. A leader starts from what it had as a follower
     min_insync_replicas the topic's setting; more than there are replicas asks for all of them
+    durable_end         up to where this broker's own log is synced, where an acknowledgement waits for that; None: it
+                        waits for no disk, and all that is in the log counts
     epoch_start_offset  where the log ended when this leader's epoch began; until the high watermark reaches it
                         the leader does not know how much was committed before it (KIP-207)
     """
@@ -104,6 +108,7 @@ class Partition:
     __slots__ = (
         "broker_id",
         "controller_epoch",
+        "durable_end",
         "epoch_start_offset",
         "followers",
         "high_watermark",
@@ -127,6 +132,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.max_lag_ms = max_lag_ms
         self.min_insync_replicas = 1
+        self.durable_end: int | None = None
         self.high_watermark = high_watermark
         self.role = Role.STOPPED
         self.leader = NO_LEADER
@@ -259,6 +265,11 @@ class Partition:
         """The leader's own log grew. True where that alone moved the high watermark: nobody else is in sync."""
         return self._advance_high_watermark(log_end_offset, now_ms)
 
+    def synced(self, durable_end: int | None, log_end_offset: int, now_ms: int) -> bool:
+        """This broker's log is synced up to there, or need not be (None). True where that moved the high watermark."""
+        self.durable_end = durable_end
+        return self._advance_high_watermark(log_end_offset, now_ms)
+
     def brokers_changed(self, live: Mapping[int, int], log_end_offset: int, now_ms: int) -> Facts:
         """Other registrations are live. What an earlier registration of a follower reported is forgotten (KIP-903)."""
         self.live = live
@@ -350,7 +361,7 @@ class Partition:
         if self.role is not Role.LEADER or not self.has_enough_in_sync:
             return False
         maximal_isr = self.maximal_isr
-        least = log_end_offset
+        least = log_end_offset if self.durable_end is None else min(self.durable_end, log_end_offset)
         for replica, known in self.followers.items():
             if known.log_end_offset >= least:
                 continue

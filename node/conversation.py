@@ -137,6 +137,11 @@ class Conversation:
         self._changed = True
         self._signal.set()
 
+    def synced(self, tp: TopicPartition) -> None:
+        """More of its log is on the disk, or need not be any more."""
+        self._settle(self.partitions[tp])
+        self._signal.set()
+
     def remove(self, tp: TopicPartition) -> None:
         """Fetch it no more."""
         followed = self.partitions.pop(tp)
@@ -311,17 +316,27 @@ class Conversation:
             self._settle(followed)
 
     def _settle(self, followed: Followed) -> None:
-        """Put the partition where its state says that it belongs."""
-        tp, now_ms = followed.replica.topic_partition, self._clock.monotonic_ms()
-        if followed.following.is_due(Phase.FETCHING, now_ms):
-            self._unsettled.pop(tp, None)
-            if tp not in self._fetching:
-                self._fetching[tp] = followed
-                self._changed = True
-        else:
+        """Put the partition where its state says that it belongs.
+
+        With those that are fetched, or that align or are delayed; or with none of them while its log is being synced,
+        since to fetch on is to acknowledge: then `synced` brings it back.
+        """
+        replica = followed.replica
+        tp = replica.topic_partition
+        if replica.flushes:
+            replica.flush_if_due()
+        if not followed.following.is_due(Phase.FETCHING, self._clock.monotonic_ms()):
             followed.ask = None
             self._fetching.pop(tp, None)
             self._unsettled[tp] = followed
+            return
+        self._unsettled.pop(tp, None)
+        if replica.flushes and replica.waits_for_disk:
+            followed.ask = None
+            self._fetching.pop(tp, None)
+        elif tp not in self._fetching:
+            self._fetching[tp] = followed
+            self._changed = True
 
     def _wake_delayed(self) -> int | None:
         """Take up again those whose delay is over; when the next one's will be."""

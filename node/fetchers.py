@@ -58,6 +58,12 @@ class Fetchers:
             conversation.close()
             del self._conversations[leader]
 
+    def synced(self, tp: TopicPartition) -> None:
+        """More of its log is on the disk: it may be fetched on."""
+        leader = self._leaders.get(tp)
+        if leader is not None:
+            self._conversations[leader].synced(tp)
+
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Other brokers are live, or live elsewhere."""
         self._brokers = brokers

@@ -6,11 +6,13 @@ leadership are answered the same everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from cluster.follower import EpochView
 from cluster.partition import Partition
 from storage.config import LogConfig
+from storage.config_values import INT64_MAX
 from tidelog.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -55,6 +57,11 @@ class ReplicaLog(EpochView, Protocol):
 
     @property
     def topic_id(self) -> str: ...
+    @property
+    def recovery_point(self) -> int: ...
+    @property
+    def must_flush(self) -> bool: ...
+    def flush(self) -> None: ...
     def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> Appended: ...
     def append_as_follower(self, batches: Buffer) -> object: ...
     def read(self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True) -> Buffer: ...
@@ -70,21 +77,54 @@ class Replica:
     """A partition that this broker has a log of.
 
     offline   the disk below failed: every request is answered with KAFKA_STORAGE_ERROR
+    flushes   the topic has a `flush.messages`, so that each append is followed by `flush_if_due`
+
+    `sync` is asked to have the log synced; it returns at once.
     """
 
-    __slots__ = ("log", "offline", "partition", "topic_id", "topic_partition")
+    __slots__ = ("_sync", "flushes", "log", "offline", "partition", "topic_id", "topic_partition")
 
-    def __init__(self, topic_id: str, log: ReplicaLog, partition: Partition) -> None:
+    def __init__(
+        self,
+        topic_id: str,
+        log: ReplicaLog,
+        partition: Partition,
+        sync: Callable[[Replica], object] = lambda replica: None,
+    ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
         self.topic_id = topic_id
         self.log = log
         self.partition = partition
         self.offline = False
+        self.flushes = False
+        self._sync = sync
 
-    def configure(self, config: LogConfig) -> None:
-        """The topic has these settings from now on."""
-        self.log.config = config
+    def configure(self, config: LogConfig) -> bool:
+        """The topic has these settings from now on. True where its log is to be synced at other times than before."""
+        before, self.log.config = self.log.config, config
         self.partition.min_insync_replicas = config.min_insync_replicas
+        self.flushes = config.flush_messages != INT64_MAX
+        return before.flush_messages != config.flush_messages
+
+    # --- what is on the disk ---------------------------------------------------------------------------------
+
+    @property
+    def durable_end(self) -> int | None:
+        """Up to where the log is synced, where an acknowledgement waits for that (`flush.messages=1`), else None."""
+        return self.log.recovery_point if self.log.config.flush_messages == 1 else None
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """What the log holds may not all be acknowledged yet: some of it must be synced first."""
+        durable_end = self.durable_end
+        return durable_end is not None and durable_end < self.log.log_end_offset
+
+    def flush_if_due(self) -> None:
+        """Has the log synced where `flush.messages` asks for it by now; returns at once."""
+        if self.log.must_flush:
+            self._sync(self)
+        # Read last: if somebody else synced the log just now, no sync of ours will tell.
+        self.partition.durable_end = self.durable_end
 
     def leads_in(self, leader_epoch: int) -> bool:
         """This broker still leads the partition in that epoch."""

@@ -19,6 +19,7 @@ from cluster.state import PartitionState, VersionedState
 from node.delayed import Waiting
 from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
+from node.syncing import OffloadSync, Syncing
 from storage.config import LogConfig
 from tidelog.clock import Clock
 from tidelog.control_messages import (
@@ -92,6 +93,7 @@ class Follower(Protocol):
 
     def follow(self, replica: Replica) -> None: ...
     def drop(self, tp: TopicPartition) -> None: ...
+    def synced(self, tp: TopicPartition) -> None: ...
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
 
 
@@ -117,6 +119,7 @@ class Replicas:
         max_lag_ms: int = 30_000,
         topic_defaults: LogConfig | None = None,
         offload: Offload = asyncio.to_thread,
+        offload_sync: OffloadSync | None = None,
         on_storage_error: Callable[[StorageError], None] = lambda error: None,
         cut_off: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -136,6 +139,7 @@ class Replicas:
         self._live: Mapping[int, int] = {}
         self._recovered_high_watermarks = dict(logs.high_watermarks())
         self._control = asyncio.Lock()
+        self._syncing = Syncing(self._synced, self.storage_failed, offload_sync)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed_isrs: set[TopicPartition] = set()
         self._next_isr_check_ms = 0
@@ -254,8 +258,11 @@ class Replicas:
                 in_sync = self.broker_id in state.isr
                 opened = await self._offload(self._logs.get_or_create, tp, info.topic_id, config, in_sync=in_sync)
             replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
-        replica.configure(config)
-        return replica.online_or_raise()
+        replica.online_or_raise()
+        if replica.configure(config):
+            replica.flush_if_due()
+            self._synced(replica)
+        return replica
 
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
         checkpointed = self._recovered_high_watermarks.get(tp, 0)
@@ -264,7 +271,7 @@ class Replicas:
                       log_.log_end_offset, checkpointed)  # fmt: skip
         high_watermark = min(max(checkpointed, log_.log_start_offset), log_.log_end_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
-        return Replica(topic_id, log_, partition)
+        return Replica(topic_id, log_, partition, self._syncing.begin)
 
     def _apply(self, replica: Replica, message: PartitionStateMessage) -> int:
         state = PartitionState(message.leader, message.leader_epoch, message.isr, message.controller_epoch)
@@ -298,6 +305,7 @@ class Replicas:
         if begins:
             self._fetchers.drop(tp)
             replica.log.assign_leader_epoch(leader_epoch)
+            replica.flush_if_due()
         facts = partition.make_leader(versioned, replicas, self._live, end, self.clock.monotonic_ms())
         if begins:
             log.info("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
@@ -336,6 +344,19 @@ class Replicas:
         if facts.resigned:
             log.warning("%s: somebody else wrote its state; leads no longer", replica.topic_partition)
             self.waiting.epoch_ended(replica.topic_partition)
+
+    def _synced(self, replica: Replica) -> None:
+        """More of its log is on the disk, or need not be: acknowledge what waited for that, or fetch on."""
+        tp = replica.topic_partition
+        if self._replicas.get(tp) is not replica:
+            return
+        partition = replica.partition
+        if partition.synced(replica.durable_end, replica.log.log_end_offset, self.clock.monotonic_ms()):
+            self.waiting.high_watermark_rose(tp)
+        if partition.is_leader:
+            self.waiting.produces.check_and_complete(tp)
+        else:
+            self._fetchers.synced(tp)
 
     async def _carry(self, replica: Replica, proposal: IsrProposal) -> None:
         """Bring one proposal's outcome back. It must come, for until then the larger ISR holds the high watermark."""
@@ -446,6 +467,7 @@ class Replicas:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._syncing.close()
         await self.checkpoint_high_watermarks()
 
     def _stop_serving(self, replica: Replica) -> None:

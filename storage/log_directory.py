@@ -92,6 +92,7 @@ class LogDirectory:
         another process holds the directory, or where it belongs to another broker or cluster; StorageError where it
         cannot be written.
         """
+        unnamed = [each for each in path.parents if not files.exists(each)]
         files.make_directory(path)
         lock = files.try_lock(path / LOCK)
         if lock is None:
@@ -104,6 +105,8 @@ class LogDirectory:
                         f"{path} holds logs but no {meta_properties.FILE_NAME}; it cannot be told whose they are"
                     )
                 meta_properties.write(path, files, broker_id, cluster_id)
+                for each in (path, *unnamed):  # without its name nothing in it is on the disk
+                    files.sync_directory(each.parent)
             clean = files.exists(path / CLEAN_SHUTDOWN)
             last_boot = (files.read(path / BOOT_ID) or b"").decode("ascii", "replace").strip()
             possibly_short = not clean and (not last_boot or last_boot != boot_id)

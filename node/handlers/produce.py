@@ -1,4 +1,4 @@
-"""Produce: append to the leader's log, and with acks=all wait for the ISR."""
+"""Produce: append to the leader's log, wait for the ISR with acks=all, and for the disk where the topic asks for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from node.later import LaterResponse
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
+from node.syncing import SyncedProduce
 from tidelog.errors import (
     BrokerError,
     InvalidRequiredAcksError,
@@ -22,7 +23,7 @@ _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 
 
 def produce(replicas: Replicas, request: ProduceRequest, context: RequestContext) -> Response | LaterResponse | None:
-    """The answer, later where the ISR must confirm first, or None with acks=0."""
+    """The answer, later where the ISR or the disk must confirm first, or None with acks=0."""
     acks = request.acks
     if acks not in _KNOWN_ACKS:
         code = InvalidRequiredAcksError.code
@@ -39,13 +40,14 @@ def produce(replicas: Replicas, request: ProduceRequest, context: RequestContext
             responses.append(ProducePartitionResponse(part.topic, part.partition, code, error_message=message))
             continue
         responses.append(response)
-        if acks == ACKS_ALL:
+        if acks == ACKS_ALL or replica.partition.durable_end is not None:
             pending.append(PendingAppend(index, replica, replica.partition.leader_epoch, required_offset))
     if acks == ACKS_NONE:
         return None
     if not pending:
         return ProduceResponse(tuple(responses))
-    operation = DelayedProduce(context.due_ms(now_ms, request.timeout_ms), responses, pending)
+    delayed = DelayedProduce if acks == ACKS_ALL else SyncedProduce
+    operation = delayed(context.due_ms(now_ms, request.timeout_ms), responses, pending)
     keys = [append.replica.topic_partition for append in pending]
     replicas.waiting.produces.try_complete_else_watch(operation, keys)
     return operation.response
@@ -65,6 +67,8 @@ def _append(
     appended = log.append_as_leader(part.records, partition.leader_epoch, replicas.clock.now_ms())
     if not appended.duplicate:
         replicas.waiting.log_grew(tp)
+        if replica.flushes:
+            replica.flush_if_due()
         if partition.appended(log.log_end_offset, now_ms):
             replicas.waiting.high_watermark_rose(tp)
     response = ProducePartitionResponse(

@@ -64,6 +64,38 @@ def test_below_min_insync_replicas_nothing_more_is_committed() -> None:
     assert partition.high_watermark == 12
 
 
+def test_where_an_acknowledgement_waits_for_the_disk_a_leader_counts_itself_only_up_to_what_it_has_synced() -> None:
+    partition = leader(end=10)
+    partition.synced(8, 10, now_ms=0)
+    for follower in (2, 3):
+        fetch(partition, follower, 10, 10)
+    assert partition.high_watermark == 8
+    assert not partition.appended(12, now_ms=0)
+    assert partition.synced(12, 12, now_ms=0)
+    assert partition.high_watermark == 10, "the followers have not asked for more yet"
+    assert partition.synced(None, 12, now_ms=0) is False
+    for follower in (2, 3):
+        fetch(partition, follower, 12, 12)
+    assert partition.high_watermark == 12
+
+
+def test_when_the_disk_need_not_be_waited_for_any_more_all_that_is_in_the_logs_counts() -> None:
+    partition = leader(isr=[1], end=0)
+    partition.synced(0, 0, now_ms=0)
+    assert not partition.appended(5, now_ms=0)
+    assert partition.synced(None, 5, now_ms=0)
+    assert partition.high_watermark == 5
+    partition.synced(0, 5, now_ms=0)
+    assert partition.high_watermark == 5, "it never goes back"
+
+
+def test_a_follower_that_syncs_leads_nothing_by_it() -> None:
+    partition = Partition(2, TopicPartition("t", 0), max_lag_ms=MAX_LAG_MS)
+    partition.make_follower(state(), REPLICAS)
+    assert not partition.synced(10, 10, now_ms=0)
+    assert partition.high_watermark == 0
+
+
 def test_a_topic_with_fewer_replicas_than_min_insync_replicas_asks_for_all_of_them() -> None:
     partition = leader(end=10)
     partition.min_insync_replicas = 5
@@ -281,15 +313,21 @@ def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_log_goes() ->
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["append", "fetch2", "fetch3", "tick", "accept", "conflict", "lose"]), st.integers(0, 9)
+            st.sampled_from(["append", "fetch2", "fetch3", "tick", "accept", "conflict", "lose", "sync"]),
+            st.integers(0, 9),
         ),
         max_size=80,
-    )
+    ),
+    st.booleans(),
 )
-def test_whatever_happens_committed_means_held_by_the_whole_maximal_isr(steps: list[tuple[str, int]]) -> None:
-    """Followers really hold what they acknowledge; ZooKeeper really holds one ISR; nothing more may be promised."""
+def test_whatever_happens_committed_means_held_by_the_whole_maximal_isr(
+    steps: list[tuple[str, int]], waits_for_disk: bool
+) -> None:
+    """Members really hold what they acknowledge; ZooKeeper really holds one ISR; nothing more may be promised."""
     partition = leader(isr=[1, 2, 3], end=0)
-    end, now_ms = 0, 0
+    end, synced, now_ms = 0, 0, 0
+    if waits_for_disk:
+        partition.synced(synced, end, now_ms)
     held = {2: 0, 3: 0}
     znode = state()
     for step, amount in steps:
@@ -298,6 +336,9 @@ def test_whatever_happens_committed_means_held_by_the_whole_maximal_isr(steps: l
         if step == "append":
             end += amount
             partition.appended(end, now_ms)
+        elif waits_for_disk and step == "sync":
+            synced = min(end, synced + amount)
+            partition.synced(synced, end, now_ms)
         elif step.startswith("fetch"):
             replica = int(step[-1])
             fetch(partition, replica, held[replica], end, now_ms)
@@ -314,6 +355,6 @@ def test_whatever_happens_committed_means_held_by_the_whole_maximal_isr(steps: l
             znode_isr = set(partition.pending.state.isr)
             assert all(held[replica] >= partition.high_watermark for replica in znode_isr - {1})
         assert partition.high_watermark >= before
-        assert partition.high_watermark <= end
+        assert partition.high_watermark <= (synced if waits_for_disk else end)
         for replica in set(znode.state.isr) - {1}:
             assert held[replica] >= partition.high_watermark

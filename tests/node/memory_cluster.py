@@ -25,10 +25,21 @@ TOPIC_ID = "topic-id-1"
 
 
 class MemoryCluster:
-    """Brokers 1 to `size`. The test is the controller: it elects, and tells whom it wants to tell."""
+    """Brokers 1 to `size`. The test is the controller: it elects, and tells whom it wants to tell.
 
-    def __init__(self, size: int = 3, *, max_lag_ms: int = 1000, directory: Callable[[], Any] = MemoryLogs) -> None:
+    With `threads` logs are synced on threads, for which virtual time does not wait.
+    """
+
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        max_lag_ms: int = 1000,
+        directory: Callable[[], Any] = MemoryLogs,
+        threads: bool = False,
+    ) -> None:
         self.max_lag_ms = max_lag_ms
+        self._threads = threads
         self.states = MemoryStates()
         self.nodes: dict[int, Node] = {}
         self.network = MemoryNetwork(self.nodes)
@@ -50,7 +61,15 @@ class MemoryCluster:
 
     def _begin(self, broker_id: int, directory: Any) -> None:
         self._epochs += 1
-        self.nodes[broker_id] = Node(broker_id, self._epochs, directory, self.network, self.states, self.max_lag_ms)
+        self.nodes[broker_id] = Node(
+            broker_id,
+            self._epochs,
+            directory,
+            self.network,
+            self.states,
+            self.max_lag_ms,
+            threads=self._threads,
+        )
 
     # --- faults ---
 

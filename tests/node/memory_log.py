@@ -14,7 +14,10 @@ from tidelog.records import assign_offsets, decode_records, iter_headers, read_h
 
 
 class MemoryLog:
-    """The dumb twin of `storage.log.Log`: a list of batches. `broken` makes every write fail."""
+    """The dumb twin of `storage.log.Log`: a list of batches.
+
+    `broken` makes every write fail. `lose_power` takes what was not flushed.
+    """
 
     def __init__(self, topic_id: str, config: LogConfig) -> None:
         self.topic_id = topic_id
@@ -22,6 +25,7 @@ class MemoryLog:
         self.batches: list[bytes] = []
         self.log_start_offset = 0
         self.log_end_offset = 0
+        self.recovery_point = 0
         self.broken = False
         self._epochs: list[tuple[int, int]] = []
 
@@ -92,10 +96,11 @@ class MemoryLog:
         self.batches = [batch for batch in self.batches if read_header(batch).last_offset < offset]
         self.log_end_offset = read_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
         self._epochs = [each for each in self._epochs if each[1] < self.log_end_offset]
+        self.recovery_point = min(self.recovery_point, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.batches, self._epochs = [], []
-        self.log_start_offset = self.log_end_offset = offset
+        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
 
     def raise_log_start(self, offset: int) -> bool:
         if offset <= self.log_start_offset:
@@ -106,6 +111,17 @@ class MemoryLog:
     def trim(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if read_header(batch).base_offset >= offset]
         self.log_start_offset = offset
+
+    @property
+    def must_flush(self) -> bool:
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def flush(self) -> None:
+        self._write_or_raise()
+        self.recovery_point = self.log_end_offset
+
+    def lose_power(self) -> None:
+        self.truncate_to(self.recovery_point)
 
     def _records(self, upper_bound: int) -> Iterable[TimestampOffset]:
         for batch in self.batches:

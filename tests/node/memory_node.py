@@ -81,7 +81,7 @@ class NoController:
 
 
 class Node:
-    """One broker: what outlives its process is its directory."""
+    """One broker: what outlives its process is its directory. With `threads` logs are synced on threads."""
 
     def __init__(
         self,
@@ -91,6 +91,8 @@ class Node:
         network: MemoryNetwork,
         states: MemoryStates,
         max_lag_ms: int,
+        *,
+        threads: bool = False,
     ) -> None:
         self.broker_id = broker_id
         self.epoch = epoch
@@ -118,6 +120,7 @@ class Node:
             clock=clock,
             max_lag_ms=max_lag_ms,
             offload=_inline,
+            offload_sync=None if threads else _inline,
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage.log_directory import LogDirectory
+from tests.storage.crashable_files import FORGOTTEN, CrashableFiles
 from tests.storage.logs import UnsyncedFiles
 from tidelog.errors import DataDirectoryError
 from tidelog.model import TopicPartition
@@ -82,3 +83,12 @@ def test_high_watermarks_and_the_session_survive(tmp_path: Path) -> None:
     again = open_directory(tmp_path)
     assert again.high_watermarks() == {ORDERS: 12}
     assert again.read_session() == "0x1000 secret"
+
+
+def test_a_new_directory_is_on_the_disk_with_all_the_directories_above_that_it_needed() -> None:
+    files = CrashableFiles()
+    path = Path("/new/broker-1/data")
+    LogDirectory.open(path, files, 1, "c1", "boot-1")
+    files = files.crash(FORGOTTEN)
+    assert "meta.properties" in files.names(path)
+    assert LogDirectory.open(path, files, 1, "c1", "boot-2").possibly_short

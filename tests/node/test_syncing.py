@@ -1,0 +1,293 @@
+"""`flush.messages=1`: an acknowledgement waits until the record is on the disks of all that it stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.log_manager import LogManager
+from tests.node.client_requests import TP, batch_of, produce_request
+from tests.node.memory_cluster import MemoryCluster
+from tests.storage.crashable_files import FORGOTTEN, CrashableFiles, Fate
+from tests.storage.failing_files import FailingFiles, Fault
+from tests.virtual_time import until
+from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest
+from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError
+
+DEADLINE_S = 30
+DURABLE = {"min.insync.replicas": "2", "flush.messages": "1"}
+PAGE_CACHE = {"min.insync.replicas": "2"}
+
+
+class Disks:
+    """One for each broker. The syncs of a `.log` are counted, and wait where the test holds them."""
+
+    def __init__(self, crashable: CrashableFiles | None = None) -> None:
+        self.crashable = crashable or CrashableFiles()
+        self.files = FailingFiles(self.crashable)
+        self.files.watch = self._watch
+        self.managers: dict[int, LogManager] = {}
+        self.syncs: Counter[int] = Counter()
+        self._free = {broker_id: threading.Event() for broker_id in (1, 2, 3)}
+        self.release(1, 2, 3)
+
+    def __call__(self) -> LogManager:
+        broker_id = len(self.managers) + 1
+        manager = LogManager.open([self.path(broker_id)], self.files, broker_id, "c", None)
+        manager.open_logs()
+        self.managers[broker_id] = manager
+        return manager
+
+    @staticmethod
+    def path(broker_id: int) -> Path:
+        return Path(f"/{broker_id}")
+
+    def hold(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self._free[broker_id].clear()
+
+    def release(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self._free[broker_id].set()
+
+    def _watch(self, call: str, path: Path) -> None:
+        if call == "sync" and path.suffix == ".log":
+            broker_id = int(path.parts[1])
+            self.syncs[broker_id] += 1
+            assert self._free[broker_id].wait(DEADLINE_S)
+
+
+@asynccontextmanager
+async def cluster_on(
+    disks: Disks, size: int = 3, configs: dict[str, str] | None = None
+) -> AsyncIterator[MemoryCluster]:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        MemoryCluster(size, max_lag_ms=60_000, directory=disks, threads=True) as cluster,
+    ):
+        cluster.configs = DURABLE if configs is None else configs
+        await cluster.elect(1)
+        try:
+            yield cluster
+        finally:
+            disks.release(1, 2, 3)
+
+
+def produce(cluster: MemoryCluster, value: bytes = b"x", **how: int) -> asyncio.Task[tuple[int, int]]:
+    return asyncio.create_task(cluster.produce(value, **{"timeout_ms": 20_000, **how}))
+
+
+def acknowledged(cluster: MemoryCluster, follower: int) -> int:
+    return cluster.leader.replica().partition.followers[follower].log_end_offset
+
+
+async def test_acks_all_waits_for_the_leaders_disk_and_nobody_reads_on_before() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(1)
+        waiting = produce(cluster)
+        await until(lambda: acknowledged(cluster, 2) == acknowledged(cluster, 3) == 1)
+        assert not waiting.done()
+        assert await cluster.consume(0) == (0, [])
+        disks.release(1)
+        assert await waiting == (0, 0)
+        assert await cluster.consume(0) == (0, [b"x"])
+
+
+async def test_acks_all_waits_for_each_followers_disk() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(2)
+        waiting = produce(cluster)
+        await until(lambda: acknowledged(cluster, 3) == 1 and cluster.leader.replica().partition.durable_end == 1)
+        await until(lambda: disks.syncs[2] == 1)
+        assert cluster.nodes[2].log().log_end_offset == 1
+        assert acknowledged(cluster, 2) == 0
+        assert not waiting.done()
+        disks.release(2)
+        assert await waiting == (0, 0)
+
+
+async def test_acks_1_waits_for_the_leaders_disk_and_for_no_other() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(1, 2, 3)
+        waiting = produce(cluster, acks=1)
+        await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
+        assert await cluster.leader.ask(produce_request(b"y", acks=0)) is None, "whoever wants no answer gets none"
+        assert not waiting.done()
+        disks.release(1)
+        assert await waiting == (0, 0)
+        assert cluster.leader.replica().partition.high_watermark == 0
+
+
+async def test_one_sync_acknowledges_all_that_came_during_the_one_before() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(1, 2, 3)
+        waiting = [produce(cluster)]
+        await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
+        waiting += [produce(cluster, acks=acks) for acks in (1, -1) * 50]
+        await until(lambda: cluster.leader.log().log_end_offset == 101)
+        disks.release(1, 2, 3)
+        assert [code for code, _ in await asyncio.gather(*waiting)] == [0] * 101
+        assert disks.syncs == {1: 2, 2: 2, 3: 2}
+
+
+async def test_without_flush_messages_nothing_is_synced() -> None:
+    disks = Disks()
+    async with cluster_on(disks, configs=PAGE_CACHE) as cluster:
+        disks.hold(1, 2, 3)
+        for acks in (1, -1):
+            assert (await produce(cluster, acks=acks))[0] == 0
+        assert not disks.syncs
+
+
+async def test_every_third_record_starts_a_sync_for_which_nobody_waits() -> None:
+    disks = Disks()
+    async with cluster_on(disks, configs={**PAGE_CACHE, "flush.messages": "3"}) as cluster:
+        disks.hold(1, 2, 3)
+        for count in range(1, 5):
+            assert (await produce(cluster))[0] == 0
+            if count == 2:
+                assert not disks.syncs
+        await until(lambda: disks.syncs == {1: 1, 2: 1, 3: 1})
+
+
+async def test_a_repeated_batch_waits_like_the_first_one() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(1)
+        batch = batch_of(b"x", producer_id=5, sequence=0)
+        twice = [
+            asyncio.create_task(cluster.leader.ask(produce_request(batch=batch, acks=1, timeout_ms=20_000)))
+            for _ in range(2)
+        ]
+        await until(lambda: disks.syncs[1] == 1)
+        assert not any(task.done() for task in twice)
+        disks.release(1)
+        assert [(await task).partitions[0].base_offset for task in twice] == [0, 0]
+
+
+async def test_a_disk_that_takes_too_long_is_told() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(1)
+        for acks in (1, -1):
+            assert (await produce(cluster, acks=acks, timeout_ms=50))[0] == RequestTimedOutError.code
+
+
+async def test_a_leader_whose_sync_fails_acknowledges_nothing_and_is_offline() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.files.fail(Fault.SYNC_ERROR, disks.path(1))
+        waiting = [produce(cluster, acks=acks) for acks in (1, -1)]
+        assert [await each for each in waiting] == [(NotLeaderOrFollowerError.code, -1)] * 2
+        assert cluster.nodes[1].replica().offline
+        assert len(cluster.nodes[1].storage_errors) == 1, "it was the only directory"
+        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        assert (await produce(cluster))[0] == 0
+
+
+async def test_a_follower_whose_sync_fails_is_offline_and_has_acknowledged_nothing() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.files.fail(Fault.SYNC_ERROR, disks.path(3))
+        waiting = produce(cluster)
+        await until(lambda: cluster.nodes[3].replica().offline)
+        await until(lambda: acknowledged(cluster, 2) == 1)
+        assert acknowledged(cluster, 3) == 0
+        assert not waiting.done()
+
+
+async def test_from_when_the_topic_asks_for_it_acknowledgements_wait_and_until_it_does_no_more() -> None:
+    disks = Disks()
+    async with cluster_on(disks, configs=PAGE_CACHE) as cluster:
+        disks.hold(1, 2, 3)
+        assert await produce(cluster) == (0, 0)
+        cluster.configs = DURABLE
+        await cluster.tell()
+        waiting = [produce(cluster), produce(cluster, acks=1)]
+        await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
+        assert not any(task.done() for task in waiting)
+        cluster.configs = PAGE_CACHE
+        await cluster.tell()
+        assert [code for code, _ in await asyncio.gather(*waiting)] == [0, 0]
+
+
+async def test_what_a_new_leader_has_not_synced_is_not_committed_before_it_is() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(1, 2)
+        old = produce(cluster)
+        await until(lambda: disks.syncs[2] == 1 and acknowledged(cluster, 3) == 1)
+        await cluster.elect(2)
+        assert (await old)[0] == NotLeaderOrFollowerError.code, "at once, whatever the disk does"
+        disks.release(1)
+        await until(lambda: acknowledged(cluster, 1) == acknowledged(cluster, 3) == 1)
+        assert cluster.leader.replica().partition.high_watermark == 0
+        disks.release(2)
+        await until(lambda: cluster.leader.replica().partition.high_watermark == 1)
+        assert await produce(cluster) == (0, 1)
+
+
+async def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_synced() -> None:
+    disks = Disks()
+    async with cluster_on(disks, 1) as cluster:
+        disks.hold(1)
+        produce(cluster)
+        await until(lambda: disks.syncs[1] == 1)
+        stop = StopReplicaRequest(1, 1, (StopReplicaPartition(*TP, -1, True),))
+        answer = await cluster.leader.ask(stop, sender_epoch=1)
+        assert [each.error_code for each in answer.partitions] == [0]
+        await cluster.elect(1)
+        anew = produce(cluster, b"anew")
+        await until(lambda: cluster.leader.log().log_end_offset == 1)
+        disks.release(1)
+        assert await anew == (0, 0)
+        assert cluster.leader.storage_errors == []
+
+
+async def test_a_broker_that_stops_answers_at_once_and_ends_when_the_sync_has() -> None:
+    disks = Disks()
+    async with cluster_on(disks, 1) as cluster:
+        disks.hold(1)
+        waiting = [produce(cluster, acks=acks) for acks in (1, -1)]
+        await until(lambda: disks.syncs[1] == 1)
+        closing = asyncio.create_task(cluster.nodes[1].replicas.close())
+        assert [code for code, _ in await asyncio.gather(*waiting)] == [NotLeaderOrFollowerError.code] * 2
+        assert not closing.done()
+        disks.release(1)
+        await closing
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("flush")]
+
+
+async def records_after_a_power_cut(configs: dict[str, str], choice: Random | Fate) -> tuple[list[bytes], list[bytes]]:
+    """What was acknowledged before all machines lost power, and what a consumer reads after it."""
+    before = Disks()
+    sent = [b"record %d" % number for number in range(20)]
+    async with cluster_on(before, configs=configs) as cluster:
+        for index, value in enumerate(sent):
+            assert (await produce(cluster, value, acks=(1, -1)[index % 2]))[0] == 0
+        crashed = before.crashable.crash(choice)
+    async with cluster_on(Disks(crashed), configs=configs) as cluster:
+        partition = cluster.leader.replica().partition
+        await until(lambda: partition.high_watermark == cluster.leader.log().log_end_offset)
+        return sent, (await cluster.consume(0))[1]
+
+
+@pytest.mark.parametrize("choice", [FORGOTTEN, *map(Random, range(5))], ids=str)
+async def test_what_was_acknowledged_outlasts_a_power_cut_of_all_machines(choice: Random | Fate) -> None:
+    sent, read = await records_after_a_power_cut(DURABLE, choice)
+    assert read == sent
+
+
+async def test_without_flush_messages_a_power_cut_of_all_machines_takes_what_was_not_synced() -> None:
+    assert (await records_after_a_power_cut(PAGE_CACHE, FORGOTTEN))[1] == []
