@@ -80,7 +80,7 @@ def plan_cleaning(log: Log, noted_offset: int, now_ms: int, upper_bound: int) ->
     another go: the high watermark, or the last stable offset.
     """
     config, segments = log.config, log.segments
-    if "compact" not in config.cleanup_policy:
+    if not config.compact:
         return None
     sealed = [_facts(segment, following) for segment, following in pairwise(segments)]
     dirty_from = first_dirty_offset(noted_offset, log.log_start_offset, log.log_end_offset)

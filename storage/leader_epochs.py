@@ -85,11 +85,6 @@ class LeaderEpochs:
         following = self._entries[slot].start_offset
         return EpochStart(self._entries[slot - 1].epoch if slot else epoch, following)
 
-    def epoch_of(self, offset: int) -> int | None:
-        """The epoch in which the offset was appended."""
-        slot = bisect_right(self._entries, offset, key=attrgetter("start_offset"))
-        return self._entries[slot - 1].epoch if slot else None
-
     def truncate_from_end(self, end_offset: int) -> None:
         """Forgets the epochs that begin at or after the new end."""
         kept = [e for e in self._entries if e.start_offset < end_offset]

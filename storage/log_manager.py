@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,6 @@ from tidelog.model import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], LogConfig]
-Progress = Callable[[int, int], None]
 
 
 class LogManager:
@@ -84,8 +82,7 @@ class LogManager:
 
     def open_logs(
         self,
-        config_of: ConfigOf | None = None,
-        progress: Progress | None = None,
+        config_of: ConfigOf = lambda topic: LogConfig(),
         *,
         hosted: Mapping[TopicPartition, str] | None = None,
         unread: Collection[str] = (),
@@ -93,10 +90,9 @@ class LogManager:
     ) -> None:
         """Opens every log that the directories hold, `threads` at once in each; recovers those that need it.
 
-        Interrupted deletions are finished. `config_of` gives a topic's settings (the defaults where it is None),
-        `progress` is called with (done, all). `hosted` are the topic ids of all partitions that the cluster has on this
-        broker: a log of any other partition or topic is a stray and is set aside, but for topics in `unread`: of
-        those nothing is known.
+        Interrupted deletions are finished. `config_of` gives a topic's settings.
+        `hosted` are the topic ids of all partitions that the cluster has on this broker: a log of any other partition
+        or topic is a stray and is set aside, but for topics in `unread`: of those nothing is known.
 
         Slow after a crash; run it on a thread. Ends early, after the logs at hand, where the manager is closed
         meanwhile. DataDirectoryError where a partition has a log in two directories, StorageError where no directory
@@ -111,14 +107,12 @@ class LogManager:
                         f"{tp} has a log in {other.path} and one in {directory.path}: move the wrong one away"
                     )
                 homes[tp] = directory
-        counter = _Counter(len(homes), progress)
 
         def open_all(directory: LogDirectory) -> None:
             def open_one(tp: TopicPartition) -> None:
                 if directory.works and tp not in directory.logs:
                     with self._failing(directory):
-                        directory.open_log(tp, config_of(tp.topic) if config_of else LogConfig())
-                    counter.count()
+                        directory.open_log(tp, config_of(tp.topic))
 
             with ThreadPoolExecutor(max(1, threads)) as pool:
                 list(pool.map(open_one, found[directory]))
@@ -301,14 +295,7 @@ class LogManager:
         errors = [*self.failures.values(), *(error for _, error in self.failed())]
         return "; ".join(map(str, errors))
 
-    # --- syncing and checkpoints ---------------------------------------------------------------------
-
-    def sync_rolled(self) -> None:
-        """Syncs the segments that were rolled since the last time. May run on another thread beside appends."""
-        for directory in self.directories:
-            with self._failing(directory):
-                for log in list(directory.logs.values()):
-                    log.flush(rolled_only=True)
+    # --- checkpoints ---------------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """As last checkpointed, for the logs that are open."""
@@ -384,22 +371,6 @@ class LogManager:
                 errors.append(error)
         if errors:
             raise errors[0]
-
-
-class _Counter:
-    """Tells how many of all are done, in the order of counting."""
-
-    def __init__(self, all_: int, progress: Progress | None) -> None:
-        self._all = all_
-        self._progress = progress
-        self._done = 0
-        self._lock = threading.Lock()
-
-    def count(self) -> None:
-        if self._progress is not None:
-            with self._lock:
-                self._done += 1
-                self._progress(self._done, self._all)
 
 
 def _has_owner(path: Path, files: Files) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from tidelog.records import BatchOutline
@@ -36,9 +37,9 @@ class OffsetMap:
         last = self._last
         if last and len(last) + len(batch.keys) > self._capacity:
             return False
-        for key, offset in zip(batch.keys, batch.offsets, strict=True):
+        for key, offset in zip(_held(batch.keys), batch.offsets, strict=True):
             if key is not None:
-                last[key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()] = offset
+                last[key] = offset
         self.extend(batch.header.next_offset)
         return True
 
@@ -48,10 +49,14 @@ class OffsetMap:
         return [
             slot
             for slot, (key, offset, tombstone) in enumerate(
-                zip(batch.keys, batch.offsets, batch.tombstones, strict=True)
+                zip(_held(batch.keys), batch.offsets, batch.tombstones, strict=True)
             )
-            if key is not None
-            and last(key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest(), -1)
-            <= offset
-            and (tombstones or not tombstone)
+            if key is not None and last(key, -1) <= offset and (tombstones or not tombstone)
         ]
+
+
+def _held(keys: Sequence[bytes | None]) -> list[bytes | None]:
+    return [
+        key if key is None or len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        for key in keys
+    ]

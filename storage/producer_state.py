@@ -20,9 +20,8 @@ from tidelog.records import BatchHeader
 
 BATCHES_KEPT = 5
 
-#: `producer.id.expiration.ms` and `producer.id.expiration.check.interval.ms`, by default.
+#: `producer.id.expiration.ms` by default.
 EXPIRATION_MS = 24 * 60 * 60 * 1000
-EXPIRATION_CHECK_INTERVAL_MS = 10 * 60 * 1000
 
 NONE = -1
 _SEQUENCES = 2**31

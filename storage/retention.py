@@ -36,7 +36,7 @@ def count_deletable(
     # The active segment stays where nothing of it is too old: it is where the log goes on.
     sealed = candidates[: len(segments) - 1]
     count = _leading(segment.end_offset <= log_start_offset for segment in sealed)
-    if "delete" in config.cleanup_policy:
+    if config.delete:
         count = max(count, _beyond_size(candidates, segments, config.retention_bytes))
         count = max(count, _beyond_age(candidates, config.retention_ms, now_ms))
     return count

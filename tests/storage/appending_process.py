@@ -55,7 +55,7 @@ def main(directory: Path, seed: int) -> None:
             log.append_as_leader(bytes(8) + batch[8:], base_offset // 100, FIRST_MS + base_offset)
         os.write(1, b"%d\n" % log.log_end_offset)
         if random.random() < 0.02:
-            manager.sync_rolled()
+            log.flush(rolled_only=True)
             manager.checkpoint_recovery_points()
         if log.size_bytes > 20_000_000:
             os.write(1, b"0\n")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+from storage.leader_epochs import EpochStart
 from storage.log import Log
 from storage.offset_index import OffsetPosition
 from storage.producer_state import ProducerState
@@ -77,6 +79,11 @@ def _assert_indexed(log: Log, base_offset: int) -> None:
         assert any(time == maxima[entry.position] for time in times) or maxima[entry.position].timestamp < 0
 
 
+def epoch_of(offset: int, epochs: Sequence[EpochStart]) -> int | None:
+    """The epoch in which the offset was appended."""
+    return next((entry.epoch for entry in reversed(epochs) if entry.start_offset <= offset), None)
+
+
 def _assert_epochs(log: Log, headers: list[BatchHeader]) -> None:
     for before, after in pairwise(log.epochs):
         assert before.epoch < after.epoch
@@ -86,7 +93,7 @@ def _assert_epochs(log: Log, headers: list[BatchHeader]) -> None:
     assert known >= seen, f"epochs {seen} stand in the log, {known} in the cache"
     for header in headers:
         start = max(header.base_offset, log.log_start_offset)
-        assert log._epochs.epoch_of(start) == header.partition_leader_epoch
+        assert epoch_of(start, log.epochs) == header.partition_leader_epoch
     for epoch, start in log.epochs:
         assert start < log.log_end_offset or epoch not in seen
 

@@ -101,7 +101,7 @@ class Work:
         self.log.flush()
 
     def _checkpoint(self, amount: int) -> None:
-        self.manager.sync_rolled()
+        self.log.flush(rolled_only=True)
         self.manager.checkpoint_recovery_points()
         self.manager.checkpoint_log_starts()
         self.manager.checkpoint_high_watermarks({TP: self.log.log_end_offset})
