@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import uuid
 from pathlib import Path
 
 import pytest
 
-from storage import meta_properties, partition_metadata
+from storage import lost_logs, meta_properties, partition_metadata
 from storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -16,8 +17,17 @@ from storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
+from storage.config import LogConfig
+from storage.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
+from storage.inspection.findings import Fact
+from storage.inspection.kinds import inspect
 from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.log import Log
 from storage.log_directory import CLEAN_SHUTDOWN, LogDirectory
+from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
+from storage.producer_snapshots import decode_snapshot, encode_snapshot
+from storage.producer_state import ProducerState
+from storage.segment import Segment
 from tests.storage.logs import UnsyncedFiles
 from tidelog.model import TopicPartition
 from tidelog.records import (
@@ -33,9 +43,10 @@ from tidelog.records import (
     excerpt_batch,
     outline_batch,
     read_header,
+    stamp_log_append_time,
     validate_batch,
 )
-from tidelog.records.header import HEADER
+from tidelog.records.header import HEADER, TRANSACTIONAL_BIT
 
 SECTIONS = (
     (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text().split("\n## More bytes")[1].split("\n### ")[1:]
@@ -65,7 +76,7 @@ def documented(title: str) -> bytes:
 
 def test_the_fields_have_the_values_that_are_written_beside_them() -> None:
     titles = [section.split("\n", 1)[0] for section in SECTIONS if "CRC-32C\n" in section]
-    assert len(titles) == len(Codec) + 3
+    assert len(titles) == len(Codec) + 4
     for title in titles:
         told = re.findall(r"^(?:[0-9a-f]{2} )*[0-9a-f]{2} +(.*)$", blocks(title)[0], re.MULTILINE)[: len(HEADER_SIZES)]
         for text, value in zip(told, HEADER.unpack_from(documented(title)), strict=True):
@@ -103,6 +114,14 @@ def test_a_batch_with_a_delete_horizon() -> None:
     whole = [(1000, b"a", b"1", ()), (1003, b"b", b"2", ()), (1005, b"k", None, ())]
     before = encode_batch(whole, base_offset=20, leader_epoch=5)
     assert excerpt_batch(outline_batch(before, read_header(before)), [2], 5000) == batch
+
+
+def test_a_batch_with_the_brokers_time() -> None:
+    batch = documented("LogAppendTime")
+    stamped = bytearray(documented("Codec none"))
+    stamp_log_append_time(stamped, 0, 2000)
+    assert stamped == batch
+    assert [record.timestamp for record in decode_records(batch)] == [2000, 2000]
 
 
 def test_an_emptied_batch() -> None:
@@ -147,3 +166,98 @@ def test_whose_a_directory_is_and_that_it_was_closed_in_order(tmp_path: Path) ->
     again = LogDirectory.open(tmp_path, FILES, 1, cluster_id, "a boot")
     assert again.clean
     again.close()
+
+
+def test_which_logs_are_lost(tmp_path: Path) -> None:
+    lost = {TopicPartition("orders", 0): "AAAAAAAAAAAAAAAAAAAAAQ"}
+    lost_logs.write(FILES, tmp_path, lost)
+    assert (tmp_path / "lost-logs").read_text() == blocks("Small files")[5]
+    assert lost_logs.read(FILES, [tmp_path]) == lost
+    lost_logs.write(FILES, tmp_path, {})
+    assert not (tmp_path / "lost-logs").exists()
+
+
+def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -> None:
+    boot_id, session = blocks("Small files")[6:]
+    opened = LogDirectory.open(tmp_path, FILES, 1, "c", boot_id.strip())
+    opened.write_session(session.strip())
+    opened.close(clean=False)
+    assert (tmp_path / "boot.id").read_text() == boot_id
+    assert (tmp_path / "session.id").read_text() == session
+    assert (tmp_path / ".lock").read_bytes() == b""
+    again = LogDirectory.open(tmp_path, FILES, 1, "c", boot_id.strip())
+    assert not again.clean and not again.possibly_short
+    assert again.read_session() == session.strip()
+    again.close()
+    assert LogDirectory.open(tmp_path / "other", FILES, 1, "c", None).possibly_short
+    assert (tmp_path / "other" / "boot.id").read_text() == "\n"
+
+
+def test_the_names_of_a_segment_on_its_ways(tmp_path: Path) -> None:
+    cleaned, swapped, deleted, _ = (block.splitlines() for block in blocks("Names"))
+
+    def names() -> list[str]:
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    segment = Segment(tmp_path, 4711, FILES, suffix=CLEANED_SUFFIX)
+    batch = encode_batch([(1000, None, b"v", ())], base_offset=4711)
+    segment.append((batch,), ((4711, 1000, len(batch)),))
+    segment.seal()
+    segment.offset_index.append(4711, 1)
+    segment.sync()
+    assert names() == cleaned
+    segment.rename(SWAP_SUFFIX)
+    assert names() == swapped
+    segment.rename("")
+    segment.retire()
+    assert names() == deleted
+    # What a crash leaves of them goes at the next start.
+    for name in cleaned:
+        (tmp_path / name).touch()
+    Log.open(tmp_path, LogConfig(), FILES, recovery_point=0, clean=True).close()
+    assert not [name for name in names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def test_the_names_of_a_log_on_its_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, deleted, stray = blocks("Names")[3].splitlines()
+    orders = TopicPartition("orders", 0)
+    drawn = uuid.UUID(re.findall(r"\.([0-9a-f]{32})-", deleted)[0])
+    monkeypatch.setattr(uuid, "uuid4", lambda: drawn)
+    assert (log_name(orders), retired_name(orders, DELETED), retired_name(orders, STRAY)) == (log, deleted, stray)
+    assert [partition_named(name) for name in (log, deleted, stray)] == [orders, None, None]
+    longest = retired_name(TopicPartition("t" * 249, 12345), DELETED)
+    assert len(longest) == 255 and longest.endswith(f"t-12345.{drawn.hex}-delete")
+    directory = LogDirectory.open(tmp_path, FILES, 1, "c", None)
+    for name in (deleted, stray):
+        (tmp_path / name).mkdir()
+    directory.finish_deletions()
+    assert not (tmp_path / deleted).exists()
+    assert directory.strays() == [stray] and directory.found() == []
+    directory.close()
+
+
+def described(title: str) -> bytes:
+    """The bytes of the section's block, a field in each line."""
+    lines = (re.match(r"((?:[0-9a-f]{2} )*[0-9a-f]{2}) {2}", line) for line in blocks(title)[0].splitlines())
+    return b"".join(bytes.fromhex(line[1]) for line in lines if line)
+
+
+def test_an_aborted_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.txnindex"
+    path.write_bytes(described("Aborted transaction"))
+    [found] = inspect(path)
+    assert isinstance(found, Fact)
+    assert found.fields == {"producer_id": 9, "first_offset": 6, "last_offset": 8, "last_stable_offset": 9}
+
+
+def test_a_snapshot_with_an_open_transaction() -> None:
+    whole = encode_batch(
+        [(1006, None, b"a", ()), (1006, None, b"b", ())],
+        producer_id=9, producer_epoch=1, base_sequence=0, base_offset=6,
+    )  # fmt: skip
+    state = ProducerState()
+    state.update(read_header(whole)._replace(attributes=TRANSACTIONAL_BIT))
+    assert encode_snapshot(state) == described("Open transaction")
+    read = decode_snapshot(described("Open transaction"))
+    assert read is not None
+    assert read.producers[9].transaction_start == 6 and list(read.producers[9].batches) == [(1, 7, 1, 1006)]
