@@ -25,7 +25,15 @@ from tidelog.errors import (
 )
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader, Codec, TimestampType, decode_columns
-from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, MIN_RECORD_BYTES, check_crc
+from tidelog.records.header import (
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MIN_RECORD_BYTES,
+    check_crc,
+    header_of,
+)
 
 #: The most records of one batch: what a look-up by time goes through while others wait.
 MAX_RECORDS = 1 << 19
@@ -40,18 +48,45 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
     InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
-    header = _whole_header(batch)
-    size = header.batch_length + LENGTH_OVERHEAD
+    present = len(batch)
+    if present < HEADER_BYTES:
+        raise InvalidRecordError(f"{present} bytes are no batch")
+    # Every append comes by here: the fields are taken apart once.
+    fields = HEADER.unpack_from(batch)
+    base_offset, length, _, magic, _, attributes, last_delta, _, newest_ms, producer, epoch, sequence, count = fields
+    if magic != MAGIC:
+        raise InvalidRecordError(f"message format {magic}; only {MAGIC} is supported")
+    size = length + LENGTH_OVERHEAD
+    if size < HEADER_BYTES:
+        raise CorruptMessageError(f"batch length {length} is shorter than a header")
+    if size > present:
+        raise InvalidRecordError(f"a batch of {size} bytes, {present} of them sent")
+    if base_offset:
+        raise InvalidRecordError(f"base offset {base_offset}; a producer leaves it 0")
     check_size(size, config)
+    header = header_of(fields)
     check_crc(batch, 0, header)
-    if size != len(batch):
-        raise InvalidRecordError(f"{len(batch) - size} bytes follow the batch; one batch may be sent at a time")
-    _check_counts(header, size)
-    if header.attributes:
+    if size != present:
+        raise InvalidRecordError(f"{present - size} bytes follow the batch; one batch may be sent at a time")
+    if count <= 0 or count != last_delta + 1:
+        raise InvalidRecordError(f"{count} records on {last_delta + 1} offsets")
+    if count * MIN_RECORD_BYTES > size - HEADER_BYTES and header.codec == Codec.NONE:
+        raise InvalidRecordError(f"{count} records in {size - HEADER_BYTES} bytes")
+    if count > MAX_RECORDS:
+        raise MessageTooLargeError(f"a batch of {count} records; {MAX_RECORDS} are the most")
+    if attributes:
         _check_attributes(header)
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise InvalidRecordError(f"producer {header.producer_id} sends a batch without an epoch or a sequence")
-    _check_records(batch, header, config, now_ms)
+    if producer >= 0 and (epoch < 0 or sequence < 0):
+        raise InvalidRecordError(f"producer {producer} sends a batch without an epoch or a sequence")
+    create_time = not config.log_append_time
+    if create_time and newest_ms - now_ms > config.latest_lead_ms:
+        raise InvalidTimestampError(
+            f"timestamp {newest_ms} is more than {config.latest_lead_ms} ms after the broker's clock "
+            "(message.timestamp.after.max.ms)"
+        )
+    oldest_ms = now_ms - config.earliest_lag_ms if create_time and config.earliest_lag_ms != INT64_MAX else None
+    if config.compact or oldest_ms is not None:
+        _check_records(batch, config, oldest_ms)
     return header
 
 
@@ -68,33 +103,6 @@ def check_size(size_bytes: int, config: LogConfig) -> None:
         raise RecordListTooLargeError(f"a batch of {size_bytes} bytes; segment.bytes is {config.segment_bytes}")
 
 
-def _whole_header(batch: Buffer) -> BatchHeader:
-    present = len(batch)
-    if present < HEADER_BYTES:
-        raise InvalidRecordError(f"{present} bytes are no batch")
-    header = BatchHeader._make(HEADER.unpack_from(batch))
-    if header.magic != MAGIC:
-        raise InvalidRecordError(f"message format {header.magic}; only {MAGIC} is supported")
-    size = header.batch_length + LENGTH_OVERHEAD
-    if size < HEADER_BYTES:
-        raise CorruptMessageError(f"batch length {header.batch_length} is shorter than a header")
-    if size > present:
-        raise InvalidRecordError(f"a batch of {size} bytes, {present} of them sent")
-    if header.base_offset:
-        raise InvalidRecordError(f"base offset {header.base_offset}; a producer leaves it 0")
-    return header
-
-
-def _check_counts(header: BatchHeader, size_bytes: int) -> None:
-    count = header.record_count
-    if count <= 0 or count != header.last_offset_delta + 1:
-        raise InvalidRecordError(f"{count} records on {header.last_offset_delta + 1} offsets")
-    if count * MIN_RECORD_BYTES > size_bytes - HEADER_BYTES and header.codec == Codec.NONE:
-        raise InvalidRecordError(f"{count} records in {size_bytes - HEADER_BYTES} bytes")
-    if count > MAX_RECORDS:
-        raise MessageTooLargeError(f"a batch of {count} records; {MAX_RECORDS} are the most")
-
-
 def _check_attributes(header: BatchHeader) -> None:
     if header.codec > Codec.ZSTD:
         raise UnsupportedCompressionTypeError(f"codec {header.codec}, which nothing defines")
@@ -108,26 +116,17 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidTimestampError("a producer must not mark its batch as LogAppendTime")
 
 
-def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    create_time = not config.log_append_time
-    if create_time and header.max_timestamp - now_ms > config.latest_lead_ms:
-        raise InvalidTimestampError(
-            f"timestamp {header.max_timestamp} is more than {config.latest_lead_ms} ms after the broker's clock "
-            "(message.timestamp.after.max.ms)"
-        )
-    bounded = create_time and config.earliest_lag_ms != INT64_MAX
-    if not (bounded or config.compact):
-        return
+def _check_records(batch: Buffer, config: LogConfig, oldest_ms: int | None) -> None:
+    """`oldest_ms`: the least timestamp that the topic takes."""
     try:
         columns = decode_columns(batch, limit=most_inspected_bytes(config))
     except CorruptMessageError as error:
         raise InvalidRecordError(f"records that cannot be read: {error}") from None
     if config.compact and None in columns.keys:
         raise InvalidRecordError("a record without a key; the topic is compacted by key")
-    if bounded:
-        earliest = now_ms - config.earliest_lag_ms
+    if oldest_ms is not None:
         for timestamp in columns.timestamps:
-            if timestamp < earliest and timestamp != NO_TIMESTAMP:
+            if timestamp < oldest_ms and timestamp != NO_TIMESTAMP:
                 raise InvalidTimestampError(
                     f"timestamp {timestamp} is more than {config.earliest_lag_ms} ms before the broker's clock "
                     "(message.timestamp.before.max.ms)"

@@ -102,12 +102,12 @@ class LogConfig:
     local_retention_ms: int = _setting(-2, "local.retention.ms", number(-2), no_effect=_NO_TIERS)
     local_retention_bytes: int = _setting(-2, "local.retention.bytes", number(-2), no_effect=_NO_TIERS)
 
-    @property
+    @cached_property
     def log_append_time(self) -> bool:
         """Records get the leader's time instead of the producer's."""
         return self.message_timestamp_type == "LogAppendTime"
 
-    @property
+    @cached_property
     def compact(self) -> bool:
         """The last record of each key is kept."""
         return "compact" in self.cleanup_policy
@@ -129,7 +129,7 @@ class LogConfig:
         after_ms, difference_ms = self.message_timestamp_after_max_ms, self.message_timestamp_difference_max_ms
         return after_ms if after_ms != _HOUR_MS or difference_ms == INT64_MAX else difference_ms
 
-    @property
+    @cached_property
     def codec(self) -> Codec | None:
         """What every batch is compressed with; None: as its producer chose."""
         return _CODECS.get(self.compression_type)

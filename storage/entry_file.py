@@ -114,7 +114,7 @@ class EntryFile:
 
     # --- writing -------------------------------------------------------------------------------------
 
-    def append(self, first: int, second: int) -> None:
+    def put(self, first: int, second: int) -> None:
         """After a StorageError the entry is not there, and the others wait as before."""
         tail = self._tail if self._tail is not None else self._load_tail()
         if not tail:
@@ -149,7 +149,7 @@ class EntryFile:
             self._file.write(self._written * self._size, (waiting,))
             self._written += len(waiting) // self._size
 
-    def truncate(self, count: int) -> None:
+    def keep(self, count: int) -> None:
         """Keeps the first `count` entries; of those, what waits goes on waiting."""
         with self._writing:
             written = min(count, self._written)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from storage.files import File
 from storage.sparse_index import SparseIndex
 
 LAYOUT = Struct(">ii")
@@ -35,16 +34,13 @@ class OffsetIndex(SparseIndex):
 
     __slots__ = ("last_position",)
 
-    ENTRY_BYTES = LAYOUT.size
+    ENTRY = LAYOUT
 
     #: Position of the last entry, 0 without one: what the distance to the next entry is counted from.
     last_position: int
 
-    def __init__(self, file: File, base_offset: int) -> None:
-        super().__init__(file, LAYOUT, base_offset)
-
     def entry(self, slot: int) -> OffsetPosition:
-        relative, position = self._entries[slot]
+        relative, position = self[slot]
         return OffsetPosition(self._base_offset + relative, position)
 
     @property
@@ -53,16 +49,16 @@ class OffsetIndex(SparseIndex):
 
     def floor(self, offset: int) -> OffsetPosition | None:
         """The last entry with an offset ≤ `offset`; None means: from the start of the segment."""
-        slot = self._entries.rank(_OFFSET, offset - self._base_offset + 1)
+        slot = self.rank(_OFFSET, offset - self._base_offset + 1)
         return self.entry(slot - 1) if slot else None
 
     def append(self, offset: int, position: int) -> None:
-        self._entries.append(offset - self._base_offset, position)
+        self.put(offset - self._base_offset, position)
         self.last_position = position
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of batches that end at or after `offset`."""
-        self.keep(self._entries.rank(_OFFSET, offset - self._base_offset))
+        self.keep(self.rank(_OFFSET, offset - self._base_offset))
 
     def _refresh(self) -> None:
         last = self.last

@@ -69,6 +69,14 @@ class Segment:
         return segment
 
     @property
+    def largest(self) -> IndexedTime:
+        return IndexedTime(self._largest_timestamp, self._largest_offset)
+
+    @largest.setter
+    def largest(self, reached: IndexedTime) -> None:
+        self._largest_timestamp, self._largest_offset = reached
+
+    @property
     def first_timestamp(self) -> int | None:
         """The largest timestamp (ms, −1 for none) of the first batch; None while there is none."""
         if self._first_timestamp is None and self.size:
@@ -101,14 +109,14 @@ class Segment:
         start = self._start_of(reached.offset) if reached is not None else 0
         for position, header in scan_headers(self.log, start, self.size):
             self._expect_offset(header, position)
-            if header.max_timestamp > self.largest.timestamp:
+            if header.max_timestamp > self._largest_timestamp:
                 self.largest = IndexedTime(header.max_timestamp, header.last_offset)
             # What the entries say together with what they leave out: the time index has seen every batch up to the last
             # that the offset index names, and no more bytes follow that one than may go without an entry.
             if (
                 position <= indexed_end
                 and entry is not None
-                and self.largest.timestamp > self.time_index.last_timestamp
+                and self._largest_timestamp > self.time_index.last_timestamp
             ):
                 raise DamagedIndexError
             if position - indexed_end > self.index_interval_bytes:
@@ -204,7 +212,8 @@ class Segment:
 
         A StorageError from the way back chains the first one; the segment must not be used any more.
         """
-        size, next_offset, largest = self.size, self.next_offset, self.largest
+        size, next_offset = self.size, self.next_offset
+        largest_timestamp, largest_offset = self._largest_timestamp, self._largest_offset
         try:
             self.log.write(size, parts)
             position = size
@@ -213,7 +222,8 @@ class Segment:
                 position += size_bytes
             self.size = position
         except StorageError:
-            self.next_offset, self.largest = next_offset, largest
+            self.next_offset = next_offset
+            self._largest_timestamp, self._largest_offset = largest_timestamp, largest_offset
             self.log.truncate(size)
             self.offset_index.truncate_to(next_offset)
             self.time_index.truncate_to(next_offset)
@@ -221,17 +231,16 @@ class Segment:
 
     def indexes_fit(self, index_bytes: int) -> bool:
         """Whether each index may grow by an entry; in the time index one more is kept for the entry at closing."""
-        return (
-            self.offset_index.size_bytes + OffsetIndex.ENTRY_BYTES <= index_bytes
-            and self.time_index.size_bytes + TimeIndex.ENTRY_BYTES * 2 <= index_bytes
-        )
+        return (self.offset_index.count + 1) * OffsetIndex.ENTRY.size <= index_bytes and (
+            self.time_index.count + 2
+        ) * TimeIndex.ENTRY.size <= index_bytes
 
     def _note(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        if max_timestamp > self.largest.timestamp:
-            self.largest = IndexedTime(max_timestamp, last_offset)
+        if max_timestamp > self._largest_timestamp:
+            self._largest_timestamp, self._largest_offset = max_timestamp, last_offset
         if position - self.offset_index.last_position > self.index_interval_bytes:
             self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(*self.largest)
+            self.time_index.maybe_append(self._largest_timestamp, self._largest_offset)
         self.next_offset = last_offset + 1
 
     def seal(self) -> None:

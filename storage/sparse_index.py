@@ -9,46 +9,26 @@ from storage.entry_file import EntryFile
 from storage.files import File
 
 
-class SparseIndex:
+class SparseIndex(EntryFile):
     """Entries of a segment's batches, increasing in both fields, with what the last of them says at hand."""
 
-    __slots__ = ("_base_offset", "_entries")
+    __slots__ = ("_base_offset",)
 
-    #: Of one entry.
-    ENTRY_BYTES: ClassVar[int]
+    ENTRY: ClassVar[Struct]
 
-    def __init__(self, file: File, layout: Struct, base_offset: int) -> None:
+    def __init__(self, file: File, base_offset: int) -> None:
+        super().__init__(file, self.ENTRY)
         self._base_offset = base_offset
-        self._entries = EntryFile(file, layout)
         self._refresh()
-
-    def __len__(self) -> int:
-        return self._entries.count
-
-    @property
-    def ragged(self) -> bool:
-        """Whether bytes follow the last whole entry."""
-        return self._entries.ragged
 
     @property
     def size_bytes(self) -> int:
         """With what waits to be written."""
-        return self._entries.count * self.ENTRY_BYTES
+        return self.count * self.ENTRY.size
 
     def keep(self, count: int) -> None:
-        """Drops all but the first `count` entries."""
-        self._entries.truncate(count)
+        super().keep(count)
         self._refresh()
-
-    def write_out(self) -> None:
-        """Brings into the file what still waits for its page to fill."""
-        self._entries.write_out()
-
-    def sync(self) -> None:
-        self._entries.sync()
-
-    def close(self) -> None:
-        self._entries.close()
 
     def _refresh(self) -> None:
         """The last entry is another one."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from storage.files import File
 from storage.sparse_index import SparseIndex
 from tidelog.model import NO_TIMESTAMP
 
@@ -37,16 +36,13 @@ class TimeIndex(SparseIndex):
 
     __slots__ = ("last_timestamp",)
 
-    ENTRY_BYTES = LAYOUT.size
+    ENTRY = LAYOUT
 
     #: Timestamp of the last entry, −1 without one: an entry is written only above it.
     last_timestamp: int
 
-    def __init__(self, file: File, base_offset: int) -> None:
-        super().__init__(file, LAYOUT, base_offset)
-
     def entry(self, slot: int) -> IndexedTime:
-        timestamp, relative = self._entries[slot]
+        timestamp, relative = self[slot]
         return IndexedTime(timestamp, self._base_offset + relative)
 
     @property
@@ -55,24 +51,24 @@ class TimeIndex(SparseIndex):
 
     def ceiling_slot(self, timestamp: int) -> int:
         """The slot of the first entry with a timestamp ≥ `timestamp`; `len(self)` if all are smaller."""
-        return self._entries.rank(_TIMESTAMP, timestamp)
+        return self.rank(_TIMESTAMP, timestamp)
 
     def last_before(self, offset: int) -> IndexedTime | None:
         """The last entry whose batch ends before `offset`."""
-        slot = self._entries.rank(_OFFSET, offset - self._base_offset)
+        slot = self.rank(_OFFSET, offset - self._base_offset)
         return self.entry(slot - 1) if slot else None
 
     def maybe_append(self, timestamp: int, offset: int) -> bool:
         """Writes the entry if it raises the maximum."""
         if timestamp <= self.last_timestamp:
             return False
-        self._entries.append(timestamp, offset - self._base_offset)
+        self.put(timestamp, offset - self._base_offset)
         self.last_timestamp = timestamp
         return True
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of batches that end at or after `offset`."""
-        self.keep(self._entries.rank(_OFFSET, offset - self._base_offset))
+        self.keep(self.rank(_OFFSET, offset - self._base_offset))
 
     def _refresh(self) -> None:
         last = self.last

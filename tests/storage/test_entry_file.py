@@ -37,10 +37,10 @@ def test_it_is_the_list_of_what_was_appended(steps: list[tuple[str, float]]) -> 
                     for _ in range(int(size)):
                         first, second = twin[-1] if twin else (-1, 0)
                         twin.append((first + 3, second + 2))
-                        file.append(*twin[-1])
+                        file.put(*twin[-1])
                 case "truncate":
                     del twin[int(size * len(twin)) :]
-                    file.truncate(len(twin))
+                    file.keep(len(twin))
                 case "write out":
                     file.write_out()
                     assert path.read_bytes() == b"".join(LAYOUT.pack(*entry) for entry in twin)
@@ -71,7 +71,7 @@ def assert_same(file: EntryFile, twin: list[tuple[int, int]]) -> None:
 def test_a_search_reads_one_page_however_long_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = EntryFile(UnsyncedFile(tmp_path / "entries"), LAYOUT)
     for number in range(100 * PAGE):
-        file.append(number, number)
+        file.put(number, number)
     file.rank(0, 0)
     sizes = []
     read = RealFile.read
@@ -88,7 +88,7 @@ def test_an_append_writes_only_full_pages(tmp_path: Path) -> None:
     sizes = []
     for number in range(2 * PAGE + 1):
         sizes.append(path.stat().st_size // LAYOUT.size)
-        file.append(number, number)
+        file.put(number, number)
     assert sorted(set(sizes)) == [0, PAGE, 2 * PAGE]
 
 
@@ -97,7 +97,7 @@ def test_what_waits_is_written_before_the_sync_that_promises_it() -> None:
     path = Path("/data/entries")
     files.make_directory(path.parent)
     file = EntryFile(files.open(path), LAYOUT)
-    file.append(1, 1)
+    file.put(1, 1)
     file.sync()
     assert files.read(path) == LAYOUT.pack(1, 1)
     assert not files.unsynced(path)
@@ -117,10 +117,10 @@ def test_another_thread_may_sync_beside_the_appends(tmp_path: Path) -> None:
     twin = []
     for number in range(60 * PAGE):
         twin.append((number, number))
-        file.append(number, number)
+        file.put(number, number)
         if number % 97 == 0:
             del twin[-30:]
-            file.truncate(len(twin))
+            file.keep(len(twin))
     done.set()
     flusher.join()
     file.write_out()
@@ -131,7 +131,7 @@ def test_a_file_that_lost_entries_behind_our_back_is_an_error(tmp_path: Path) ->
     path = tmp_path / "entries"
     file = EntryFile(UnsyncedFile(path), LAYOUT)
     for number in range(3 * PAGE):
-        file.append(number, number)
+        file.put(number, number)
     path.write_bytes(path.read_bytes()[: PAGE * LAYOUT.size])
     with pytest.raises(StorageError, match="are gone"):
         file.rank(0, 2 * PAGE)

@@ -22,8 +22,9 @@ twelve bytes and never decodes a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -131,6 +132,10 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
+#: The fields, as `HEADER` unpacks them, by name; unchecked.
+header_of: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
+
+
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the rest of its batch need not be there.
 
@@ -138,8 +143,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptMessageError(f"{len(buffer) - position} bytes at {position} cannot hold a batch header")
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
-    length, magic = header.batch_length, header.magic
+    fields = HEADER.unpack_from(buffer, position)
+    base_offset, length, _, magic, _, _, last_offset_delta = fields[:7]
     # A zeroed tail also reads as magic 0; only a plausible length makes it an old message.
     if length <= 0:
         raise CorruptMessageError(f"batch length {length} at {position}")
@@ -147,11 +152,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise UnsupportedForMessageFormatError(f"message format {magic} at {position}; only {MAGIC} is supported")
     if length < HEADER_BYTES - LENGTH_OVERHEAD:
         raise CorruptMessageError(f"batch length {length} at {position} is shorter than a header")
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset >= INT64_MAX:
-        raise CorruptMessageError(
-            f"base offset {header.base_offset} with last offset delta {header.last_offset_delta} at {position}"
-        )
-    return header
+    if base_offset < 0 or last_offset_delta < 0 or base_offset + last_offset_delta >= INT64_MAX:
+        raise CorruptMessageError(f"base offset {base_offset} with last offset delta {last_offset_delta} at {position}")
+    return header_of(fields)
 
 
 def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
@@ -169,7 +172,7 @@ def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """CorruptMessageError where the batch is not all there, or not as its producer wrote it."""
-    end = position + header.size_bytes
+    end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         raise CorruptMessageError(
             f"a batch of {header.size_bytes} bytes at {position}, {len(buffer) - position} present"
