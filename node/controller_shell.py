@@ -220,6 +220,7 @@ class ControllerShell:
                 brokers=reign.controller.brokers.keys() - reign.controller.leaving,
                 num_partitions=self._settings.num_partitions,
                 replication_factor=self._settings.default_replication_factor,
+                defaults=self._settings.topic_defaults,
                 source=self._source,
             )
             if not validate_only and not await reign.create_topic(assignment):

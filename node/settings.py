@@ -99,6 +99,9 @@ class BrokerSettings:
             value, expected = getattr(self, each.name), hints[each.name]
             if type(value) is not (tuple if expected == tuple[str, ...] else expected):
                 raise ConfigError(f"{each.name} must be {_KINDS[expected]}, not {value!r}")
+            texts = value if type(value) is tuple else (value,)
+            if any(type(text) is str and "\0" in text for text in texts):
+                raise ConfigError(f"{each.name} must not hold the character 0")
             if expected is int and not each.metadata["least"] <= value <= each.metadata["most"]:
                 least, most = each.metadata["least"], each.metadata["most"]
                 raise ConfigError(f"{each.name} must be between {least} and {most}, not {value}")

@@ -24,11 +24,13 @@ def plan_topic(
     brokers: Collection[int],
     num_partitions: int,
     replication_factor: int,
+    defaults: LogConfig,
     source: random.Random,
 ) -> TopicAssignment:
     """The topic to create; raises the BrokerError to answer with.
 
-    `num_partitions` and `replication_factor` are the broker's defaults; `source` chooses where placing begins.
+    `num_partitions`, `replication_factor` and the settings in `defaults` are the broker's; `source` chooses where
+    placing begins.
     """
     validate_topic(new.name)
     if new.name in existing:
@@ -38,7 +40,7 @@ def plan_topic(
         if other.replace(".", "_") == flat:
             raise InvalidTopicError(f"topic {new.name!r} differs from {other!r} only in '.' and '_'")
     configs = dict(new.configs or {})
-    LogConfig.from_topic_configs(configs)  # raises what is wrong with them
+    LogConfig.from_topic_configs(configs, defaults)  # raises what is wrong with them
     if new.assignment is not None:
         if new.num_partitions != -1 or new.replication_factor != -1:
             raise InvalidRequestError("a manual assignment says both how many partitions and how many replicas")

@@ -51,6 +51,8 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + "log_cleaner_enable = 1\n", "log_cleaner_enable must be true or false"),
         (GOOD.replace('"d"', '""'), "log_dirs must name directories"),
         (GOOD.replace('"d"', "[1]"), "log_dirs must name directories"),
+        (GOOD.replace('"d"', '["d", "\\u0000"]'), "log_dirs must not hold the character 0"),
+        (GOOD + 'log_file = "\\u0000"\n', "log_file must not hold the character 0"),
         (GOOD.replace('"d"', "3"), "log_dirs must be a list of strings, or one with commas"),
         (GOOD + "log_retention_hours = 'soon'\n", "log_retention_hours=soon"),
         (GOOD + "topic_defaults = 3\n", "no such setting: topic_defaults"),
