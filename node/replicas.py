@@ -347,10 +347,7 @@ class Replicas:
 
     def _synced(self, replica: Replica) -> None:
         """More of its log is on the disk, or need not be: acknowledge what waited for that, or fetch on."""
-        tp = replica.topic_partition
-        if self._replicas.get(tp) is not replica:
-            return
-        partition = replica.partition
+        tp, partition = replica.topic_partition, replica.partition
         if partition.synced(replica.durable_end, replica.log.log_end_offset, self.clock.monotonic_ms()):
             self.waiting.high_watermark_rose(tp)
         if partition.is_leader:

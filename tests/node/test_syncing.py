@@ -12,10 +12,11 @@ from random import Random
 
 import pytest
 
+from storage.config import LogConfig
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
-from tests.storage.crashable_files import FORGOTTEN, CrashableFiles, Fate
+from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.virtual_time import until
 from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest
@@ -41,7 +42,7 @@ class Disks:
     def __call__(self) -> LogManager:
         broker_id = len(self.managers) + 1
         manager = LogManager.open([self.path(broker_id)], self.files, broker_id, "c", None)
-        manager.open_logs()
+        manager.open_logs(lambda topic: LogConfig.from_topic_configs(DURABLE))
         self.managers[broker_id] = manager
         return manager
 
@@ -82,6 +83,10 @@ async def cluster_on(
 
 def produce(cluster: MemoryCluster, value: bytes = b"x", **how: int) -> asyncio.Task[tuple[int, int]]:
     return asyncio.create_task(cluster.produce(value, **{"timeout_ms": 20_000, **how}))
+
+
+def flushing_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("flush")}
 
 
 def acknowledged(cluster: MemoryCluster, follower: int) -> int:
@@ -129,13 +134,14 @@ async def test_acks_1_waits_for_the_leaders_disk_and_for_no_other() -> None:
 
 
 async def test_one_sync_acknowledges_all_that_came_during_the_one_before() -> None:
-    disks = Disks()
+    disks, before = Disks(), flushing_threads()
     async with cluster_on(disks) as cluster:
         disks.hold(1, 2, 3)
         waiting = [produce(cluster)]
         await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
         waiting += [produce(cluster, acks=acks) for acks in (1, -1) * 50]
         await until(lambda: cluster.leader.log().log_end_offset == 101)
+        assert len(flushing_threads() - before) == 3, "one for each broker"
         disks.release(1, 2, 3)
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0] * 101
         assert disks.syncs == {1: 2, 2: 2, 3: 2}
@@ -215,11 +221,28 @@ async def test_from_when_the_topic_asks_for_it_acknowledgements_wait_and_until_i
         cluster.configs = DURABLE
         await cluster.tell()
         waiting = [produce(cluster), produce(cluster, acks=1)]
-        await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
+        await until(lambda: cluster.leader.log().log_end_offset == 3)
+        assert set(disks.syncs) == {1, 2, 3}
         assert not any(task.done() for task in waiting)
         cluster.configs = PAGE_CACHE
         await cluster.tell()
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0, 0]
+
+
+async def test_what_was_appended_before_the_topic_asked_for_it_is_synced_too() -> None:
+    disks = Disks()
+    async with cluster_on(disks, configs=PAGE_CACHE) as cluster:
+        cluster.cut(1, 2, 3)
+        waiting = produce(cluster)
+        await until(lambda: cluster.leader.log().log_end_offset == 1)
+        disks.hold(1)
+        cluster.configs = DURABLE
+        await cluster.tell()
+        cluster.heal()
+        await until(lambda: acknowledged(cluster, 2) == acknowledged(cluster, 3) == 1)
+        assert not waiting.done()
+        disks.release(1)
+        assert await waiting == (0, 0)
 
 
 async def test_what_a_new_leader_has_not_synced_is_not_committed_before_it_is() -> None:
@@ -238,12 +261,28 @@ async def test_what_a_new_leader_has_not_synced_is_not_committed_before_it_is() 
         assert await produce(cluster) == (0, 1)
 
 
+async def test_a_leader_counts_what_it_finds_after_a_restart_only_when_it_is_synced() -> None:
+    before = Disks()
+    async with cluster_on(before, configs=PAGE_CACHE) as cluster:
+        assert await produce(cluster) == (0, 0)
+        killed = before.crashable.crash(KEPT)
+    disks = Disks(killed)
+    disks.hold(1)
+    async with cluster_on(disks) as cluster:
+        await until(lambda: acknowledged(cluster, 2) == acknowledged(cluster, 3) == 1)
+        assert cluster.leader.replica().partition.high_watermark == 0
+        disks.release(1)
+        await until(lambda: cluster.leader.replica().partition.high_watermark == 1)
+
+
 async def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_synced() -> None:
     disks = Disks()
     async with cluster_on(disks, 1) as cluster:
         disks.hold(1)
         produce(cluster)
         await until(lambda: disks.syncs[1] == 1)
+        produce(cluster)
+        await until(lambda: cluster.leader.log().log_end_offset == 2)
         stop = StopReplicaRequest(1, 1, (StopReplicaPartition(*TP, -1, True),))
         answer = await cluster.leader.ask(stop, sender_epoch=1)
         assert [each.error_code for each in answer.partitions] == [0]
@@ -266,7 +305,7 @@ async def test_a_broker_that_stops_answers_at_once_and_ends_when_the_sync_has() 
         assert not closing.done()
         disks.release(1)
         await closing
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("flush")]
+        await until(lambda: not flushing_threads())
 
 
 async def records_after_a_power_cut(configs: dict[str, str], choice: Random | Fate) -> tuple[list[bytes], list[bytes]]:
