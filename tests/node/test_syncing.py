@@ -213,7 +213,7 @@ async def test_a_follower_whose_sync_fails_is_offline_and_has_acknowledged_nothi
         assert not waiting.done()
 
 
-async def test_from_when_the_topic_asks_for_it_acknowledgements_wait_and_until_it_does_no_more() -> None:
+async def test_from_when_the_topic_asks_for_it_acknowledgements_wait() -> None:
     disks = Disks()
     async with cluster_on(disks, configs=PAGE_CACHE) as cluster:
         disks.hold(1, 2, 3)
@@ -223,6 +223,17 @@ async def test_from_when_the_topic_asks_for_it_acknowledgements_wait_and_until_i
         waiting = [produce(cluster), produce(cluster, acks=1)]
         await until(lambda: cluster.leader.log().log_end_offset == 3)
         assert set(disks.syncs) == {1, 2, 3}
+        assert not any(task.done() for task in waiting)
+        disks.release(1, 2, 3)
+        assert [code for code, _ in await asyncio.gather(*waiting)] == [0, 0]
+
+
+async def test_from_when_the_topic_asks_for_it_no_more_nobody_waits() -> None:
+    disks = Disks()
+    async with cluster_on(disks) as cluster:
+        disks.hold(1, 2, 3)
+        waiting = [produce(cluster), produce(cluster, acks=1)]
+        await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
         assert not any(task.done() for task in waiting)
         cluster.configs = PAGE_CACHE
         await cluster.tell()
