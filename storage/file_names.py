@@ -1,8 +1,14 @@
-"""The names of a log's files: the offset that they stand for in twenty digits, so that they sort as the offsets do."""
+"""The names of the files of a log directory and of its logs.
+
+Those of a log begin with the offset that they stand for in twenty digits, so that they sort as the offsets do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+#: Of a log directory, besides its checkpoints.
+LOCK, BOOT_ID, SESSION_ID, CLEAN_SHUTDOWN = ".lock", "boot.id", "session.id", ".kafka_cleanshutdown"
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -20,4 +26,9 @@ def file_name(offset: int, suffix: str) -> str:
 def offsets_named(names: Iterable[str], suffix: str) -> list[int]:
     """The offsets of the names with this suffix, increasing; other names are passed over."""
     stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return sorted(int(stem) for stem in stems if len(stem) == _DIGITS and stem.isdecimal())
+    return sorted(offset for stem in stems if (offset := offset_of(stem)) is not None)
+
+
+def offset_of(stem: str) -> int | None:
+    """What a name without its suffix stands for; None where it is none of these names."""
+    return int(stem) if len(stem) == _DIGITS and stem.isdecimal() else None

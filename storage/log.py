@@ -17,7 +17,6 @@ from storage.flushing import RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
 from storage.lookup import TimestampOffset
 from storage.producer_snapshots import Snapshots
-from storage.producer_state import EXPIRATION_MS
 from storage.reading import Reader
 from storage.segment import Segment
 from storage.segments import Segments
@@ -44,7 +43,6 @@ class Log:
         config: LogConfig,
         files: Files,
         recovered: recovery.RecoveredLog,
-        log_start_offset: int,
         recovery_point: int,
         on_recovery_point_lowered: Callable[[int], None] | None,
     ) -> None:
@@ -58,7 +56,7 @@ class Log:
         self._epochs = recovered.epochs
         self._snapshots = Snapshots(directory, files)
         self._on_recovery_point_lowered = on_recovery_point_lowered
-        self.log_start_offset = max(log_start_offset, self._segments.base_offsets[0])
+        self.log_start_offset = self._segments.base_offsets[0]
         producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._appender = Appender(self._segments, self._epochs, self._snapshots, producers, recovered.last_batch)
         self._recovery_point = RecoveryPoint(min(recovery_point, self.log_end_offset))
@@ -78,10 +76,11 @@ class Log:
         recovery_point: int,
         clean: bool,
         compacted: bool = False,
-        log_start_offset: int = 0,
         on_recovery_point_lowered: Callable[[int], None] | None = None,
     ) -> Log:
-        """Opens or creates the log in a directory. `clean`: the last process closed it in order.
+        """Opens or creates the log in a directory; it starts where its oldest segment does (`raise_log_start`).
+
+        `clean`: the last process closed it in order.
 
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
         `compacted`: a cleaner has been there, whatever the topic's policy is by now, so offsets may be missing.
@@ -93,13 +92,12 @@ class Log:
         recovered = recovery.recover(
             directory,
             files,
-            log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
-            compacted=compacted or "compact" in config.cleanup_policy,
+            compacted=compacted or config.compact,
         )
-        return cls(directory, config, files, recovered, log_start_offset, recovery_point, on_recovery_point_lowered)
+        return cls(directory, config, files, recovered, recovery_point, on_recovery_point_lowered)
 
     # --- facts ---------------------------------------------------------------------------------------
 
@@ -434,7 +432,7 @@ class Log:
             self._files.sync_directory(self.directory.parent)
             self._named = True
 
-    def forget_idle_producers(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> int:
+    def forget_idle_producers(self, now_ms: int, expiration_ms: int) -> int:
         """To be called every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""
         return self._appender.producers.expire(now_ms, expiration_ms)
 

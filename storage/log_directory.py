@@ -36,6 +36,7 @@ from storage.checkpoints import (
     write_offsets,
 )
 from storage.config import LogConfig
+from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
 from storage.files import Files, Lock
 from storage.log import Log
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
@@ -44,8 +45,6 @@ from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
-
-LOCK, BOOT_ID, SESSION_ID, CLEAN_SHUTDOWN = ".lock", "boot.id", "session.id", ".kafka_cleanshutdown"
 
 #: Logs that are synced at the same time when a directory is closed: the disk then writes its journal once for many.
 _CLOSING_THREADS = 8

@@ -20,9 +20,6 @@ from tidelog.records import BatchHeader
 
 BATCHES_KEPT = 5
 
-#: `producer.id.expiration.ms` by default.
-EXPIRATION_MS = 24 * 60 * 60 * 1000
-
 NONE = -1
 _SEQUENCES = 2**31
 
@@ -143,7 +140,7 @@ class ProducerState:
             ProducedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
         )
 
-    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> int:
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets the producers that were idle for `expiration_ms`, and says how many those were.
 
         To be called now and then, on a clock that does not go back: a producer is idle from the first call on that

@@ -52,7 +52,6 @@ def recover(
     directory: Path,
     files: Files,
     *,
-    log_start_offset: int,
     recovery_point: int,
     clean: bool,
     index_interval_bytes: int,
@@ -79,13 +78,9 @@ def recover(
         if not sound:
             _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :])
             break
-    if not log.segments or log.segments[-1].next_offset < log_start_offset:
-        # Nothing of what remains may be read: begin anew where the log was said to start.
-        for segment in reversed(log.segments):
-            segment.delete()
-        log.segments = [Segment(directory, log_start_offset, files, index_interval_bytes)]
-        log.last_batch = None
-    _settle_epochs(log, known=epochs is not None, log_start_offset=log_start_offset)
+    if not log.segments:
+        log.segments.append(Segment(directory, 0, files, index_interval_bytes))
+    _settle_epochs(log, known=epochs is not None)
     for segment in log.segments[:-1]:
         segment.seal()
         segment.close()
@@ -148,7 +143,7 @@ def _open_segment(log: RecoveredLog, segment: Segment, recovery_point: int, *, b
     return segment.size == size
 
 
-def _settle_epochs(log: RecoveredLog, *, known: bool, log_start_offset: int) -> None:
+def _settle_epochs(log: RecoveredLog, *, known: bool) -> None:
     for epoch, offset in log.seen_epochs:
         latest = log.epochs.latest
         if latest is None or epoch > latest:
@@ -157,7 +152,7 @@ def _settle_epochs(log: RecoveredLog, *, known: bool, log_start_offset: int) -> 
     if not (known and _epochs_confirmed(log)):
         headers = _headers_from(log.segments, log.segments[0].base_offset)
         log.epochs.rebuild((header.partition_leader_epoch, header.base_offset) for header in headers)
-    log.epochs.truncate_from_start(max(log_start_offset, log.segments[0].base_offset))
+    log.epochs.truncate_from_start(log.segments[0].base_offset)
 
 
 def _epochs_confirmed(log: RecoveredLog) -> bool:

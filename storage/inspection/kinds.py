@@ -10,13 +10,18 @@ from pathlib import Path
 from storage import lost_logs, meta_properties, partition_metadata
 from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from storage.file_names import (
+    BOOT_ID,
+    CLEAN_SHUTDOWN,
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    LOCK,
     LOG_SUFFIX,
+    SESSION_ID,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
+    offset_of,
     offsets_named,
 )
 from storage.inspection import texts
@@ -37,14 +42,13 @@ _BY_NAME: dict[str, Callable[[Source], Iterator[Finding]]] = {
     LEADER_EPOCHS: texts.inspect_epochs,
     partition_metadata.FILE_NAME: texts.inspect_partition_metadata,
     meta_properties.FILE_NAME: texts.inspect_meta_properties,
-    ".kafka_cleanshutdown": texts.inspect_clean_marker,
-    "boot.id": texts.inspect_line,
-    "session.id": texts.inspect_line,
-    ".lock": texts.inspect_line,
+    CLEAN_SHUTDOWN: texts.inspect_clean_marker,
+    BOOT_ID: texts.inspect_line,
+    SESSION_ID: texts.inspect_line,
+    LOCK: texts.inspect_line,
 }
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", SNAPSHOT_SUFFIX)
 _MARKS = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
-_DIGITS = 20
 
 
 def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
@@ -57,7 +61,7 @@ def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
 def _findings(path: Path, records: bool) -> Iterator[Finding]:
     stem, suffix, mark = _parts(path)
     by_name = _BY_NAME.get(path.name)
-    base_offset = int(stem) if _is_offset(stem) else None
+    base_offset = offset_of(stem)
     with ExitStack() as opened:
         source = opened.enter_context(Source(path))
         if by_name is not None:
@@ -94,11 +98,7 @@ def _order(path: Path) -> tuple[str, int, str]:
 
 def _is_known(path: Path) -> bool:
     stem, suffix, _ = _parts(path)
-    return path.name in _BY_NAME or (suffix in _SUFFIXES and _is_offset(stem))
-
-
-def _is_offset(stem: str) -> bool:
-    return len(stem) == _DIGITS and stem.isdecimal()
+    return path.name in _BY_NAME or (suffix in _SUFFIXES and offset_of(stem) is not None)
 
 
 def _is_active(path: Path, base_offset: int | None) -> bool:

@@ -191,14 +191,9 @@ class LogWithTwin:
         self._happened.note("records compacted away", gone)
 
     def _open(self, log_start_offset: int, recovery_point: int, *, clean: bool) -> Log:
-        return Log.open(
-            self._directory,
-            config(**SMALL),
-            UnsyncedFiles(),
-            recovery_point=recovery_point,
-            clean=clean,
-            log_start_offset=log_start_offset,
-        )
+        log = Log.open(self._directory, config(**SMALL), UnsyncedFiles(), recovery_point=recovery_point, clean=clean)
+        log.raise_log_start(log_start_offset)
+        return log
 
 
 def compacted(

@@ -79,14 +79,9 @@ class Story:
         self.log = self._open(clean=True)
 
     def _open(self, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
-        return Log.open(
-            self.directory,
-            APPENDING,
-            UnsyncedFiles(),
-            recovery_point=recovery_point,
-            clean=clean,
-            log_start_offset=log_start_offset,
-        )
+        log = Log.open(self.directory, APPENDING, UnsyncedFiles(), recovery_point=recovery_point, clean=clean)
+        log.raise_log_start(log_start_offset)
+        return log
 
     def append(self, what: tuple[list[Pair], int, Codec, bool]) -> None:
         pairs, shift, codec, idempotent = what
@@ -142,7 +137,7 @@ class Story:
         offset = start + round((end - start) * max(share, 0.6))
         self.log.truncate_to(offset)
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
-        self.noted = min(self.noted, offset)
+        self.noted = min(self.noted, self.log.log_end_offset)
         # What the producer did last may be gone.
         producer = self.log._appender.producers.producers.get(7)
         self.sequence = producer.batches[-1].last_sequence + 1 if producer is not None else 0

@@ -18,12 +18,12 @@ from storage.checkpoints import (
     write_offsets,
 )
 from storage.config import LogConfig
-from storage.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
+from storage.file_names import CLEAN_SHUTDOWN, CLEANED_SUFFIX, SWAP_SUFFIX
 from storage.inspection.findings import Fact
 from storage.inspection.kinds import inspect
 from storage.leader_epochs import EpochStart, LeaderEpochs
 from storage.log import Log
-from storage.log_directory import CLEAN_SHUTDOWN, LogDirectory
+from storage.log_directory import LogDirectory
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
 from storage.producer_snapshots import decode_snapshot, encode_snapshot
 from storage.producer_state import ProducerState

@@ -171,14 +171,14 @@ def test_an_idle_producer_is_forgotten_after_a_day_whatever_its_records_timestam
     state = ProducerState()
     state.update(headed(0, timestamp=NOW - 400 * DAY_MS))
     state.update(headed(0, producer_id=8, timestamp=NOW + 400 * DAY_MS))
-    assert state.expire(NOW) == 0
+    assert state.expire(NOW, DAY_MS) == 0
     state.update(headed(1, producer_id=8, timestamp=0))
-    assert state.expire(NOW + DAY_MS - 1) == 0
-    assert state.expire(NOW + DAY_MS) == 1
+    assert state.expire(NOW + DAY_MS - 1, DAY_MS) == 0
+    assert state.expire(NOW + DAY_MS, DAY_MS) == 1
     assert set(state.producers) == {8}
     state.check(headed(55))  # as if never heard of
-    assert state.expire(NOW + 2 * DAY_MS - 2) == 0
-    assert state.expire(NOW + 2 * DAY_MS - 1) == 1
+    assert state.expire(NOW + 2 * DAY_MS - 2, DAY_MS) == 0
+    assert state.expire(NOW + 2 * DAY_MS - 1, DAY_MS) == 1
 
 
 def test_how_long_is_a_setting_and_an_open_transaction_is_waited_for() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.storage.logs import NOW, append, batch, first_at_or_after, open_log, read_all, records_of
+from tests.storage.logs import NOW, append, first_at_or_after, open_log, read_all, records_of
 from tidelog.records import iter_headers
 
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 150}
@@ -181,18 +181,6 @@ def test_after_a_clean_close_nothing_needs_to_be_checked_and_all_is_there(tmp_pa
     assert again.recovered.checked_bytes == 0
     assert read_all(again) == data
     assert again.largest_timestamp == NOW
-
-
-def test_a_log_that_ends_before_its_start_begins_anew(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    append(log, NOW)
-    log.abandon()
-    from storage.log import Log
-    from tests.storage.logs import UnsyncedFiles, config
-
-    again = Log.open(tmp_path, config(), UnsyncedFiles(), recovery_point=0, clean=True, log_start_offset=40)
-    assert (again.log_start_offset, again.log_end_offset) == (40, 40)
-    assert again.append_as_leader(batch(NOW), 0, NOW).base_offset == 40
 
 
 def test_a_restart_does_not_depend_on_the_index_files(tmp_path: Path) -> None:
