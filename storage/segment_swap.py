@@ -80,6 +80,8 @@ def _end_offset(log: File, base_offset: int) -> int:
     for _, header in scan_headers(log, 0, log.size()):
         end_offset = header.next_offset
     log.close()
+    if end_offset == base_offset:
+        raise CorruptMessageError(f"{log.path}: there is no batch in it")
     return end_offset
 
 

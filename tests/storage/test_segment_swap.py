@@ -222,3 +222,12 @@ def test_a_disk_that_fails_in_the_middle_of_a_swap_takes_the_log_offline_and_los
         append(log)
     log.abandon()
     assert offsets(open_on(UnsyncedFiles(), tmp_path, clean=False))[-6:] == [5, 6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("content", [b"", b"junk" * 50])
+def test_what_is_only_named_like_a_cleaned_segment_replaces_nothing(tmp_path: Path, content: bytes) -> None:
+    files = UnsyncedFiles()
+    filled(files, tmp_path).close()
+    (tmp_path / "00000000000000000003.log.swap").write_bytes(content)
+    assert offsets(open_on(files, tmp_path)) == list(range(11))
+    assert not leftovers(files, tmp_path)
