@@ -1,6 +1,6 @@
 """One replica's log of one partition: an ordered row of segments, written at the end and read anywhere.
 
-All calls but `flush` belong to the thread that owns the log; `flush` may run on one other beside them.
+All calls but `flush` belong to the thread that owns the log; `flush` may run on any other beside them.
 """
 
 from __future__ import annotations
