@@ -188,6 +188,30 @@ def test_a_topic_may_choose_how_its_batches_are_compressed(
     assert (config.codec, config.compression_level) == (codec, level)
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("compression.gzip.level", 1, 9),
+        ("compression.lz4.level", 1, 17),
+        ("compression.zstd.level", -131_072, 22),
+        ("segment.bytes", 14, 2**31 - 1),
+        ("segment.index.bytes", 4, 2**31 - 1),
+        ("max.message.bytes", 0, 2**31 - 1),
+        ("segment.ms", 1, 2**63 - 1),
+        ("retention.ms", -1, 2**63 - 1),
+        ("flush.messages", 1, 2**63 - 1),
+        ("min.insync.replicas", 1, 2**31 - 1),
+        ("max.compaction.lag.ms", 1, 2**63 - 1),
+    ],
+)
+def test_a_number_may_be_as_small_and_as_large_as_kafka_lets_it(name: str, least: int, most: int) -> None:
+    for value in (least, most):
+        assert LogConfig.from_topic_configs({name: str(value)}).to_topic_configs()[name] == str(value)
+    for value in (least - 1 if name != "compression.gzip.level" else 0, most + 1):
+        with pytest.raises(InvalidConfigError, match=name):
+            LogConfig.from_topic_configs({name: str(value)})
+
+
 def test_every_default_has_kafkas_name_on_a_broker() -> None:
     assert {name: synonyms[0][0] for name, synonyms in SYNONYMS.items()} == {
         name: broker for name, (_, broker) in KAFKA.items() if broker is not None
@@ -200,6 +224,17 @@ def test_a_brokers_settings_are_the_defaults_of_its_topics() -> None:
     for name, (default, broker) in KAFKA.items():
         if broker is not None:
             assert topic_defaults({broker: default}) == LogConfig.from_topic_configs({name: default}), broker
+
+
+def test_a_brokers_setting_has_the_unit_of_its_name() -> None:
+    units = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+    for name, synonyms in SYNONYMS.items():
+        if name.endswith(".ms"):
+            for broker, _ in synonyms:
+                expected = 7 * units[broker.rpartition(".")[2]]
+                assert topic_defaults({broker: "7"}).to_topic_configs()[name] == str(expected), broker
+        elif name.endswith(".bytes"):
+            assert topic_defaults({synonyms[0][0]: "77"}).to_topic_configs()[name] == "77"
 
 
 def test_the_finer_unit_wins_and_the_coarser_is_converted() -> None:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from storage.files import File
+from storage.flushing import RecoveryPoint
 from storage.log import Log
 from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config
 from tidelog.records import HEADER_BYTES, Codec, decode_records, read_header
@@ -147,3 +148,12 @@ def changed_to_client(stored: bytes) -> bytes:
     sent = bytearray(HEADER.pack(*header._replace(attributes=header.codec)) + stored[HEADER_BYTES:])
     seal(sent, 0, len(sent))
     return bytes(sent)
+
+
+def test_where_nothing_is_missing_nothing_is_synced() -> None:
+    syncs: list[tuple[int, int]] = []
+    point = RecoveryPoint(3)
+    assert not point.advance(lambda: 3, lambda start, end: syncs.append((start, end)))
+    assert not point.advance(lambda: 2, lambda start, end: syncs.append((start, end)))
+    assert point.advance(lambda: 4, lambda start, end: syncs.append((start, end)))
+    assert (syncs, point.offset) == ([(3, 4)], 4)

@@ -100,6 +100,7 @@ def test_a_damaged_checkpoint_says_nothing(tmp_path: Path) -> None:
         b"0\n1\n../a 0 4\n",
         b"\xff",
         b"0\nx\n",
+        b"0\n1\na 0 47",  # was it 4711?
     ):
         path.write_bytes(content)
         assert read_offsets(RealFiles(), path) == {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from storage.files import RealFiles
 from storage.log_directory import LogDirectory
 from tests.storage.crashable_files import FORGOTTEN, CrashableFiles
 from tests.storage.logs import UnsyncedFiles
@@ -34,6 +36,16 @@ def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> Non
     )
     directory.close()
     open_directory(tmp_path).close()
+
+
+def test_who_asks_for_a_lock_again_and_again_uses_up_nothing(tmp_path: Path) -> None:
+    held = RealFiles().try_lock(tmp_path / ".lock")
+    assert held is not None
+    before = os.listdir("/proc/self/fd")
+    for _ in range(5):
+        assert RealFiles().try_lock(tmp_path / ".lock") is None
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    held.release()
 
 
 def test_a_directory_of_another_broker_or_cluster_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from storage.config import LogConfig
 from storage.files import RealFiles
 from storage.log_manager import LogManager
+from storage.log_names import log_name
 from tests.storage.logs import UnsyncedFiles, append, read_all
 from tidelog.errors import InvalidTopicError
 from tidelog.model import TopicPartition
@@ -177,6 +178,12 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
+def test_a_name_is_as_long_as_a_file_system_takes_it_and_no_longer() -> None:
+    assert len(log_name(TopicPartition("t" * 249, 12345))) == 255
+    with pytest.raises(InvalidTopicError):
+        log_name(TopicPartition("t" * 249, 123456))
+
+
 def test_a_long_topic_name_can_be_deleted(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     tp = TopicPartition("t" * 249, 0)
@@ -248,6 +255,7 @@ def test_a_checkpoint_that_is_damaged_or_from_the_future_costs_no_record(
         log = manager.logs()[ORDERS]
         assert (log.log_start_offset, log.log_end_offset, read_all(log)) == (0, 20, data)
         assert log.recovery_point <= 20
+        assert manager.cleaner_offset(ORDERS) == 0
         assert manager.directories[0].cleaner_offset(ORDERS) <= 20
         manager.close(clean)
 

@@ -8,7 +8,7 @@ import pytest
 
 from storage.config import LogConfig
 from storage.log import Log
-from storage.retention import SegmentFacts, count_deletable
+from storage.retention import SegmentFacts, count_deletable, written_ms
 from tests.storage.logs import NOW, append, batch, config, open_log, read_all, records_of
 from tidelog.errors import OffsetOutOfRangeError
 from tidelog.model import NO_TIMESTAMP
@@ -47,6 +47,11 @@ def filled(directory: Path, batches: int = 9, **settings: object) -> Log:
 
 
 # --- the rules -----------------------------------------------------------------------------------------
+
+
+def test_a_segment_is_as_old_as_its_youngest_record_up_to_now_says() -> None:
+    assert [written_ms(stamp, unasked, NOW) for stamp in (0, NOW - 1, NOW)] == [0, NOW - 1, NOW]
+    assert [written_ms(stamp, lambda: 7, NOW) for stamp in (NO_TIMESTAMP, NOW + 1)] == [7, 7]
 
 
 def test_a_segment_goes_when_its_youngest_record_is_too_old() -> None:

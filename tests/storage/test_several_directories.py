@@ -326,3 +326,22 @@ def test_a_broker_that_has_closed_its_directories_makes_no_more_logs(machine: Ma
     manager.close()
     with pytest.raises(StorageError):
         manager.get_or_create(ORDERS[0], "id", LogConfig())
+
+
+def test_a_deletion_that_fails_in_one_directory_is_done_in_the_others_and_says_so(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    machine.files.fail(Fault.READ_ONLY, machine.paths[1])
+    with pytest.raises(StorageError, match="Read-only"):
+        manager.delete(*ORDERS)
+    assert [path for path, _ in manager.failed()] == [machine.paths[1]]
+    assert places(manager)["a"] == places(manager)["c"] == []
+    assert not list(machine.paths[0].glob("orders*")) and not list(machine.paths[2].glob("orders*"))
+
+
+def test_an_end_that_fails_in_one_directory_is_orderly_in_the_others_and_says_so(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    machine.files.fail(Fault.SYNC_ERROR, machine.paths[1])
+    with pytest.raises(StorageError):
+        manager.close()
+    machine.files.heal()
+    assert {each.path.name for each in machine.start().directories if each.clean} == {"a", "c"}

@@ -114,7 +114,21 @@ def test_a_failed_sync_is_never_forgotten(tmp_path: Path) -> None:
         log.flush()
     disk.refuses = lambda call, path: False
     assert log.recovery_point == 0
-    for again in (log.flush, lambda: log.append_as_leader(batch(NOW), 0, NOW)):
+    for again in (
+        log.flush,
+        lambda: log.append_as_leader(batch(NOW), 0, NOW),
+        lambda: log.append_as_follower(batch(NOW, base_offset=1)),
+        lambda: log.assign_leader_epoch(1),
+        lambda: log.roll(NOW),
+        lambda: log.read(0, 1),
+        lambda: log.offset_for_timestamp(0, 1),
+        lambda: log.offset_of_max_timestamp(1),
+        lambda: log.segment_offsets(NOW, 1, 1, NOW),
+        lambda: log.truncate_to(0),
+        lambda: log.truncate_fully_and_start_at(0),
+        lambda: log.delete_records(1, 1),
+        lambda: log.delete_old_segments(NOW, 1),
+    ):
         with pytest.raises(StorageError, match="offline"):
             again()
 

@@ -334,6 +334,15 @@ def snappy_bomb() -> bytes:
     return framed[:16] + framed[16:] * 1_700
 
 
+@pytest.mark.parametrize("claim", [(30 << 30), 1001])
+def test_a_size_that_is_declared_is_judged_before_anything_is_undone(claim: int) -> None:
+    frame = b"\x28\xb5\x2f\xfd\xc0\x58" + claim.to_bytes(8, "little") + b"nothing that could be undone"
+    with pytest.raises(MessageTooLargeError):
+        decompress(Codec.ZSTD, frame, 1000)
+    with pytest.raises(CorruptMessageError):
+        decompress(Codec.ZSTD, frame, 30 << 30)
+
+
 #: The codec, the bomb, and the memory that its refusal may cost as a part of the limit.
 BOMBS = {
     "a zstd frame that claims 30 GiB": (

@@ -322,6 +322,12 @@ def test_what_is_not_a_record_is_refused_and_leaves_the_batch_as_it_was(
     assert builder.build() == before and builder.size_bytes == len(before)
 
 
+def test_every_limit_that_a_batch_can_have_and_every_time_but_the_last_are_taken() -> None:
+    for max_bytes in (HEADER_BYTES, 2**31 - 1):
+        assert BatchBuilder(max_bytes).size_bytes == HEADER_BYTES
+    assert decode_records(encode_batch([(2**63 - 2, None, None, ())]))[0].timestamp == 2**63 - 2
+
+
 @pytest.mark.parametrize("max_bytes", [0, HEADER_BYTES - 1, 2**31])
 def test_a_limit_that_no_batch_can_have_is_refused(max_bytes: int) -> None:
     with pytest.raises(ValueError, match="bytes"):
