@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from storage.files import RealFiles
 from storage.log_manager import LogManager
-from tests.node.client_requests import TP
+from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import InvalidRecordError
+from tidelog.records.header import HEADER, HEADER_BYTES, read_header, seal
 
 
 @on_virtual_time
@@ -41,3 +45,22 @@ async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path
     assert b"only on 1" not in files[0]
     epochs = [(tmp_path / str(broker_id) / "t-0" / "leader-epoch-checkpoint").read_text() for broker_id in (1, 2, 3)]
     assert epochs[0] == epochs[1] == epochs[2]
+
+
+@pytest.mark.parametrize("attributes", [0x20, 0x30, 0x40, 0x60], ids=["control", "marker", "delete horizon", "both"])
+@on_virtual_time
+async def test_what_only_a_coordinator_or_compaction_writes_is_refused_from_a_client(
+    tmp_path: Path, attributes: int
+) -> None:
+    manager = LogManager.open([tmp_path], RealFiles(), 1, "c", "boot")
+    sent = batch_of(b"x")
+    forged = bytearray(HEADER.pack(*read_header(sent)._replace(attributes=attributes)) + sent[HEADER_BYTES:])
+    seal(forged, 0, len(forged))
+    async with MemoryCluster(1, directory=lambda: manager) as cluster:
+        await cluster.elect(1)
+        for acks in (-1, 1):
+            answer = await cluster.leader.ask(produce_request(batch=bytes(forged), acks=acks))
+            assert answer.partitions[0].error_code == InvalidRecordError.code == 87
+        assert await cluster.leader.ask(produce_request(batch=bytes(forged), acks=0)) is None
+        assert manager.logs()[TP].size_bytes == 0
+    manager.close()
