@@ -429,7 +429,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(EVENTS, max_size=30))
 def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: list[tuple[str, int]]) -> None:
     cluster = Cluster(1, 2, 3, 4)

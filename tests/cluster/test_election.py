@@ -83,7 +83,7 @@ BROKERS = st.integers(1, 5)
 REPLICAS = st.lists(BROKERS, min_size=1, max_size=4, unique=True).map(tuple)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
     replicas = data.draw(REPLICAS)

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.placement import check_assignment, place_replicas
@@ -44,7 +44,6 @@ def test_leaders_go_round_and_the_followers_shift_with_each_round() -> None:
     }
 
 
-@settings(deadline=None)
 @given(
     brokers=st.sets(st.integers(0, 50), min_size=1, max_size=8),
     partitions=st.integers(1, 40),

@@ -25,7 +25,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(STEPS, max_size=12))
 def test_it_is_the_list_of_what_was_appended(steps: list[tuple[str, float]]) -> None:
     with tempfile.TemporaryDirectory() as name:

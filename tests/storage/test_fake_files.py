@@ -60,7 +60,7 @@ def observed(files: Files, directory: Path, steps: list[tuple[object, ...]]) -> 
     return seen
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS)
 def test_in_memory_and_unharmed_they_behave_like_the_real_one(steps: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as name:

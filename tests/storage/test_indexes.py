@@ -18,7 +18,7 @@ ENTRY = Struct(">qi")
 BASE = 1000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=20))
 def test_a_look_up_by_offset_gives_the_greatest_entry_that_is_not_above_it(gaps: list[tuple[int, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -36,7 +36,7 @@ def test_a_look_up_by_offset_gives_the_greatest_entry_that_is_not_above_it(gaps:
             assert (len(index), index.last) == (len(kept), kept[-1] if kept else None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=20))
 def test_a_look_up_by_time_gives_the_first_entry_that_reaches_it(gaps: list[tuple[int, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:

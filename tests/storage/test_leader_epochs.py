@@ -56,7 +56,7 @@ steps = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(steps, max_size=25))
 def test_answers_are_those_of_the_epochs_of_all_offsets(story: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:

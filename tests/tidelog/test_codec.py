@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.codec import (
@@ -62,7 +62,7 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_every_message_survives_the_wire(cls: type[Message], data: st.DataObject) -> None:
     message = data.draw(values_of(cls))
@@ -71,7 +71,7 @@ def test_every_message_survives_the_wire(cls: type[Message], data: st.DataObject
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_other_value_is_refused_with_a_protocol_error(cls: type[Message], data: st.DataObject) -> None:
     scalar = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3) | st.binary(max_size=3)
@@ -85,7 +85,7 @@ def test_any_other_value_is_refused_with_a_protocol_error(cls: type[Message], da
     assert msgpack.unpackb(encode(HEADER, decoded)[0], strict_map_key=False)[1] == value
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(junk=st.binary(max_size=60))
 def test_random_bytes_are_refused_with_a_protocol_error(junk: bytes) -> None:
     for decode in (decode_request, decode_response):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
@@ -385,7 +385,7 @@ def test_a_wrong_setting_is_named(options: dict[str, Any], named: str) -> None:
 _HARMFUL = [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.SWALLOW, Fault.DELAY, Fault.MOVE_LEADERS]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(
     faults=st.lists(st.one_of(st.none(), st.sampled_from(_HARMFUL)), max_size=20),
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=30),

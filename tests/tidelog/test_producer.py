@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tidelog.fake_cluster import FakeCluster, Fault
@@ -447,7 +447,7 @@ _sends = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 30, 
 _faults = st.lists(st.one_of(st.none(), st.sampled_from(list(Fault))), max_size=25)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(sends=_sends, faults=_faults, kills=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3000)), max_size=2))
 @on_virtual_time
 async def test_under_any_faults_the_log_is_what_was_acknowledged(
@@ -487,7 +487,7 @@ async def test_under_any_faults_the_log_is_what_was_acknowledged(
         assert partition.values() == [value for number, value, _ in futures if number == partition.number]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80)
 @given(sends=_sends, faults=_faults)
 @on_virtual_time
 async def test_under_any_faults_and_short_deadlines_order_is_kept_and_nothing_doubled(
