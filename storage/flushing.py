@@ -30,16 +30,14 @@ class RecoveryPoint:
         self._state = threading.Lock()
         self._one_at_a_time = threading.Lock()
 
-    def lower(self, offset: int) -> bool:
+    def lower(self, offset: int) -> None:
         """What lies above is, or is about to be, another thing than what a running sync may have synced.
 
-        To be called before a truncation and after it. True where the recovery point was above.
+        To be called before a truncation and after it.
         """
         with self._state:
             self._cuts += 1
-            lowered = offset < self.offset
             self.offset = min(offset, self.offset)
-            return lowered
 
     def advance(self, target: Callable[[], int], sync: Callable[[int, int], None]) -> bool:
         """Has `sync(start, end)` sync what is missing up to `target()`; False where nothing is.

@@ -44,7 +44,7 @@ class Log:
         files: Files,
         recovered: recovery.RecoveredLog,
         recovery_point: int,
-        on_recovery_point_lowered: Callable[[int], None] | None,
+        on_cut: Callable[[int], None] | None,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -55,7 +55,7 @@ class Log:
         self._reader = Reader(self._segments)
         self._epochs = recovered.epochs
         self._snapshots = Snapshots(directory, files)
-        self._on_recovery_point_lowered = on_recovery_point_lowered
+        self._on_cut = on_cut
         self.log_start_offset = self._segments.base_offsets[0]
         producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._appender = Appender(self._segments, self._epochs, self._snapshots, producers, recovered.last_batch)
@@ -76,7 +76,7 @@ class Log:
         recovery_point: int,
         clean: bool,
         compacted: bool = False,
-        on_recovery_point_lowered: Callable[[int], None] | None = None,
+        on_cut: Callable[[int], None] | None = None,
     ) -> Log:
         """Opens or creates the log in a directory; it starts where its oldest segment does (`raise_log_start`).
 
@@ -84,9 +84,9 @@ class Log:
 
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
         `compacted`: a cleaner has been there, whatever the topic's policy is by now, so offsets may be missing.
-        `on_recovery_point_lowered` is called with the new recovery point where a truncation lowers it: before the cut,
-        and again where that took more, since the offset lay inside a batch. It must have made that durable when it
-        returns: what is appended over the cut is not synced.
+        `on_cut` is called with the offset from which on a truncation takes everything: before the cut, and again where
+        that took more, since the offset lay inside a batch. What was noted of the log beyond, on the disk too, must be
+        lowered when it returns: what is appended over the cut is another thing, and not synced.
         """
         files.make_directory(directory)
         recovered = recovery.recover(
@@ -97,7 +97,7 @@ class Log:
             index_interval_bytes=config.index_interval_bytes,
             compacted=compacted or config.compact,
         )
-        return cls(directory, config, files, recovered, recovery_point, on_recovery_point_lowered)
+        return cls(directory, config, files, recovered, recovery_point, on_cut)
 
     # --- facts ---------------------------------------------------------------------------------------
 
@@ -273,35 +273,38 @@ class Log:
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        self._lower_recovery_point(offset)
+        self._announce_cut(offset)
         self._segments.truncate_to(offset)
         if self._segments.active.next_offset < self.log_start_offset:
             # The batch that went held the log start too.
             self.truncate_fully_and_start_at(offset)
         else:
-            self._settle_after_truncation()
+            self._settle_after_cut(offset)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes everything; the log starts and ends at `offset`."""
         self._raise_if_failed()
-        self._lower_recovery_point(offset)
+        self._announce_cut(offset)
         self._segments.begin_anew(offset, self.config.index_interval_bytes)
         self.log_start_offset = offset
         self._epochs.clear()
         self._snapshots.keep_only(())
-        self._settle_after_truncation()
+        self._settle_after_cut(offset)
 
-    def _lower_recovery_point(self, offset: int) -> None:
+    def _announce_cut(self, offset: int) -> None:
         self._reader.forget()
-        if self._recovery_point.lower(offset) and self._on_recovery_point_lowered is not None:
-            self._on_recovery_point_lowered(offset)
+        self._recovery_point.lower(offset)
+        if self._on_cut is not None:
+            self._on_cut(offset)
 
-    def _settle_after_truncation(self) -> None:
+    def _settle_after_cut(self, offset: int) -> None:
         self._appender.restart(recovery.rebuild_producers(self._segments, self._snapshots))
         self._epochs.truncate_from_end(self.log_end_offset)
         with self._failing_for_good():
-            self._lower_recovery_point(self.log_end_offset)
+            self._recovery_point.lower(self.log_end_offset)
+            if self.log_end_offset < offset and self._on_cut is not None:
+                self._on_cut(self.log_end_offset)
             # What was cut must not come back, after a crash, beside what is appended now.
             self._files.sync_directory(self.directory)
 

@@ -168,7 +168,7 @@ class LogDirectory:
                 recovery_point=recovery_point,
                 clean=clean,
                 compacted=compacted,
-                on_recovery_point_lowered=lambda offset: self._lower_checkpoints(tp, offset),
+                on_cut=lambda offset: self._lower_checkpoints(tp, offset),
             )
 
         log = opened(recovery_point, clean=self.clean and tp in self._recovery_points)
@@ -180,6 +180,8 @@ class LogDirectory:
             log.abandon()
             self._lower_checkpoints(tp, 0)
             log = opened(0, clean=False)
+        if self._cleaner_offsets.get(tp, 0) > log.log_end_offset:
+            self._lower_checkpoints(tp, 0)  # of another log than this one: it must not hold once this one is as long
         if log_start > log.log_end_offset:
             _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
         else:

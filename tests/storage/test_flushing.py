@@ -101,7 +101,7 @@ def test_a_sync_that_begins_amid_a_truncation_does_not_outlive_it(tmp_path: Path
         threads.append(flushing(log))
         assert files.begun.acquire(timeout=DEADLINE_S)
 
-    log = Log.open(tmp_path, config(), files, recovery_point=0, clean=True, on_recovery_point_lowered=begin_sync)
+    log = Log.open(tmp_path, config(), files, recovery_point=0, clean=True, on_cut=begin_sync)
     for _ in range(3):
         append(log)
     files.go.release()

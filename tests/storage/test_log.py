@@ -263,7 +263,7 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tm
         UnsyncedFiles(),
         recovery_point=0,
         clean=True,
-        on_recovery_point_lowered=lambda offset: announced.append((offset, log.log_end_offset)),
+        on_cut=lambda offset: announced.append((offset, log.log_end_offset)),
     )
     for _ in range(5):
         append(log)
@@ -288,7 +288,7 @@ def test_what_a_truncation_cut_beyond_its_offset_is_announced_too(tmp_path: Path
         UnsyncedFiles(),
         recovery_point=0,
         clean=True,
-        on_recovery_point_lowered=lambda offset: announced.append((offset, log.log_end_offset)),
+        on_cut=lambda offset: announced.append((offset, log.log_end_offset)),
     )
     append(log)
     append(log, NOW, NOW, NOW)

@@ -197,6 +197,27 @@ def test_a_truncation_makes_what_follows_the_cut_dirty_again(broker: Broker, tmp
     assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
 
 
+def test_a_note_of_another_log_does_not_hold_once_this_one_is_as_long(tmp_path: Path) -> None:
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nstates 0 3\n")
+    broker = Broker(tmp_path)
+    log = broker.log(STATES, **COMPACT)
+    while log.log_end_offset < 5:
+        put(log, (b"a", b"again"))
+    assert broker.manager.cleaner_offset(STATES) == 0
+    assert "states 0 0" in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
+def test_what_is_appended_over_a_cut_is_dirty_whether_or_not_the_log_was_synced(broker: Broker, tmp_path: Path) -> None:
+    log = broker.compacted(STATES)
+    drive(broker.begin())
+    assert (broker.manager.cleaner_offset(STATES), log.recovery_point) == (6, 0)
+    log.truncate_to(5)
+    while log.log_end_offset < 8:
+        put(log, (b"a", b"again"))
+    assert broker.manager.cleaner_offset(STATES) <= 5
+    assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
 def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(broker: Broker) -> None:
     broker.compacted(ORDERS)
     drive(broker.begin())
