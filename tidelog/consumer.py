@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Unpack
 
 from tidelog.aio.consumer import Consumer as AsyncConsumer
+from tidelog.blocking_client import BlockingClient
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
-from tidelog.io_thread import IoThread
 from tidelog.model import OffsetAndTimestamp, TopicPartition
 from tidelog.settings import BootstrapServers, ConsumerOptions
 from tidelog.timestamps import Timestamp
-
-T = TypeVar("T")
 
 #: How long an iteration waits at a time.
 _ITERATION_POLL_MS = 1_000
 
 
-class Consumer:
+class Consumer(BlockingClient[AsyncConsumer]):
     """Reads partitions from their leaders. One thread at a time; not across a fork.
 
     bootstrap_servers           "host:port,host:port" or a list
@@ -48,9 +45,8 @@ class Consumer:
         _opener: Opener = open_connection,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._core = AsyncConsumer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
-        self._default_s = self._core.settings.default_api_timeout_ms / 1000
-        self._io = IoThread("tidelog-consumer")
+        core = AsyncConsumer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
+        super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these; those that were assigned before keep their position."""
@@ -77,15 +73,15 @@ class Consumer:
 
         OffsetOutOfRangeError (auto_offset_reset="none") names the valid range; an error is told once, then tried again.
         """
-        return self._io.run(self._core.poll(timeout_ms, max_records), timeout_ms / 1000)
+        return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms)
 
     def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
         """Like `poll`, but undecoded: for each partition the whole batches of one answer of its leader."""
-        return self._io.run(self._core.poll_batches(timeout_ms), timeout_ms / 1000)
+        return self._wait(self._core.poll_batches(timeout_ms), timeout_ms)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record that `poll` returns; waits for its look-up."""
-        return self._io.run(self._core.position(partition, timeout_ms), self._seconds(timeout_ms))
+        return self._wait(self._core.position(partition, timeout_ms), timeout_ms)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark that came with the last fetch; None before the first."""
@@ -99,56 +95,30 @@ class Consumer:
         Targets are milliseconds or aware datetimes; partitions need not be assigned. ValueError names the partition
         of a negative time or a naive datetime; TimeoutError says how long it took and which partitions are missing.
         """
-        return self._io.run(self._core.offsets_for_times(times, timeout_ms), self._seconds(timeout_ms))
+        return self._wait(self._core.offsets_for_times(times, timeout_ms), timeout_ms)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each."""
-        return self._io.run(self._core.beginning_offsets(partitions, timeout_ms), self._seconds(timeout_ms))
+        return self._wait(self._core.beginning_offsets(partitions, timeout_ms), timeout_ms)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The offset that the next visible record of each will get."""
-        return self._io.run(self._core.end_offsets(partitions, timeout_ms), self._seconds(timeout_ms))
+        return self._wait(self._core.end_offsets(partitions, timeout_ms), timeout_ms)
 
     def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int] | None:
         """The topic's partitions; None where no broker knows it."""
-        return self._io.run(self._core.partitions_for_topic(topic, timeout_ms), self._seconds(timeout_ms))
+        return self._wait(self._core.partitions_for_topic(topic, timeout_ms), timeout_ms)
 
     def topics(self, timeout_ms: int | None = None) -> set[str]:
         """The names of all topics but the cluster's own."""
-        return self._io.run(self._core.topics(timeout_ms), self._seconds(timeout_ms))
+        return self._wait(self._core.topics(timeout_ms), timeout_ms)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record after record of the assigned partitions, without an end."""
         while True:
             for records in self.poll(_ITERATION_POLL_MS).values():
                 yield from records
-
-    def close(self) -> None:
-        """Idempotent."""
-        if self._core.closed:
-            return
-        try:
-            self._io.run(self._core.close(), 0)
-        finally:
-            self._io.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _now(self, function: Callable[[], T]) -> T:
-        async def call() -> T:
-            return function()
-
-        return self._io.run(call(), self._default_s)
-
-    def _seconds(self, timeout_ms: int | None) -> float:
-        return self._default_s if timeout_ms is None else timeout_ms / 1000

@@ -1,0 +1,61 @@
+"""What the synchronous clients have in common: an asyncio client, and a thread of its own on which it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from tidelog.io_thread import IoThread
+
+T = TypeVar("T")
+
+
+class Core(Protocol):
+    """The asyncio client."""
+
+    @property
+    def closed(self) -> bool: ...
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Core)
+
+
+class BlockingClient(Generic[C]):
+    """Each call waits for the core's. `default_timeout_ms` is for those that are given no time of their own."""
+
+    def __init__(self, core: C, thread_name: str, default_timeout_ms: int) -> None:
+        self._core = core
+        self._default_timeout_ms = default_timeout_ms
+        self._io = IoThread(thread_name)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._core.closed:
+            return
+        try:
+            self._io.run(self._core.close(), 0)
+        finally:
+            self._io.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
+        """The result of a call that ends by itself after `timeout_ms`."""
+        patience_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
+        return self._io.run(coroutine, patience_ms / 1000)
+
+    def _now(self, function: Callable[[], T]) -> T:
+        """The result of a function that does not wait, but belongs to the core's loop."""
+
+        async def call() -> T:
+            return function()
+
+        return self._wait(call())
