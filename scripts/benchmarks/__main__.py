@@ -14,8 +14,9 @@ from types import FrameType
 
 from benchmarks import machine, table
 from benchmarks.catalog import BENCHMARKS
-from benchmarks.figures import Benchmark
+from benchmarks.figures import Benchmark, Results
 from benchmarks.frame import run
+from benchmarks.judging import Judge
 from benchmarks.kafka import Kafka
 from benchmarks.lab import MIN_IN_SYNC, REPLICAS, Lab
 
@@ -45,6 +46,8 @@ def main() -> int:
         shutil.rmtree(directory, ignore_errors=True)
     figures = [figure for benchmark in chosen for figure in benchmark.figures]
     print(f"\n{table.markdown(figures, results)}\n\n{time.monotonic() - started:.0f} s in all")
+    if judged := lab.judge.in_words():
+        print(judged)
     if options.json:
         written = {
             "machine": described,
@@ -52,12 +55,18 @@ def main() -> int:
             "benchmarks": {benchmark.name: benchmark.settings for benchmark in chosen},
             "runs": options.runs,
             "figures": table.as_json(figures, results),
+            "kafka_dump": judged,
             "failures": results.failures,
         }
         options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     for failure in results.failures:
         _say(f"bench: not measured: {failure}")
-    return 1 if results.failures else 0
+    return status(results, lab.judge, judge_asked_for=options.judge)
+
+
+def status(results: Results, judge: Judge, *, judge_asked_for: bool) -> int:
+    """What could not be measured, and a judge that was asked for and is missing, is no success."""
+    return 1 if results.failures or (judge_asked_for and judge.missing) else 0
 
 
 def _options() -> argparse.Namespace:
@@ -67,6 +76,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each is measured [default: 3]")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of producing, for rates [default: 5]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
+    parser.add_argument(
+        "--judge", action="store_true", help="fail where Kafka's tool is not here to read what was written"
+    )
     parser.add_argument("--profile", action="store_true", help="show where the CPU goes (with py-spy, which functions)")
     parser.add_argument("--directory", type=Path, metavar="DIR", help="where clusters are made [default: the system's]")
     parser.add_argument(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.figures import NotMeasured
+from benchmarks.judging import Judge
 from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.local.cluster import LocalCluster
@@ -79,13 +80,14 @@ class ClusterUnderTest:
 
 
 class Lab:
-    """`seconds`: how long a benchmark of a rate produces. `say` shows progress."""
+    """`seconds`: how long a benchmark of a rate produces. `say` shows progress, `judge` reads what was written."""
 
     def __init__(self, directory: Path, seconds: float, say: Callable[[str], None], *, profile: bool = False) -> None:
         self.directory = directory
         self.seconds = seconds
         self.say = say
         self.profile = profile
+        self.judge = Judge(say)
         self._shared: ClusterUnderTest | None = None
         self._open = ExitStack()
 

@@ -6,9 +6,10 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 from crc32c import crc32c
@@ -18,14 +19,16 @@ from benchmarks.lab import Lab
 from storage.config import LogConfig
 from storage.files import RealFiles
 from storage.log import Log
+from tidelog.model import Buffer
 from tidelog.records import encode_batch, read_header
 from tidelog.records.header import HEADER, seal
 
 _SMALL, _LARGE = 16 << 10, 1 << 20
-_PAYLOAD = 512 << 20
+_PAYLOAD = 256 << 20
+_TURN = 16 << 20
 _RECORD = 100
 _FEW, _MANY = 10_000, 10_000_000
-_LOOK_UPS = 2_000
+_PLACES, _LOOK_UPS = 64, 2_000
 _SEGMENTS = 1_000
 _T0 = 1_700_000_000_000
 
@@ -46,16 +49,20 @@ def _fresh_log(directory: Path, **settings: int) -> Iterator[Log]:
         log.abandon()
 
 
-def _append_until(log: Log, batch: bytes, records: int, until: int) -> None:
-    """Batches whose times go on from each other, so that a look-up by time has something to tell apart."""
+def _moved(batch: bytes, first_ms: int) -> bytearray:
+    """The batch at another time: where times go on, both indexes grow and a look-up has something to tell apart."""
     draft = bytearray(batch)
     header = read_header(batch)
+    last_ms = first_ms + header.last_offset_delta
+    HEADER.pack_into(draft, 0, *header._replace(base_timestamp=first_ms, max_timestamp=last_ms))
+    seal(draft, 0, len(draft))
+    return draft
+
+
+def _append_until(log: Log, batch: bytes, until: int) -> None:
     while log.log_end_offset < until:
         time_ms = _T0 + log.log_end_offset
-        moved = header._replace(base_timestamp=time_ms, max_timestamp=time_ms + records - 1)
-        HEADER.pack_into(draft, 0, *moved)
-        seal(draft, 0, len(draft))
-        log.append_as_leader(draft, 0, time_ms)
+        log.append_as_leader(_moved(batch, time_ms), 0, time_ms)
 
 
 # --- append and read ---------------------------------------------------------------------------------------------
@@ -73,29 +80,43 @@ _APPEND = {
 
 
 def measure_append(lab: Lab) -> dict[str, float]:
+    """In turns, each first in every other one: what drifts on the machine touches both alike."""
     figures: dict[str, float] = {}
     for size in (_LARGE, _SMALL):
-        batch, _ = _batch(size)
-        times = _PAYLOAD // len(batch)
-        with lab.fresh_directory() as directory:
-            figures[_WRITEV[size].key] = _megabytes(batch, times) / _bare_writes(directory / "bare", batch, times)
+        batch, records = _batch(size)
+        each = _TURN // len(batch)
+        turns = _PAYLOAD // _TURN
+        bare_s = ours_s = 0.0
         with lab.fresh_directory() as directory, _fresh_log(directory) as log:
-            started = time.perf_counter()
-            for _ in range(times):
-                log.append_as_leader(batch, 0, _T0)
-            figures[_APPEND[size].key] = _megabytes(batch, times) / (time.perf_counter() - started)
+            bare = os.open(directory / "bare", os.O_WRONLY | os.O_CREAT)
+            for turn in range(turns):
+                first_ms = _T0 + turn * each * records
+                batches = [_moved(batch, first_ms + number * records) for number in range(each)]
+                if turn % 2:
+                    bare_s += _write_bare(bare, batches)
+                ours_s += _append(log, batches, first_ms)
+                if not turn % 2:
+                    bare_s += _write_bare(bare, batches)
+            os.close(bare)
+            log.close()
+            lab.judge.read(f"log of {size >> 10} KiB batches", directory)
+        figures[_WRITEV[size].key] = _megabytes(batch, turns * each) / bare_s
+        figures[_APPEND[size].key] = _megabytes(batch, turns * each) / ours_s
     return figures
 
 
-def _bare_writes(path: Path, batch: bytes, times: int) -> float:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT)
-    try:
-        started = time.perf_counter()
-        for _ in range(times):
-            os.writev(file, (batch,))
-        return time.perf_counter() - started
-    finally:
-        os.close(file)
+def _append(log: Log, batches: Sequence[Buffer], now_ms: int) -> float:
+    started = time.perf_counter()
+    for batch in batches:
+        log.append_as_leader(batch, 0, now_ms)
+    return time.perf_counter() - started
+
+
+def _write_bare(file: int, batches: Sequence[Buffer]) -> float:
+    started = time.perf_counter()
+    for batch in batches:
+        os.writev(file, (batch,))
+    return time.perf_counter() - started
 
 
 _PREAD = Figure("storage-read.pread", "bound: os.pread of the same file", "MB/s")
@@ -135,34 +156,35 @@ def _megabytes(batch: bytes, times: int) -> float:
 
 # --- look-ups, recovery, opening ---------------------------------------------------------------------------------
 
-_BY_OFFSET = {
-    records: Figure(f"storage-look-up.offset-{records}", f"look-up by offset among {records:,} records", "µs", "≤ 100")
-    for records in (_FEW, _MANY)
-}
-_BY_TIME = {
-    records: Figure(f"storage-look-up.time-{records}", f"look-up by time among {records:,} records", "µs", "≤ 100")
-    for records in (_FEW, _MANY)
-}
+
+def _look_ups(by: str) -> dict[int, Figure]:
+    few = Figure(f"storage-look-up.{by}-{_FEW}", f"look-up by {by} among {_FEW:,} records", "µs", "≤ 100")
+    many = Figure(f"storage-look-up.{by}-{_MANY}", f"… among {_MANY:,}", "µs", "≤ 100, ≤ 1.3 × that", bound=few.key)
+    return {_FEW: few, _MANY: many}
+
+
+_BY_OFFSET, _BY_TIME = _look_ups("offset"), _look_ups("time")
 _RECOVER = Figure("storage-look-up.recovery", "recovery of an unflushed log, 16 KiB batches", "s/GB", "≤ 2")
 _SCAN = Figure("storage-look-up.scan", "bound: os.pread and CRC-32C of the same bytes", "s/GB")
 
 
 def measure_look_ups(lab: Lab) -> dict[str, float]:
     """And, as the log is there already, its recovery."""
-    batch, records = _batch(_SMALL)
+    batch, _ = _batch(_SMALL)
     figures: dict[str, float] = {}
     for many in (_FEW, _MANY):
         with lab.fresh_directory() as directory:
             with _fresh_log(directory) as log:
-                _append_until(log, batch, records, many)
+                _append_until(log, batch, many)
                 end = log.log_end_offset
                 dice = random.Random(many)
-                offsets = [dice.randrange(end) for _ in range(_LOOK_UPS)]
+                offsets = [dice.randrange(end) for _ in range(_PLACES)]
                 figures[_BY_OFFSET[many].key] = _look_up_us(offsets, lambda offset: log.read(offset, 1))
                 figures[_BY_TIME[many].key] = _look_up_us(offsets, partial(_by_time, log))
                 size_bytes = log.size_bytes
             if many == _MANY:
                 figures |= _recovery(directory / "bench-0", size_bytes, end)
+            lab.judge.read(f"log of {many:,} records", directory)
     return figures
 
 
@@ -173,11 +195,15 @@ def _by_time(log: Log, offset: int) -> None:
 
 
 def _look_up_us(offsets: list[int], look_up: Callable[[int], object]) -> float:
-    """The median of single look-ups, all of which were done once before: the pages are in memory."""
+    """The median of single look-ups that were done before, at as many places in a short log as in a long one.
+
+    So the same number of bytes is warm for both: without that, the longer one would be charged for the processor's
+    caches too, which hold all of the shorter.
+    """
     for offset in offsets:
         look_up(offset)
     took = []
-    for offset in offsets:
+    for offset in islice(cycle(offsets), _LOOK_UPS):
         started = time.perf_counter()
         look_up(offset)
         took.append(time.perf_counter() - started)
@@ -189,7 +215,7 @@ def _recovery(directory: Path, size_bytes: int, end: int) -> dict[str, float]:
     log = Log.open(directory, LogConfig(), RealFiles(), recovery_point=0, clean=False)
     took = time.perf_counter() - started
     assert log.log_end_offset == end
-    log.abandon()
+    log.close()
     return {_RECOVER.key: took / (size_bytes / 1e9), _SCAN.key: _bare_scan(directory) / (size_bytes / 1e9)}
 
 
@@ -212,7 +238,7 @@ def measure_open(lab: Lab) -> dict[str, float]:
     batch, records = _batch(_SMALL)
     with lab.fresh_directory() as directory:
         with _fresh_log(directory, segment_bytes=4 * len(batch)) as log:
-            _append_until(log, batch, records, 4 * _SEGMENTS * records)
+            _append_until(log, batch, 4 * _SEGMENTS * records)
             assert len(log.segments) == _SEGMENTS
             log.close()
             end = log.log_end_offset
@@ -221,13 +247,14 @@ def measure_open(lab: Lab) -> dict[str, float]:
         took = time.perf_counter() - started
         assert (log.log_end_offset, len(log.segments)) == (end, _SEGMENTS)
         log.abandon()
+        lab.judge.read(f"log of {_SEGMENTS:,} segments", directory)
     return {_OPEN.key: took}
 
 
 BENCHMARKS = [
     Benchmark(
         "storage-append",
-        f"{_PAYLOAD >> 20} MiB into the page cache, CRC checked, both indexes written",
+        f"{_PAYLOAD >> 20} MiB into the page cache, in turns; ours with CRC checked and both indexes growing",
         tuple(figure for size in (_LARGE, _SMALL) for figure in (_WRITEV[size], _APPEND[size])),
         measure_append,
     ),
@@ -236,7 +263,8 @@ BENCHMARKS = [
     ),
     Benchmark(
         "storage-look-up",
-        f"16 KiB batches of 100 B records, {_LOOK_UPS:,} random places, warm, median; then recovery of the larger log",
+        f"16 KiB batches of 100 B records, {_PLACES} random places of each, again and again, median of {_LOOK_UPS:,}; "
+        "then recovery of the larger log",
         (*_BY_OFFSET.values(), *_BY_TIME.values(), _SCAN, _RECOVER),
         measure_look_ups,
     ),

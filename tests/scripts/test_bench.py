@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from benchmarks import judging
+from benchmarks.__main__ import status
 from benchmarks.catalog import BENCHMARKS
 from benchmarks.figures import Benchmark, Figure, NotMeasured, Results
 from benchmarks.frame import run
 from benchmarks.lab import Lab
 from benchmarks.pulse import longest_silence
 from benchmarks.table import as_json, markdown, number
+from kafkadump.dump import Reading
+from kafkadump.toolbox import NotRun
 
 RATE = Figure("made-up.rate", "a made-up rate", "MB/s", "≥ 40", bound="made-up.bound", kafka="produce:mb_per_s")
 BOUND = Figure("made-up.bound", "its bound", "MB/s")
@@ -109,3 +114,47 @@ def test_names_and_keys_are_unique_and_bounds_exist() -> None:
     assert len(set(keys)) == len(keys)
     assert all(figure.key.startswith(f"{benchmark.name}.") for benchmark in BENCHMARKS for figure in benchmark.figures)
     assert {figure.bound for figure in figures} - {""} <= set(keys)
+
+
+def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:
+    """A dump tool that finds a record, and these faults."""
+    return lambda command, directory, files: Reading(Counter(records=1), list(complaints))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    log = tmp_path / "bench-0"
+    log.mkdir()
+    for suffix in (".log", ".index", ".timeindex"):
+        (log / f"{0:020}{suffix}").write_bytes(b"")
+    return tmp_path
+
+
+def test_what_a_benchmark_wrote_is_read_once_and_told(lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "kafka_command", lambda main_class: ["dump"])
+    monkeypatch.setattr(judging, "dump", reading())
+    assert lab.judge.in_words() == ""
+    for _ in range(3):  # as in three runs
+        lab.judge.read("small log", written)
+    assert lab.judge.in_words() == "Kafka's dump: 3 files read, no mismatch"
+
+
+def test_figures_of_a_log_that_kafka_finds_fault_with_are_not_told(
+    lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "kafka_command", lambda main_class: ["dump"])
+    monkeypatch.setattr(judging, "dump", reading("Index timestamp: 5, log timestamp: 4"))
+    with pytest.raises(NotMeasured, match=r"small log: .*log timestamp: 4"):
+        lab.judge.read("small log", written)
+
+
+def test_without_a_judge_nothing_passes_for_judged(lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(main_class: str) -> list[str]:
+        raise NotRun("no Java")
+
+    monkeypatch.setattr(judging, "kafka_command", missing)
+    lab.judge.read("small log", written)
+    assert lab.judge.in_words() == "Kafka's dump: NOT RUN: no Java"
+    assert status(Results(), lab.judge, judge_asked_for=False) == 0
+    assert status(Results(), lab.judge, judge_asked_for=True) == 1
+    assert status(Results(failures=["made-up"]), lab.judge, judge_asked_for=False) == 1

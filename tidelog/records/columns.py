@@ -25,6 +25,9 @@ from tidelog.records.varint import read_folded
 
 Int64s = npt.NDArray[np.int64]
 
+#: Records of one size in a row that are worth an array of their own.
+_LONG_RUN = 16
+
 _INT64_MIN = np.iinfo(np.int64).min
 
 
@@ -117,7 +120,7 @@ class ColumnCollector:
         block = records_block(batches, position, header, self._limit)
         starts = _starts(block, header.record_count)
         self._blocks.append(block)
-        self._starts.append(starts)
+        self._starts += starts
         self._headers.append(header)
         self.record_count += header.record_count
         self.size_bytes += len(block)
@@ -128,7 +131,7 @@ class ColumnCollector:
         block_ends = np.cumsum([0, *map(len, self._blocks)], dtype=np.int64)
         self._clear()
         counts = np.array([header.record_count for header in headers], np.int64)
-        starts = np.concatenate([np.empty(0, np.int64), *(np.frombuffer(each, np.int64) for each in all_starts)])
+        starts = np.concatenate([np.empty(0, np.int64), *all_starts])
         starts += np.repeat(block_ends[:-1], counts)
         # Blocks touch each other, and records within them: each record ends where the next one starts.
         ends = np.append(starts[1:], block_ends[-1])[: len(starts)]
@@ -163,14 +166,15 @@ class ColumnCollector:
 
     def _clear(self) -> None:
         self._blocks: list[bytes] = []
-        self._starts: list[array[int]] = []
+        self._starts: list[Int64s] = []
         self._headers: list[BatchHeader] = []
         self.record_count = 0
         self.size_bytes = 0
 
 
-def _starts(block: bytes, record_count: int) -> array[int]:
-    """Where each of the records begins, together filling the block."""
+def _starts(block: bytes, record_count: int) -> list[Int64s]:
+    """Where each of the records begins, in pieces; together they fill the block."""
+    pieces: list[Int64s] = []
     starts = array("q")
     at, left, previous = 0, record_count, 0
     try:
@@ -189,8 +193,13 @@ def _starts(block: bytes, record_count: int) -> array[int]:
             if size == previous:
                 # Records of one size come in runs: as far as each begins with the same length, the next is known.
                 run = _run(block, at, width, size, left)
-                starts.extend(range(at, at + run * size, size))
-                at += run * size
+                after = at + run * size
+                if run < _LONG_RUN:
+                    starts.extend(range(at, after, size))
+                else:
+                    pieces += (np.frombuffer(starts, np.int64), np.arange(at, after, size))
+                    starts = array("q")
+                at = after
                 left -= run
             else:
                 starts.append(at)
@@ -201,7 +210,7 @@ def _starts(block: bytes, record_count: int) -> array[int]:
         raise CorruptMessageError("the last record ends too early") from None
     if at != len(block):
         raise CorruptMessageError(f"{len(block) - at} bytes after the last record")
-    return starts
+    return [*pieces, np.frombuffer(starts, np.int64)]
 
 
 def _run(block: bytes, at: int, width: int, size: int, limit: int) -> int:
@@ -225,9 +234,11 @@ class _Fields:
         A cursor beyond the data reads its last byte; that it is beyond its record, its caller finds out.
         """
         byte = self._bytes.take(at, mode="clip")
-        folded = (byte & 0x7F).astype(np.uint64)
         at = at + 1
         more = byte > 0x7F
+        if not more.any():
+            return byte.astype(np.uint64), at
+        folded = (byte & 0x7F).astype(np.uint64)
         shift = 7
         while more.any():
             if shift >= bits:

@@ -91,7 +91,8 @@ class BatchBuilder:
         self._chunks += (prefix, stamp, delta, head, value, tail)
         self.size_bytes = size_bytes
         self.record_count = count + 1
-        self._base_timestamp = base_timestamp
+        if not count:
+            self._base_timestamp = base_timestamp
         if timestamp_ms > self._max_timestamp:
             self._max_timestamp = timestamp_ms
         return count
