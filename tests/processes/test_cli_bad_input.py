@@ -19,6 +19,8 @@ import zmq
 from tests.processes.harness.command import Outcome, Shell, processes_of
 from tests.processes.harness.waiting import wait_for
 
+pytestmark = pytest.mark.xdist_group("bad input")  # one cluster, not one for each worker
+
 
 @dataclass(frozen=True)
 class Case:

@@ -15,6 +15,8 @@ from tidelog.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.records import Codec, encode_batch, iter_headers, read_header
 from tidelog.records.header import HEADER, seal
 
+pytestmark = pytest.mark.xdist_group("codecs")  # one cluster, not one for each worker
+
 NAMES = [codec.name.lower() for codec in Codec]
 LINES = [b"line %d, much like the one before it" % number for number in range(2_000)]
 
