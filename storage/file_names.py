@@ -31,4 +31,4 @@ def offsets_named(names: Iterable[str], suffix: str) -> list[int]:
 
 def offset_of(stem: str) -> int | None:
     """What a name without its suffix stands for; None where it is none of these names."""
-    return int(stem) if len(stem) == _DIGITS and stem.isdecimal() else None
+    return int(stem) if len(stem) == _DIGITS and stem.isascii() and stem.isdecimal() else None

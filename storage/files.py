@@ -70,6 +70,8 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
+    def is_directory(self, path: Path) -> bool: ...
+
     def names(self, directory: Path) -> list[str]:
         """The names in a directory, sorted; none where there is no such directory."""
         ...
@@ -202,6 +204,10 @@ class RealFiles:
     def exists(self, path: Path) -> bool:
         with _errors_of(path):
             return path.exists()
+
+    def is_directory(self, path: Path) -> bool:
+        with _errors_of(path):
+            return path.is_dir()
 
     def names(self, directory: Path) -> list[str]:
         try:

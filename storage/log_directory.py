@@ -126,7 +126,8 @@ class LogDirectory:
 
     def found(self) -> list[TopicPartition]:
         """The partitions that have a log here, open or not, in their order."""
-        return sorted(tp for name in self._files.names(self.path) if (tp := partition_named(name)) is not None)
+        named = ((tp, name) for name in self._files.names(self.path) if (tp := partition_named(name)) is not None)
+        return sorted(tp for tp, name in named if self._files.is_directory(self.path / name))
 
     def strays(self) -> list[str]:
         """The names of the logs that were set aside."""

@@ -38,6 +38,8 @@ class Reader:
         length, next_offset = _whole_batches(data, max_bytes, end_offset)
         if not length:
             header = read_header(data)
+            if header.next_offset > segment.next_offset:
+                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} claims {header.base_offset}")
             if not at_least_one or header.base_offset >= end_offset:
                 return b""
             length, next_offset = header.size_bytes, header.next_offset

@@ -21,12 +21,13 @@ from operator import attrgetter
 from pathlib import Path
 
 from storage import segment_swap
+from storage.config_values import INT64_MAX
 from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
 from storage.files import Files
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshots import Snapshots
 from storage.producer_state import ProducerState
-from storage.scan import scan_headers
+from storage.scan import scan_headers, scan_valid
 from storage.segment import Segment
 from tidelog.errors import CorruptMessageError
 from tidelog.records import BatchHeader
@@ -65,9 +66,15 @@ def recover(
     _remove_leftovers(directory, files)
     epochs = LeaderEpochs.load(directory, files)
     log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
+    known = log.epochs.entries()
     bases = offsets_named(files.names(directory), LOG_SUFFIX)
+    believed_to = INT64_MAX if clean else recovery_point
     for slot, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
+        if _is_foreign(segment, log.segments, bases[slot + 1 :], believed_to, compacted):
+            _LOG.warning("%s is no part of the log, which goes on without it: removed", segment.log.path)
+            segment.delete()
+            continue
         if log.segments and not _follows(base_offset, log.segments[-1].next_offset, compacted):
             _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)
             _remove_from(log, directory, files, index_interval_bytes, bases[slot:])
@@ -80,6 +87,9 @@ def recover(
             break
     if not log.segments:
         log.segments.append(Segment(directory, 0, files, index_interval_bytes))
+    begin = log.segments[0].base_offset
+    if known and known[0].start_offset < begin:
+        _LOG.error("%s began at %d and begins at %d now: segments are gone", directory, known[0].start_offset, begin)
     _settle_epochs(log, known=epochs is not None)
     for segment in log.segments[:-1]:
         segment.seal()
@@ -93,6 +103,24 @@ def recover(
             log.removed_segments,
         )
     return log
+
+
+def _is_foreign(
+    segment: Segment, before: Sequence[Segment], later: Sequence[int], believed_to: int, compacted: bool
+) -> bool:
+    """Whether somebody else put the file there: to end the log at it would cost all that follows.
+
+    It lies within the segment before it, from whose end another goes on, and leads to no such end itself; or it is
+    empty and the first. Below the offset that is believed only: beyond it a power failure may have brought back what
+    was cut, or emptied a file of ours.
+    """
+    if not before:
+        return bool(later) and later[0] <= believed_to and not segment.size and not compacted
+    end_offset = before[-1].next_offset
+    if not segment.base_offset < end_offset <= believed_to:
+        return False
+    goes_on = any(_follows(base, end_offset, compacted) for base in later)
+    return goes_on and all(header.next_offset != end_offset for _, header in scan_valid(segment.log, 0, segment.size))
 
 
 def _follows(base_offset: int, end_offset: int, compacted: bool) -> bool:

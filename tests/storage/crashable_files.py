@@ -260,6 +260,11 @@ class CrashableFiles:
             self.alive()
             return self._entry(path) is not None
 
+    def is_directory(self, path: Path) -> bool:
+        with self._mutex:
+            self.alive()
+            return isinstance(self._entry(path), _Directory)
+
     def names(self, directory: Path) -> list[str]:
         with self._mutex:
             self.alive()

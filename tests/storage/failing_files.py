@@ -124,6 +124,9 @@ class FailingFiles:
     def exists(self, path: Path) -> bool:
         return not self._gone(path) and self.inner.exists(path)
 
+    def is_directory(self, path: Path) -> bool:
+        return not self._gone(path) and self.inner.is_directory(path)
+
     def names(self, directory: Path) -> list[str]:
         if self._gone(directory):
             return []

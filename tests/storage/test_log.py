@@ -9,6 +9,7 @@ import pytest
 
 from tests.storage.logs import NOW, append, batch, open_log, read_all
 from tidelog.errors import (
+    CorruptMessageError,
     InvalidRecordError,
     OffsetOutOfRangeError,
 )
@@ -313,3 +314,15 @@ def test_the_topic_id_survives(tmp_path: Path) -> None:
     log.assign_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
     assert (tmp_path / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
     assert open_log(tmp_path).topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def test_a_batch_that_claims_an_offset_past_the_end_is_reported_and_not_waited_for(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(4):
+        append(log)
+    with (tmp_path / "00000000000000000000.log").open("r+b") as file:
+        file.seek(2 * len(batch(NOW)))
+        file.write(b"\x04")  # the first byte of its base offset, which no CRC covers
+    assert len(log.read(0, 10_000)) == 2 * len(batch(NOW))
+    with pytest.raises(CorruptMessageError, match="claims"):
+        log.read(2, 10_000)

@@ -196,3 +196,17 @@ def test_a_restart_does_not_depend_on_the_index_files(tmp_path: Path) -> None:
     log.close()
     for path in original.glob("*index"):
         assert (copy / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_whose_first_segment_is_gone_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, clean: bool
+) -> None:
+    write_log(tmp_path)
+    (tmp_path / "00000000000000000000.log").unlink()
+    log = open_log(tmp_path, clean=clean, **SMALL)
+    assert f"began at 0 and begins at {log.log_start_offset} now: segments are gone" in caplog.text
+    log.abandon()
+    caplog.clear()
+    open_log(tmp_path, clean=clean, **SMALL)
+    assert not caplog.text

@@ -1,0 +1,65 @@
+"""What others have put into a log directory costs none of the log's records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.file_names import file_name
+from storage.files import RealFiles
+from storage.log import Log
+from storage.log_directory import LogDirectory
+from tests.storage.logs import NOW, append, batch, open_log, records_of
+from tidelog.model import TopicPartition
+
+TOPIC = "orders-0"
+
+
+def offsets(log: Log) -> list[int]:
+    return [record.offset for record, _ in records_of(log)]
+
+
+def log_of_three_segments(directory: Path) -> list[int]:
+    """Its records' offsets: 0 to 5 are deleted, segments begin at 6, 9 and 12."""
+    log = open_log(directory, segment_bytes=3 * len(batch(NOW)))
+    for _ in range(14):
+        append(log)
+    log.raise_log_start(6)
+    for segment in log.delete_old_segments(NOW, 14):
+        segment.delete()
+    assert log.segment_base_offsets == (6, 9, 12)
+    log.close()
+    return list(range(6, 14))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(500), batch(NOW, base_offset=7)])
+@pytest.mark.parametrize("offset", [7, 10, 13, 99])
+def test_a_file_named_like_a_segment_costs_nothing(tmp_path: Path, offset: int, content: bytes, clean: bool) -> None:
+    expected = log_of_three_segments(tmp_path)
+    (tmp_path / file_name(offset, ".log")).write_bytes(content)
+    log = open_log(tmp_path, clean=clean, recovery_point=14, segment_bytes=3 * len(batch(NOW)))
+    assert offsets(log) == expected
+    assert append(log) == 14
+
+
+def test_an_empty_file_before_a_log_that_was_closed_in_order_costs_nothing(tmp_path: Path) -> None:
+    expected = log_of_three_segments(tmp_path)
+    (tmp_path / file_name(0, ".log")).touch()
+    assert offsets(open_log(tmp_path)) == expected
+
+
+def test_digits_of_other_scripts_name_no_segment(tmp_path: Path) -> None:
+    expected = log_of_three_segments(tmp_path)
+    (tmp_path / ("٠" * 19 + "٧.log")).touch()
+    assert offsets(open_log(tmp_path)) == expected
+    assert not (tmp_path / file_name(7, ".log")).exists()
+
+
+def test_a_file_named_like_a_log_is_none(tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path / "data", RealFiles(), 1, "c", None)
+    (tmp_path / "data" / "notes-2").write_text("mine")
+    (tmp_path / "data" / TOPIC).mkdir()
+    assert directory.found() == [TopicPartition("orders", 0)]
+    directory.close()
