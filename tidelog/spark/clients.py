@@ -6,7 +6,6 @@ metadata again every time. A worker runs one task at a time, so nothing here is 
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 from collections.abc import Callable, Hashable, Mapping
@@ -53,15 +52,7 @@ def _pooled(key: Hashable, make: Callable[[], _T]) -> _T:
         _pool.clear()
         _pool_process = os.getpid()
         gc.freeze()
-        atexit.register(_close_all)
     if key not in _pool:
         _pool[key] = make()
     client: _T = _pool[key]
     return client
-
-
-def _close_all() -> None:
-    """An I/O thread that still runs while the interpreter takes itself apart can crash it."""
-    if _pool_process == os.getpid():
-        while _pool:
-            _pool.popitem()[1].close()
