@@ -112,16 +112,7 @@ class Broker:
         self._undo.push_async_callback(self._shell.stop)
         await self._shell.start()
         self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
-        cleaners = max(settings.log_cleaner_threads, 1)
-        upkeep = Upkeep(
-            self._logs,
-            self._files,
-            map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
-            throttle=lambda: Throttle(
-                settings.log_cleaner_io_max_bytes_per_second // cleaners, time.monotonic_ns, time.sleep
-            ),
-        )
-        housekeeping = Housekeeping(settings, self._replicas, self._logs, upkeep, self._clock)
+        housekeeping = self._housekeeping()
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
         # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.
@@ -199,6 +190,19 @@ class Broker:
             cluster_id=self._cluster_id,
         )
         return Handlers(self._replicas, self._metadata, coordination, self._shell)
+
+    def _housekeeping(self) -> Housekeeping:
+        settings = self._settings
+        cleaners = max(settings.log_cleaner_threads, 1)  # they share what the settings allow them together
+        upkeep = Upkeep(
+            self._logs,
+            self._files,
+            map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
+            throttle=lambda: Throttle(
+                settings.log_cleaner_io_max_bytes_per_second // cleaners, time.monotonic_ns, time.sleep
+            ),
+        )
+        return Housekeeping(settings, self._replicas, self._logs, upkeep, self._clock)
 
     def _open_directories(self) -> LogManager:
         try:

@@ -14,17 +14,17 @@ LOOPBACK = "127.0.0.1"
 _LOWEST = 20_000
 
 
-def port_is_free(port: int, host: str = LOOPBACK) -> bool:
+def port_is_free(port: int) -> bool:
     """Whether a process could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind((LOOPBACK, port))
             probe.listen(1)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return False
-            raise LocalError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            raise LocalError(f"cannot listen on {LOOPBACK}:{port}: {error.strerror}") from None
     return True
 
 

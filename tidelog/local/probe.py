@@ -10,16 +10,17 @@ from tidelog.messages import MetadataRequest, MetadataResponse
 from tidelog.model import Endpoint
 
 _CLIENT_ID = "tidelog-up"
+_TIMEOUT_MS = 1_000
 
 
-async def known_brokers(endpoint: Endpoint, timeout_ms: int = 1_000) -> frozenset[int]:
+async def known_brokers(endpoint: Endpoint) -> frozenset[int]:
     """The ids of the live brokers as the broker there knows them; empty where nobody serves."""
     try:
-        connection = await Connection.open(endpoint, client_id=_CLIENT_ID, timeout_ms=timeout_ms)
+        connection = await Connection.open(endpoint, client_id=_CLIENT_ID, timeout_ms=_TIMEOUT_MS)
     except TidelogError:
         return frozenset()
     try:
-        answer = await connection.call(MetadataRequest(topics=()), timeout_ms=timeout_ms)
+        answer = await connection.call(MetadataRequest(topics=()), timeout_ms=_TIMEOUT_MS)
     except TidelogError:
         return frozenset()
     finally:

@@ -22,6 +22,9 @@ TICK_MS = 500
 #: What ZooKeeper grants a session: 2 to 20 ticks.
 MIN_SESSION_TIMEOUT_MS, MAX_SESSION_TIMEOUT_MS = 2 * TICK_MS, 20 * TICK_MS
 
+#: How long our own server, and somebody else's, may take to answer.
+_ANSWER_S, _CONNECT_S = 1.0, 3.0
+
 # QuorumPeerMain runs a single server too, and unlike ZooKeeperServerMain it purges old snapshots.
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JARS = (
@@ -204,11 +207,11 @@ def find_jars() -> list[Path]:
     return jars
 
 
-def serves(port: int, host: str = LOOPBACK, timeout_ms: int = 1_000) -> bool:
+def serves(port: int) -> bool:
     """Whether a ZooKeeper there is past its start-up and serves requests."""
     answer = b""
     try:
-        with socket.create_connection((host, port), timeout_ms / 1000) as connection:
+        with socket.create_connection((LOOPBACK, port), _ANSWER_S) as connection:
             connection.sendall(b"srvr")
             while part := connection.recv(4096):
                 answer += part
@@ -217,13 +220,13 @@ def serves(port: int, host: str = LOOPBACK, timeout_ms: int = 1_000) -> bool:
     return b"\nMode: " in answer
 
 
-def require_zookeeper(hosts: str, timeout_ms: int = 3_000) -> None:
+def require_zookeeper(hosts: str) -> None:
     """LocalError where nobody listens at any of `host:port,host:port/chroot`: better here than in every broker."""
     reasons = []
     for host in hosts.partition("/")[0].split(","):
         try:
             endpoint = Endpoint.parse(host)
-            socket.create_connection((endpoint.host, endpoint.port), timeout_ms / 1000).close()
+            socket.create_connection((endpoint.host, endpoint.port), _CONNECT_S).close()
             return
         except (OSError, ValueError) as error:
             reasons.append(f"{host}: {error.strerror or error}" if isinstance(error, OSError) else str(error))
