@@ -117,6 +117,7 @@ REFUSALS = [
     Refusal("a negative count", changed(ONE, record_count=-1, last_offset_delta=-2), InvalidRecordError, 87),
     Refusal("a negative offset delta", changed(ONE, last_offset_delta=-1), InvalidRecordError, 87),
     Refusal("more records than bytes", changed(ONE, record_count=99, last_offset_delta=98), InvalidRecordError, 87),
+    Refusal("one too many for its bytes", changed(TWO, record_count=3, last_offset_delta=2), InvalidRecordError, 87),
     Refusal("larger than the topic allows", LARGE, MessageTooLargeError, 10, {"max_message_bytes": len(LARGE) - 1}),
     Refusal("larger than a segment", LARGE, RecordListTooLargeError, 18, {"segment_bytes": len(LARGE) - 1}),
     Refusal("a codec that nothing defines", changed(ONE, attributes=5), UnsupportedCompressionTypeError, 76),

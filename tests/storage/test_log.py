@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -326,3 +327,41 @@ def test_a_batch_that_claims_an_offset_past_the_end_is_reported_and_not_waited_f
     assert len(log.read(0, 10_000)) == 2 * len(batch(NOW))
     with pytest.raises(CorruptMessageError, match="claims"):
         log.read(2, 10_000)
+
+
+def test_calls_say_whether_they_changed_anything(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert not log.roll(NOW)
+    for _ in range(3):
+        append(log)
+    assert log.roll(NOW) and not log.roll(NOW)
+    assert log.segment_base_offsets == (0, 3)
+    assert log.raise_log_start(2) and not log.raise_log_start(2) and not log.raise_log_start(1)
+    assert not log.truncate_to(3)
+    assert log.truncate_to(1)
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+
+
+def test_a_batch_that_is_cut_off_under_an_open_log_is_corrupt(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(NOW, value=b"x" * 20_000), 0, NOW)
+    os.truncate(log.segments[0].log.path, 10_000)
+    with pytest.raises(CorruptMessageError, match="cut off"):
+        log.read(0, 1)
+
+
+def test_only_the_segments_in_use_hold_descriptors(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=100)
+    for _ in range(20):
+        append(log)
+    read_all(log)
+    log.close()
+    log = open_log(tmp_path, segment_bytes=100)
+    opened: list[str] = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            opened.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:
+            continue
+    assert len([path for path in opened if path.startswith(str(tmp_path))]) <= 3
+    log.close()

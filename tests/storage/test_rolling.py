@@ -61,6 +61,16 @@ def test_without_timestamps_the_clock_tells_the_age(tmp_path: Path) -> None:
     assert log.segment_base_offsets == (0, 2)
 
 
+def test_a_record_from_the_first_millisecond_of_1970_has_a_timestamp_too(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=HOUR, message_timestamp_after_max_ms=2**62)
+    assert append_at(log, NOW, 0) == 0
+    assert append_at(log, NOW + 9 * HOUR, HOUR) == 1
+    assert append_at(log, NOW + 9 * HOUR, 0) == 2
+    assert log.segment_base_offsets == (0,)
+    append_at(log, NOW, HOUR + 1)
+    assert log.segment_base_offsets == (0, 3)
+
+
 def test_a_record_must_not_wait_longer_for_its_compaction_than_allowed(active: Segment) -> None:
     settings = {"segment_ms": 10 * HOUR, "max_compaction_lag_ms": HOUR}
     assert not rolls(active, at=NOW + 2 * HOUR, **settings)

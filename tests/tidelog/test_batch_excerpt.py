@@ -126,9 +126,11 @@ def test_what_the_decoder_refuses_the_outline_refuses_and_no_other_error_comes_o
     except CorruptMessageError:
         # Headers are stepped over, so what is wrong in them alone does not show.
         try:
-            outline_batch(batch, read_header(batch))
+            outline = outline_batch(batch, read_header(batch))
         except CorruptMessageError:
             return
+        first, last = read_header(GOOD).base_offset, read_header(GOOD).last_offset
+        assert outline.offsets == sorted({*outline.offsets} & {*range(first, last + 1)})
     else:
         assert outline_batch(batch, read_header(batch)).offsets == expected
 
@@ -144,3 +146,14 @@ def test_a_wrong_crc_is_corrupt() -> None:
     batch = patched(crc=1)
     with pytest.raises(CorruptMessageError):
         outline_batch(batch, read_header(batch))
+
+
+@pytest.mark.parametrize("deltas", [(1, 0), (0, 0), (0, 2), (0, -1), (-1, 0)])
+def test_offsets_that_do_not_rise_to_the_last_one_are_corrupt(deltas: tuple[int, int]) -> None:
+    batch = bytearray(encode_batch([(5, None, None, ())] * 2))
+    for at, delta in zip((HEADER_BYTES, HEADER_BYTES + 7), deltas, strict=True):
+        batch[at + 3] = delta << 1 if delta >= 0 else 1
+    seal(batch, 0, len(batch))
+    for read in (decode_records, lambda data: outline_batch(data, read_header(data))):
+        with pytest.raises(CorruptMessageError):
+            read(batch)
