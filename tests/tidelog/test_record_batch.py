@@ -332,3 +332,22 @@ def test_every_limit_that_a_batch_can_have_and_every_time_but_the_last_are_taken
 def test_a_limit_that_no_batch_can_have_is_refused(max_bytes: int) -> None:
     with pytest.raises(ValueError, match="bytes"):
         BatchBuilder(max_bytes)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8_191, 8_192, 20_000])
+@pytest.mark.parametrize("key", [None, b"k", bytes(8_192)], ids=["no key", "key", "long key"])
+def test_more_records_and_longer_ones_than_most_batches_have(size: int, key: bytes | None) -> None:
+    builder = BatchBuilder(1 << 30)
+    written = [
+        (number * 5 - 7, key if number % 4_000 == 0 else None, bytes(size if number == 3 else 1))
+        for number in range(8_200)
+    ]
+    for number, (timestamp, each_key, value) in enumerate(written):
+        assert builder.try_append(1_000 + timestamp, each_key, value) == number
+    batch = builder.build()
+    assert len(batch) == builder.size_bytes
+    columns = decode_columns(batch)
+    assert columns.offsets == list(range(8_200))
+    assert list(zip(columns.timestamps, columns.keys, columns.values, strict=True)) == [
+        (1_000 + timestamp, each_key, value) for timestamp, each_key, value in written
+    ]
