@@ -87,6 +87,12 @@ class Following:
         self.connections.append(Scripted(self.answers_as))
         return self.connections[-1]
 
+    async def begin(self, *replicas: Replica) -> Scripted:
+        """Follows these; the connection to their leader."""
+        for replica in replicas:
+            self.fetchers.follow(replica)
+        return await self.connection()
+
     async def connection(self, number: int = 0) -> Scripted:
         await until(lambda: len(self.connections) > number)
         return self.connections[number]
@@ -126,8 +132,7 @@ def values(replica: Replica) -> list[bytes]:
 async def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
     async with Following() as following:
         replica = replica_of()
-        following.fetchers.follow(replica)
-        leader = await following.connection()
+        leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
         assert (request.replica_id, request.partitions[0].current_leader_epoch) == (2, 5)
         assert request.partitions[0].fetch_offset == 0
@@ -141,8 +146,7 @@ async def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
 async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fenced() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a", b"b")
-        following.fetchers.follow(replica)
-        leader = await following.connection()
+        leader = await following.begin(replica)
         await until(lambda: bool(leader.asked))
         question, answer = leader.asked[0]
         assert isinstance(question, OffsetForLeaderEpochRequest)
@@ -157,8 +161,7 @@ async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fence
 async def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a")
-        following.fetchers.follow(replica)
-        leader = await following.connection()
+        leader = await following.begin(replica)
         for number in range(3):
             await until(lambda number=number: len(leader.asked) > number)  # type: ignore[misc]
             question, answer = leader.asked[number]
@@ -172,8 +175,7 @@ async def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() ->
 async def test_an_answer_for_an_earlier_epoch_is_not_applied() -> None:
     async with Following() as following:
         replica = replica_of()
-        following.fetchers.follow(replica)
-        leader = await following.connection()
+        leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
         follow_in(replica, 6)
         following.fetchers.follow(replica)
@@ -187,8 +189,7 @@ async def test_an_answer_for_an_earlier_epoch_is_not_applied() -> None:
 async def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
     async with Following() as following:
         replica = replica_of()
-        following.fetchers.follow(replica)
-        leader = await following.connection()
+        leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
         replica.log.append_as_follower(stored(b"a", offset=0))
         answer.set_result(answer_to(request, records=stored(b"late", offset=0), high_watermark=1))
@@ -201,9 +202,7 @@ async def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
 async def test_a_dropped_partition_gets_nothing_more() -> None:
     async with Following() as following:
         replica, other = replica_of(), replica_of(OTHER)
-        following.fetchers.follow(replica)
-        following.fetchers.follow(other)
-        leader = await following.connection()
+        leader = await following.begin(replica, other)
         request, answer = await leader.next_fetch()
         assert len(request.partitions) == 2
         following.fetchers.drop(TP)
@@ -216,9 +215,7 @@ async def test_a_dropped_partition_gets_nothing_more() -> None:
 @on_virtual_time
 async def test_one_refused_partition_pauses_alone() -> None:
     async with Following() as following:
-        for tp in (TP, OTHER):
-            following.fetchers.follow(replica_of(tp))
-        leader = await following.connection()
+        leader = await following.begin(replica_of(TP), replica_of(OTHER))
         request, answer = await leader.next_fetch()
         refused = request.partitions[0].partition
         answer.set_result(answer_to(request, error_code=FencedLeaderEpochError.code))
@@ -234,8 +231,7 @@ async def test_one_refused_partition_pauses_alone() -> None:
 async def test_spoilt_records_are_asked_for_again() -> None:
     async with Following() as following:
         replica = replica_of()
-        following.fetchers.follow(replica)
-        leader = await following.connection()
+        leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
         answer.set_result(answer_to(request, records=stored(b"gap", offset=5)))
         request, _ = await leader.next_fetch()
@@ -249,8 +245,7 @@ async def test_a_failing_disk_is_told() -> None:
         replica = replica_of()
         assert isinstance(replica.log, MemoryLog)
         replica.log.broken = True
-        following.fetchers.follow(replica)
-        leader = await following.connection()
+        leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
         answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
         await until(lambda: len(following.storage_errors) == 1)
@@ -273,8 +268,7 @@ async def test_a_leader_that_refuses_is_dialled_again_ever_more_rarely() -> None
 async def test_somebody_elses_port_is_left_alone() -> None:
     async with Following() as following:
         following.answers_as = 3
-        following.fetchers.follow(replica_of())
-        stranger = await following.connection()
+        stranger = await following.begin(replica_of())
         await until(lambda: stranger.closed)
         assert stranger.asked == []
 
@@ -293,8 +287,7 @@ async def test_nobody_dials_a_leader_that_is_not_live() -> None:
 @on_virtual_time
 async def test_a_new_registration_is_introduced_on_a_new_connection() -> None:
     async with Following() as following:
-        following.fetchers.follow(replica_of())
-        first = await following.connection()
+        first = await following.begin(replica_of())
         await first.next_fetch()
         following.fetchers.reconnect()
         second = await following.connection(1)
@@ -305,8 +298,7 @@ async def test_a_new_registration_is_introduced_on_a_new_connection() -> None:
 @on_virtual_time
 async def test_a_leader_that_changes_its_partitions_often_has_two_fetches_at_most() -> None:
     async with Following() as following:
-        following.fetchers.follow(replica_of())
-        leader = await following.connection()
+        leader = await following.begin(replica_of())
         await leader.next_fetch()
         for number in range(1, 20):
             following.fetchers.follow(replica_of(TopicPartition("t", number)))
