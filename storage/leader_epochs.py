@@ -85,6 +85,12 @@ class LeaderEpochs:
         following = self._entries[slot].start_offset
         return EpochStart(self._entries[slot - 1].epoch if slot else epoch, following)
 
+    def span_of(self, offset: int) -> tuple[int | None, int | None]:
+        """(the epoch in which the offset was appended, where the next one begins); None for what is not known."""
+        slot = bisect_right(self._entries, offset, key=attrgetter("start_offset"))
+        following = self._entries[slot].start_offset if slot < len(self._entries) else None
+        return (self._entries[slot - 1].epoch if slot else None), following
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Forgets the epochs that begin at or after the new end."""
         kept = [e for e in self._entries if e.start_offset < end_offset]
@@ -100,12 +106,25 @@ class LeaderEpochs:
         elif slot > 1:
             self._store(self._entries[slot - 1 :])
 
-    def rebuild(self, starts: Iterable[tuple[int, int]]) -> None:
-        """Begins anew from the (epoch, base offset) of batches in their order."""
+    def rebuild(self, starts: Iterable[tuple[int, int]], borne_out: int | None = None) -> None:
+        """Begins anew from the (epoch, base offset) of batches in their order.
+
+        No CRC covers the epoch of a batch, so one that is above that of the next batch counts for nothing. Nor does the
+        last one above `borne_out`, where that is given.
+        """
         entries: list[EpochStart] = []
-        for epoch, start_offset in starts:
-            if epoch >= 0 and (not entries or epoch > entries[-1].epoch):
-                entries.append(EpochStart(epoch, start_offset))
+        raised: EpochStart | None = None
+        for epoch, base_offset in starts:
+            start_offset = base_offset
+            if raised is not None:
+                if epoch >= raised.epoch:
+                    entries.append(raised)
+                else:
+                    start_offset = raised.start_offset
+            above = epoch >= 0 and (not entries or epoch > entries[-1].epoch)
+            raised = EpochStart(epoch, start_offset) if above else None
+        if raised is not None and (borne_out is None or raised.epoch <= borne_out):
+            entries.append(raised)
         self._store(entries)
 
     def clear(self) -> None:

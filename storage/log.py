@@ -20,7 +20,7 @@ from storage.producer_snapshots import Snapshots
 from storage.reading import Reader
 from storage.segment import Segment
 from storage.segments import Segments
-from tidelog.errors import OffsetOutOfRangeError, StorageError
+from tidelog.errors import CorruptMessageError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer
 
 #: What `delete_records` takes for the high watermark.
@@ -52,8 +52,8 @@ class Log:
         self.topic_id = partition_metadata.read_topic_id(files, directory)
         self._files = files
         self._segments = Segments(directory, files, recovered.segments)
-        self._reader = Reader(self._segments)
         self._epochs = recovered.epochs
+        self._reader = Reader(self._segments, self._epochs)
         self._snapshots = Snapshots(directory, files)
         self._on_cut = on_cut
         self.log_start_offset = self._segments.base_offsets[0]
@@ -235,12 +235,20 @@ class Log:
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
         """The earliest record at or after `timestamp` (ms) below `upper_bound` (exclusive); exact."""
         self._raise_if_failed()
-        return lookup.offset_for_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound)
+        return self._confirmed(
+            lookup.offset_for_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound)
+        )
 
     def offset_of_max_timestamp(self, upper_bound: int) -> TimestampOffset | None:
         """The record with the largest timestamp below `upper_bound` (exclusive), the earliest of equals."""
         self._raise_if_failed()
-        return lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, upper_bound)
+        return self._confirmed(lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, upper_bound))
+
+    def _confirmed(self, found: TimestampOffset | None) -> TimestampOffset | None:
+        """No CRC covers the epoch of a batch."""
+        if found is not None and self._epochs.span_of(found.offset)[0] not in (None, found.leader_epoch):
+            raise CorruptMessageError(f"{self.directory.name}: offset {found.offset} is not of its batch's epoch")
+        return found
 
     def segment_offsets(self, timestamp: int, max_num_offsets: int, upper_bound: int, now_ms: int) -> list[int]:
         """ListOffsets version 0: where segments begin that were last written at or before `timestamp` (ms), or earlier.

@@ -14,8 +14,8 @@ cleaner-offset-checkpoint          up to where each log is compacted
 <topic>-<partition>.<hex>-stray/   a log that was set aside: it belongs to a topic that no longer exists
 
 What a checkpoint says is believed where the log bears it out. A recovery point past the end of the log vouches for
-nothing, so that log is checked from its beginning; a log start past the end is passed over, because to obey it would
-mean to throw away every record that is left.
+nothing, nor does one before the end of a log that was closed in order, so that log is checked from its beginning; a log
+start past the end is passed over, because to obey it would mean to throw away every record that is left.
 """
 
 from __future__ import annotations
@@ -172,8 +172,9 @@ class LogDirectory:
                 on_cut=lambda offset: self._lower_checkpoints(tp, offset),
             )
 
-        log = opened(recovery_point, clean=self.clean and tp in self._recovery_points)
-        if recovery_point > log.log_end_offset:
+        clean = self.clean and tp in self._recovery_points
+        log = opened(recovery_point, clean=clean)
+        if recovery_point > log.log_end_offset or (clean and recovery_point < log.log_end_offset):
             _LOG.error(
                 "%s was synced up to offset %d, but ends at %d: it is checked from its beginning",
                 directory, recovery_point, log.log_end_offset,

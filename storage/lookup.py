@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage.scan import scan_headers
 from storage.segment import Segment
 from storage.segments import Segments
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from tidelog.records import BatchHeader, Record, decode_records, first_record_at_or_after
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer
+from tidelog.records import BatchHeader, Record, decode_records, first_record_at_or_after, validate_batch
 
 
 class TimestampOffset(NamedTuple):
@@ -42,12 +41,13 @@ def offset_for_timestamp(
         start = segment.start_for_timestamp(timestamp)
         if start_offset > segment.base_offset:
             start = max(start, segment.start_of(start_offset))
-        for position, header in scan_headers(segment.log, start, segment.size):
+        # Checked, those that are passed over too: a damaged header may hide what is looked for.
+        for _, header, batch in segment.checked_from(start):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
             if header.base_offset >= upper_bound:
                 return None
-            record = first_record_at_or_after(_batch(segment, position, header), timestamp, start_offset)
+            record = first_record_at_or_after(batch, timestamp, start_offset)
             if record is not None:
                 return _answer(record, header) if record.offset < upper_bound else None
     return None
@@ -82,7 +82,10 @@ def _largest_in(segment: Segment, start_offset: int, upper_bound: int) -> Timest
     if reached is not None and reached.offset >= start_offset:
         found = segment.find(reached.offset)
         if found is not None:
-            best = _largest_inside(segment, *found, start_offset, upper_bound)
+            position, header = found
+            batch: Buffer = segment.log.read(position, header.size_bytes)
+            validate_batch(batch, 0, header)
+            best = _largest_inside(batch, header, start_offset, upper_bound)
     if best is not None and reached is not None and best.timestamp == reached.timestamp:  # A
         if whole:
             return best
@@ -90,11 +93,11 @@ def _largest_in(segment: Segment, start_offset: int, upper_bound: int) -> Timest
     else:
         best = None
         start = segment.start_of(start_offset)  # C
-    for position, header in scan_headers(segment.log, start, segment.size):
+    for _, header, batch in segment.checked_from(start):
         if header.base_offset >= upper_bound:
             break
         if header.last_offset >= start_offset and header.max_timestamp > (best.timestamp if best is not None else -1):
-            found_here = _largest_inside(segment, position, header, start_offset, upper_bound)
+            found_here = _largest_inside(batch, header, start_offset, upper_bound)
             if found_here is not None and (best is None or found_here.timestamp > best.timestamp):
                 best = found_here
     return best
@@ -132,17 +135,11 @@ def offsets_by_segment_time(
     return offsets
 
 
-def _largest_inside(
-    segment: Segment, position: int, header: BatchHeader, start_offset: int, upper_bound: int
-) -> TimestampOffset | None:
-    records = decode_records(_batch(segment, position, header))
+def _largest_inside(batch: Buffer, header: BatchHeader, start_offset: int, upper_bound: int) -> TimestampOffset | None:
+    records = decode_records(batch)
     inside = [record for record in records if start_offset <= record.offset < upper_bound]
     record = max(inside, key=lambda record: (record.timestamp, -record.offset), default=None)
     return _answer(record, header) if record is not None and record.timestamp >= 0 else None
-
-
-def _batch(segment: Segment, position: int, header: BatchHeader) -> bytes:
-    return segment.log.read(position, header.size_bytes)
 
 
 def _answer(record: Record, header: BatchHeader) -> TimestampOffset:

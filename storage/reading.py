@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from struct import Struct
 
+from storage.leader_epochs import LeaderEpochs
 from storage.segment import Segment
 from storage.segments import Segments
 from tidelog.errors import CorruptMessageError
 from tidelog.records import HEADER_BYTES, LENGTH_OVERHEAD, read_header
 
-_OUTLINE = Struct(">qi11xi")  # base offset, batch length, last offset delta: what a reader needs to cut at batches
+_OUTLINE = Struct(">qii7xi")  # base offset, batch length, leader epoch, last offset delta
+_OFFSET = Struct(">q")
 _POSITIONS_KEPT = 32
+_NO_EPOCH = -1  # a batch from before KIP-101 says so
 
 
 class Reader:
     """Remembers where the batch after a recent read begins, so that who reads on needs no index.
 
+    Who gets the batches checks their CRC, which covers neither offset nor epoch: those are held against the neighbours
+    and the epoch cache here, and what they do not bear out is not handed out.
+
     `forget` when segments are cut or taken away.
     """
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(self, segments: Segments, epochs: LeaderEpochs) -> None:
         self._segments = segments
+        self._epochs = epochs
         self._positions: dict[int, tuple[Segment, int]] = {}
 
     def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> bytes:
@@ -28,21 +35,23 @@ class Reader:
 
         Empty too where nothing is left up to the log end: Kafka's cleaner may take the last batches of a segment.
         """
-        located = self._positions.get(offset)
+        located, least = self._positions.get(offset), offset
         if located is None or located[1] >= located[0].size:
-            located = self._segments.locate(offset)
+            located, least = self._segments.locate(offset), 0  # a batch may begin before the offset
             if located is None:
                 return b""
         segment, position = located
         data = segment.log.read(position, min(max(max_bytes, HEADER_BYTES), segment.size - position))
-        length, next_offset = _whole_batches(data, max_bytes, end_offset)
+        length, next_offset = self._whole_batches(segment, position, data[:max_bytes], offset, least, end_offset)
         if not length:
             header = read_header(data)
-            if header.next_offset > segment.next_offset:
-                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} claims {header.base_offset}")
+            length, next_offset = header.size_bytes, header.next_offset
+            if header.base_offset < least or not self._fits(
+                segment, position + length, header.base_offset, next_offset, header.partition_leader_epoch, offset
+            ):
+                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is not the one of {offset}")
             if not at_least_one or header.base_offset >= end_offset:
                 return b""
-            length, next_offset = header.size_bytes, header.next_offset
             data = segment.log.read(position, length)
             if len(data) < length:
                 raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is cut off")
@@ -57,17 +66,38 @@ class Reader:
             del self._positions[next(iter(self._positions))]
         self._positions[offset] = (segment, position)
 
+    def _whole_batches(
+        self, segment: Segment, start: int, data: bytes, offset: int, least: int, end_offset: int
+    ) -> tuple[int, int]:
+        """How many bytes are whole batches below `end_offset` that may be read, and the offset after them."""
+        position, expected, size = 0, offset, len(data)
+        epoch, epoch_end = self._epochs.span_of(offset)
+        outline = _OUTLINE.unpack_from
+        while size - position >= HEADER_BYTES:
+            base_offset, batch_length, batch_epoch, last_offset_delta = outline(data, position)
+            following = position + batch_length + LENGTH_OVERHEAD
+            if base_offset >= end_offset or batch_length <= 0 or following > size:
+                break
+            next_offset = base_offset + last_offset_delta + 1
+            if base_offset != expected or batch_epoch != epoch or (epoch_end is not None and base_offset >= epoch_end):
+                if base_offset < (expected if position else least) or not self._fits(
+                    segment, start + following, base_offset, next_offset, batch_epoch, expected
+                ):
+                    break
+                epoch, epoch_end = batch_epoch, self._epochs.span_of(base_offset)[1]
+            position, expected = following, next_offset
+        return position, expected
 
-def _whole_batches(data: bytes, max_bytes: int, end_offset: int) -> tuple[int, int]:
-    """How many bytes are whole batches below `end_offset`, and the offset after them."""
-    position, next_offset, size = 0, -1, min(len(data), max_bytes)
-    outline = _OUTLINE.unpack_from
-    while size - position >= HEADER_BYTES:
-        base_offset, batch_length, last_offset_delta = outline(data, position)
-        if batch_length <= 0:
-            raise CorruptMessageError(f"batch length {batch_length} after offset {next_offset}")
-        following = position + batch_length + LENGTH_OVERHEAD
-        if base_offset >= end_offset or following > size:
-            break
-        position, next_offset = following, base_offset + last_offset_delta + 1
-    return position, next_offset
+    def _fits(self, segment: Segment, end: int, base_offset: int, next_offset: int, epoch: int, expected: int) -> bool:
+        """Whether a batch, which ends at position `end`, may be what a reader at the offset `expected` gets."""
+        known = self._epochs.span_of(max(base_offset, expected))[0]
+        if next_offset <= expected or (epoch != _NO_EPOCH and known not in (None, epoch)):
+            return False
+        return base_offset <= expected or next_offset <= self._offset_at(segment, end)
+
+    def _offset_at(self, segment: Segment, position: int) -> int:
+        """Of the batch that begins there, or of what follows the segment."""
+        if position < segment.size:
+            data = segment.log.read(position, _OFFSET.size)
+            return int(_OFFSET.unpack(data)[0]) if len(data) == _OFFSET.size else -1
+        return self._segments.offset_after(segment)

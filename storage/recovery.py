@@ -80,7 +80,9 @@ def recover(
             _remove_from(log, directory, files, index_interval_bytes, bases[slot:])
             break
         whole_synced = slot + 1 < len(bases) and bases[slot + 1] <= recovery_point
-        sound = _open_segment(log, segment, recovery_point, believed=clean or whole_synced)
+        sound = _open_segment(
+            log, segment, recovery_point, bases[slot + 1 :], believed=clean or whole_synced, compacted=compacted
+        )
         log.segments.append(segment)
         if not sound:
             _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :])
@@ -90,7 +92,7 @@ def recover(
     begin = log.segments[0].base_offset
     if known and known[0].start_offset < begin:
         _LOG.error("%s began at %d and begins at %d now: segments are gone", directory, known[0].start_offset, begin)
-    _settle_epochs(log, known=epochs is not None)
+    _settle_epochs(log, known=epochs is not None, synced_to=recovery_point)
     for segment in log.segments[:-1]:
         segment.seal()
         segment.close()
@@ -150,19 +152,25 @@ def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHea
         _LOG.error("%s", error)
 
 
-def _open_segment(log: RecoveredLog, segment: Segment, recovery_point: int, *, believed: bool) -> bool:
-    """False where something had to be cut off."""
+def _open_segment(
+    log: RecoveredLog, segment: Segment, recovery_point: int, later: Sequence[int], *, believed: bool, compacted: bool
+) -> bool:
+    """False where something had to be cut off. `later`: where the segments after it begin."""
     size = segment.size
     if believed:
         try:
-            log.last_batch = segment.load() or log.last_batch
+            last_batch = segment.load()
+            if later and not any(_follows(base, segment.next_offset, compacted) for base in later):
+                raise CorruptMessageError(f"{segment.log.path}: ends at {segment.next_offset}, not at {later[0]}")
+            log.last_batch = last_batch or log.last_batch
             return True
         except CorruptMessageError as error:
             _LOG.warning("%s", error)
             position, offset = 0, segment.base_offset
     else:
         position, offset = segment.recovery_start(recovery_point)
-    for header in segment.recover(position, offset):
+    limit = later[0] if later else None
+    for header in segment.recover(position, offset, limit=limit, holes=compacted):
         log.last_batch = header
         if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
             log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
@@ -171,15 +179,17 @@ def _open_segment(log: RecoveredLog, segment: Segment, recovery_point: int, *, b
     return segment.size == size
 
 
-def _settle_epochs(log: RecoveredLog, *, known: bool) -> None:
+def _settle_epochs(log: RecoveredLog, *, known: bool, synced_to: int) -> None:
+    """`known`: the cache was read, so it has every epoch that begins below `synced_to`."""
     for epoch, offset in log.seen_epochs:
         latest = log.epochs.latest
-        if latest is None or epoch > latest:
+        if latest is None or (epoch > latest and not (known and offset < synced_to)):
             log.epochs.assign(epoch, offset)
     log.epochs.truncate_from_end(log.segments[-1].next_offset)
     if not (known and _epochs_confirmed(log)):
         headers = _headers_from(log.segments, log.segments[0].base_offset)
-        log.epochs.rebuild((header.partition_leader_epoch, header.base_offset) for header in headers)
+        starts = ((header.partition_leader_epoch, header.base_offset) for header in headers)
+        log.epochs.rebuild(starts, borne_out=log.epochs.latest if known else None)
     log.epochs.truncate_from_start(log.segments[0].base_offset)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from storage.files import File
@@ -41,31 +42,83 @@ def header_at(file: File, position: int, end: int) -> BatchHeader:
     return header
 
 
-def scan_batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """As `scan_headers`, with the bytes of each batch, which are not checked."""
+def scan_batches(
+    file: File, position: int, end: int, at_once: int = _BATCHES_AT_ONCE
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """As `scan_headers`, with the bytes of each batch, which are not checked. Reads `at_once` bytes or one batch."""
     chunk, chunk_start = b"", position
     while position < end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = file.read(position, min(_BATCHES_AT_ONCE, end - position)), position, 0
+            chunk, chunk_start, at = file.read(position, min(at_once, end - position)), position, 0
         header = _header(file, position, chunk, at)
         size = header.size_bytes
         if position + size <= end and at + size > len(chunk):
-            chunk, chunk_start, at = file.read(position, min(max(size, _BATCHES_AT_ONCE), end - position)), position, 0
+            chunk, chunk_start, at = file.read(position, min(max(size, at_once), end - position)), position, 0
         if at + size > len(chunk):
             raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
         yield position, header, memoryview(chunk)[at : at + size]
         position += size
 
 
-def scan_valid(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """As `scan_headers`, each batch checked whole with its CRC, and the iteration ends before the first bad one."""
-    try:
-        for at, header, batch in scan_batches(file, position, end):
+def scan_checked(
+    file: File,
+    position: int,
+    end: int,
+    expected_offset: int,
+    *,
+    limit: int | None = None,
+    holes: bool = True,
+    at_once: int = _BATCHES_AT_ONCE,
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """As `scan_batches`, and each batch is right. CorruptMessageError in place of the first that is not.
+
+    That is more than its CRC, which covers neither offset nor epoch. A batch must not begin before the end of the one
+    before it, nor with an earlier epoch. Where one jumps ahead of `expected_offset` or begins an epoch, it is the next
+    that tells whether it or its neighbour is wrong; after the last one comes `limit`, where the next segment begins.
+    `holes`: where nothing follows, a jump is taken for what compaction left.
+    """
+    epoch = -1
+    held: tuple[int, BatchHeader, memoryview] | None = None
+    jumped = False
+    damage: CorruptMessageError | None = None
+    batches = scan_batches(file, position, end, at_once)
+    while True:
+        try:
+            at, header, batch = next(batches)
             validate_batch(batch, 0, header)
+        except StopIteration:
+            break
+        except CorruptMessageError as error:
+            damage = error
+            break
+        if header.base_offset < expected_offset or -1 != header.partition_leader_epoch < epoch:
+            wrong = held[0] if held is not None else at
+            raise CorruptMessageError(f"{file.path}: the batch at {wrong} has an offset or epoch out of order")
+        if held is not None:
+            yield held
+            held = None
+        jumped = header.base_offset > expected_offset
+        if jumped or header.partition_leader_epoch > epoch:
+            held = at, header, batch
+        else:
+            yield at, header, batch
+        expected_offset, epoch = header.next_offset, max(header.partition_leader_epoch, epoch)
+    if damage is None and limit is not None and expected_offset > limit:
+        raise CorruptMessageError(f"{file.path}: ends at {expected_offset}, where the next segment begins at {limit}")
+    if held is not None:
+        if jumped and not holes and (damage is not None or limit is None):
+            raise CorruptMessageError(f"{file.path}: the batch at {held[0]} begins at {held[1].base_offset}")
+        yield held
+    if damage is not None:
+        raise damage
+
+
+def scan_valid(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """As `scan_headers`, of batches that are right (`scan_checked`); the iteration ends before the first bad one."""
+    with contextlib.suppress(CorruptMessageError):
+        for at, header, _ in scan_checked(file, position, end, 0):
             yield at, header
-    except CorruptMessageError:
-        return
 
 
 def _header(file: File, position: int, chunk: bytes, at: int) -> BatchHeader:

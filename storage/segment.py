@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,13 +10,15 @@ from typing import NamedTuple
 from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from storage.files import File, Files
 from storage.offset_index import OffsetIndex, OffsetPosition
-from storage.scan import header_at, scan_headers, scan_valid
+from storage.scan import header_at, scan_checked, scan_headers
 from storage.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+
+_LOOKED_AT_ONCE = 8 * 1024
 
 
 class DamagedIndexError(Exception):
@@ -131,10 +134,12 @@ class Segment:
         return header
 
     def rebuild_indexes(self) -> BatchHeader | None:
-        """Writes both indexes anew from the batches' headers.
+        """Writes both indexes anew from the batches, which are checked: indexes of a damaged log would hide it.
 
-        CorruptMessageError where the log does not consist of whole batches.
+        CorruptMessageError where a batch is not as it was written.
         """
+        for _ in scan_checked(self.log, 0, self.size, self.base_offset):
+            pass  # all of it, before anything that may still be right is thrown away
         self._clear_indexes()
         header: BatchHeader | None = None
         for position, header in scan_headers(self.log, 0, self.size):
@@ -143,11 +148,14 @@ class Segment:
         self._write_out_indexes()  # of a sealed segment nobody else would
         return header
 
-    def recover(self, position: int, expected_offset: int) -> Iterator[BatchHeader]:
+    def recover(
+        self, position: int, expected_offset: int, *, limit: int | None = None, holes: bool = True
+    ) -> Iterator[BatchHeader]:
         """Checks every batch from `position` on, yields each, and cuts the file before the first that is bad.
 
-        `expected_offset` is the least offset that the batch at `position` may begin with. The indexes below
-        `position` must have been confirmed before (`recovery_start`); the rest of them is written anew.
+        `expected_offset` is the least offset that the batch at `position` may begin with; `limit` and `holes` as
+        `scan_checked`. The indexes below `position` must have been confirmed before (`recovery_start`); the rest of
+        them is written anew.
         """
         if position == 0:
             self._clear_indexes()
@@ -157,12 +165,14 @@ class Segment:
             self.next_offset = expected_offset
             self.largest = self._largest_below(position)
         end = position
-        for at, header in scan_valid(self.log, position, self.size):
-            if header.base_offset < self.next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-                break
-            self._note(at, header.last_offset, header.max_timestamp)
-            end = at + header.size_bytes
-            yield header
+        with contextlib.suppress(CorruptMessageError):
+            for at, header, _ in scan_checked(
+                self.log, position, self.size, self.next_offset, limit=limit, holes=holes
+            ):
+                self._expect_offset(header, at)
+                self._note(at, header.last_offset, header.max_timestamp)
+                end = at + header.size_bytes
+                yield header
         if end < self.size:
             self.log.truncate(end)
             self.size = end
@@ -256,8 +266,8 @@ class Segment:
         self.time_index.write_out()
 
     def _expect_offset(self, header: BatchHeader, position: int) -> None:
-        if header.base_offset < self.next_offset:
-            raise CorruptMessageError(f"{self.log.path}: offset {header.base_offset} at {position} goes back")
+        if header.base_offset < self.next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise CorruptMessageError(f"{self.log.path}: offset {header.base_offset} at {position} cannot be")
 
     # --- finding -------------------------------------------------------------------------------------
 
@@ -270,17 +280,33 @@ class Segment:
             return self._find(offset)
 
     def _find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        start = 0
+        start, following = 0, self.base_offset
         entry = self.offset_index.floor(offset)
         if entry is not None and entry.offset <= offset:
             header = self._confirm(entry)
             if entry.offset == offset:
                 return entry.position, header
-            start = entry.position + header.size_bytes
+            start, following = entry.position + header.size_bytes, entry.offset + 1
+        expected_offset = following
         for position, header in scan_headers(self.log, start, self.size):
+            if header.base_offset != following:
+                break
+            if header.last_offset >= offset:
+                return position, header
+            following = header.next_offset
+        # Compaction left a hole, or a header is damaged so that the batch looked for would be passed over.
+        for position, header, _ in self.checked_from(start, expected_offset):
             if header.last_offset >= offset:
                 return position, header
         return None
+
+    def checked_from(
+        self, position: int, expected_offset: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Every batch from `position` on, where one begins, as `scan_checked`."""
+        if expected_offset is None:
+            expected_offset = header_at(self.log, position, self.size).base_offset if position else self.base_offset
+        return scan_checked(self.log, position, self.size, expected_offset, at_once=_LOOKED_AT_ONCE)
 
     def start_of(self, offset: int) -> int:
         """At most one index interval before the first batch that ends at or after `offset`, or at it."""

@@ -65,6 +65,11 @@ class Segments(Sequence[Segment]):
                 return segment, found[0]
         return None
 
+    def offset_after(self, segment: Segment) -> int:
+        """Where the segment after this one begins, or where the log ends."""
+        slot = self.row.index(segment) + 1
+        return self.base_offsets[slot] if slot < len(self.row) else self.active.next_offset
+
     def slot_of(self, offset: int) -> int:
         """The slot of the last segment that begins at or before `offset`; 0 where none does."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)

@@ -79,7 +79,14 @@ class Story:
         self.log = self._open(clean=True)
 
     def _open(self, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
-        log = Log.open(self.directory, APPENDING, UnsyncedFiles(), recovery_point=recovery_point, clean=clean)
+        log = Log.open(
+            self.directory,
+            APPENDING,
+            UnsyncedFiles(),
+            recovery_point=recovery_point,
+            clean=clean,
+            compacted=self.seen["rounds"] > 0,
+        )
         log.raise_log_start(log_start_offset)
         return log
 
