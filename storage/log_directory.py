@@ -261,11 +261,9 @@ class LogDirectory:
             write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
-        """Up to where the log is compacted, as last noted; 0 where that is not known, or cannot be."""
+        """Up to where the log is compacted, as last noted; 0 where that is not known."""
         with self._checkpoint_lock:
-            offset = self._cleaner_offsets.get(tp, 0)
-        log = self.logs.get(tp)
-        return offset if log is None or offset <= log.log_end_offset else 0
+            return self._cleaner_offsets.get(tp, 0)
 
     def checkpoint_cleaner_offset(self, tp: TopicPartition, offset: int) -> None:
         """Notes, durably, that the log is compacted up to `offset`."""

@@ -201,3 +201,12 @@ def test_no_record_is_decoded_where_the_header_tells_enough(tmp_path: Path) -> N
     log = open_log(tmp_path)
     log.append_as_leader(with_records(TWO, b"\xff" * 30, Codec.ZSTD), 0, NOW)
     assert append(log) == 2
+
+
+def test_the_bounds_are_those_that_users_are_told() -> None:
+    docs = Path(__file__).parents[2]
+    told = (docs / "README.md").read_text() + (docs / "docs" / "PROTOCOL.md").read_text()
+    assert told.count(f"{MAX_RECORDS:,} records") == 2
+    assert f"more than {MAX_INSPECTED_BYTES >> 20} MiB (or `max.message.bytes`)" in told.replace("\n", " ").replace(
+        "  ", " "
+    )

@@ -38,14 +38,22 @@ def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> Non
     open_directory(tmp_path).close()
 
 
-def test_who_asks_for_a_lock_again_and_again_uses_up_nothing(tmp_path: Path) -> None:
-    held = RealFiles().try_lock(tmp_path / ".lock")
+def test_no_call_that_is_made_again_and_again_uses_up_descriptors(tmp_path: Path) -> None:
+    files = RealFiles()
+    held = files.try_lock(tmp_path / ".lock")
     assert held is not None
-    before = os.listdir("/proc/self/fd")
+    file = files.open(tmp_path / "file")
+    file.write(0, (b"x",))
+    before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        assert RealFiles().try_lock(tmp_path / ".lock") is None
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+        assert files.try_lock(tmp_path / ".lock") is None
+        file.sync()
+        files.sync_directory(tmp_path)
+        files.replace(tmp_path / "replaced", b"y")
+    assert len(os.listdir("/proc/self/fd")) == before
+    file.close()
     held.release()
+    assert len(os.listdir("/proc/self/fd")) == before - 2
 
 
 def test_a_directory_of_another_broker_or_cluster_is_refused_and_left_alone(tmp_path: Path) -> None:
