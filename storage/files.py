@@ -158,7 +158,9 @@ class RealFile:
         for part in parts:
             missing += len(part)
         if missing:
-            raise StorageError(f"{self.path}: only {written} of {written + missing} bytes could be written")
+            raise StorageError(
+                f"{self.path}: only {written} of {written + missing} bytes were written: the disk is full, or a limit"
+            )
 
     def truncate(self, size: int) -> None:
         try:

@@ -65,7 +65,8 @@ async def test_a_creation_whose_answer_is_lost_succeeds() -> None:
     faults = iter([Fault.LOSE_ANSWER])
     cluster.fault_of = lambda _, request: next(faults, None) if isinstance(request, CreateTopicsRequest) else None
     async with an_admin(cluster) as admin:
-        await admin.create_topics([NewTopic("t", 1)])
+        [created] = await admin.create_topics([NewTopic("t", 2)])
+        assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 2, 3)
         with pytest.raises(TopicAlreadyExistsError, match="t"):
             await admin.create_topics([NewTopic("t", 1)])
 

@@ -86,10 +86,17 @@ class Admin:
             deadline_ms,
             done_before=TopicAlreadyExistsError,
         )
-        if not validate_only:
-            for topic in wanted:
-                await self._await_leaders(topic.name, deadline_ms)
-        return list(answer.topics)
+        if validate_only:
+            return list(answer.topics)
+        for topic in wanted:
+            await self._await_leaders(topic.name, deadline_ms)
+        return [self._as_seen(created) if created.error_code else created for created in answer.topics]
+
+    def _as_seen(self, created: CreatedTopic) -> CreatedTopic:
+        """What the answer that was lost had told."""
+        view = self._client().view.topics[created.name]
+        replicas = next(iter(view.partitions.values())).replicas
+        return CreatedTopic(created.name, 0, None, view.topic_id, len(view.partitions), len(replicas))
 
     async def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
         """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
@@ -234,7 +241,8 @@ class Admin:
             if count and not missing:
                 return
             if self.clock.monotonic_ms() >= deadline_ms:
-                raise TimeoutError(f"topic {topic!r} was created, but has no leader yet for partitions {missing}")
+                which = f"has no leader yet for partitions {missing}" if count else "is not known to its brokers yet"
+                raise TimeoutError(f"topic {topic!r} was created, but {which}")
             await client.backoff(attempt, deadline_ms)
             attempt += 1
 
