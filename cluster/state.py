@@ -6,7 +6,7 @@ All of them are immutable and replaced whole. Their bytes are `cluster.znodes`' 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
@@ -29,10 +29,6 @@ class PartitionState:
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
-
-    def with_isr(self, isr: tuple[int, ...]) -> PartitionState:
-        """The same leader in the same epoch with another ISR: what a leader may propose."""
-        return replace(self, isr=isr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,9 +354,7 @@ class Log:
         ends = (*self._segments.base_offsets[1:], self.log_end_offset)
         count = retention.count_deletable(
             [
-                retention.SegmentFacts(
-                    segment.base_offset, end, segment.size, segment.largest.timestamp, segment.log.modified_ms
-                )
+                retention.SegmentFacts(end, segment.size, segment.largest.timestamp, segment.log.modified_ms)
                 for segment, end in zip(row, ends, strict=True)
             ],
             self.config,

@@ -16,7 +16,6 @@ from storage.config import LogConfig
 class SegmentFacts(NamedTuple):
     """`end_offset`: where the next segment begins, of the active one the log end. Times in ms, −1 for none."""
 
-    base_offset: int
     end_offset: int
     size_bytes: int
     largest_timestamp: int

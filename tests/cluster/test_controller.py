@@ -6,6 +6,8 @@ the states and refuses a write on an old version) and the brokers (they answer a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +105,7 @@ class Cluster:
 
     def leader_sets_isr(self, tp: TopicPartition, *isr: int) -> None:
         known = self.states[tp]
-        self.states[tp] = VersionedState(known.state.with_isr(isr), known.partition_epoch + 1)
+        self.states[tp] = VersionedState(replace(known.state, isr=isr), known.partition_epoch + 1)
 
     def state(self, tp: TopicPartition = TP) -> PartitionState:
         return self.states[tp].state

@@ -127,7 +127,7 @@ async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw
     seat = await reign(coordination)
     await coordination.create_topic(TOPIC, seat.epoch_version)
     await coordination.write_state(TP, STATE, -1, seat.epoch_version)
-    shrunk = STATE.with_isr((1,))
+    shrunk = replace(STATE, isr=(1,))
     assert await coordination.change_isr(TP, shrunk, 0) == 1
     elected = PartitionState(2, 1, (2,), 1)
     with pytest.raises(StateConflict) as conflict:
@@ -152,8 +152,8 @@ async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
     store.lose_answers = 1
     assert await coordination.write_state(TP, STATE, -1, seat.epoch_version) == 0
     store.lose_answers = 1
-    assert await coordination.change_isr(TP, STATE.with_isr((1,)), 0) == 1
-    assert await coordination.read_state(TP) == VersionedState(STATE.with_isr((1,)), 1)
+    assert await coordination.change_isr(TP, replace(STATE, isr=(1,)), 0) == 1
+    assert await coordination.read_state(TP) == VersionedState(replace(STATE, isr=(1,)), 1)
     store.lose_answers = 1
     second = await coordination.take_seat(1, seat, oust=True)
     assert second is not None
@@ -170,7 +170,7 @@ async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_i
     await coordination.create_topic(TOPIC, seat.epoch_version)
     await coordination.write_state(TP, STATE, -1, seat.epoch_version)
     store.suspend()
-    change = asyncio.create_task(coordination.change_isr(TP, STATE.with_isr((1,)), 0))
+    change = asyncio.create_task(coordination.change_isr(TP, replace(STATE, isr=(1,)), 0))
     await asyncio.sleep(0)
     store.resume()
     assert await change == 1

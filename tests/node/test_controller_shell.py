@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from cluster.coordination import Coordination
@@ -368,7 +369,7 @@ def test_an_isr_change_of_a_leader_reaches_everybodys_metadata() -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         leader = cluster.brokers[2].coordination
         state = await cluster.state()
-        assert await leader.change_isr(TP, state.with_isr((2, 3)), 0) == 1
+        assert await leader.change_isr(TP, replace(state, isr=(2, 3)), 0) == 1
         await leader.notify_isr_change([TP])
         await cluster.until(lambda: all(b.metadata[TP].isr == (2, 3) for b in cluster.brokers.values()))
         assert await leader.read_isr_changes() == {}
@@ -396,7 +397,7 @@ def test_an_election_starts_from_the_isr_in_zookeeper_not_from_the_one_remembere
         await cluster.create(assignment={0: (2, 3, 1)})
         # The leader removes broker 3 and dies before anybody hears of it.
         state = await cluster.state()
-        await cluster.brokers[2].coordination.change_isr(TP, state.with_isr((2, 1)), 0)
+        await cluster.brokers[2].coordination.change_isr(TP, replace(state, isr=(2, 1)), 0)
         await cluster.brokers[2].kill()
         await cluster.until(lambda: cluster.brokers[1].hosted[TP].leader == 1)
         assert await cluster.state() == PartitionState(1, 1, (1,), 1)

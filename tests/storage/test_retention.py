@@ -24,7 +24,7 @@ def unasked() -> int:
 
 def facts(number: int, largest: int, *, modified: int | None = None, size: int = 100) -> SegmentFacts:
     """The segment of offsets [10·number, 10·number + 10)."""
-    return SegmentFacts(10 * number, 10 * number + 10, size, largest, unasked if modified is None else lambda: modified)
+    return SegmentFacts(10 * number + 10, size, largest, unasked if modified is None else lambda: modified)
 
 
 def deletable(
@@ -118,7 +118,7 @@ def test_a_compacted_log_loses_only_what_lies_below_its_start() -> None:
 
 
 def test_an_empty_active_segment_stays() -> None:
-    segments = [facts(0, NOW - 9 * DAY), SegmentFacts(10, 10, 0, NO_TIMESTAMP, lambda: 0)]
+    segments = [facts(0, NOW - 9 * DAY), SegmentFacts(10, 0, NO_TIMESTAMP, lambda: 0)]
     assert deletable(segments, config(retention_ms=DAY, retention_bytes=0)) == 1
     assert deletable(segments[1:], config(retention_ms=DAY, retention_bytes=0)) == 0
 
