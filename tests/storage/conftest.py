@@ -1,0 +1,26 @@
+"""What holds for the tests of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.files import RealFile
+
+
+@pytest.fixture(autouse=True)
+def descriptors_are_given_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logs that a test leaves open, as a process that is killed does, hold no descriptor after it."""
+    files: list[RealFile] = []
+    opened = RealFile.__init__
+
+    def opened_and_known(self: RealFile, path: Path, *, create: bool = True) -> None:
+        opened(self, path, create=create)
+        files.append(self)
+
+    monkeypatch.setattr(RealFile, "__init__", opened_and_known)
+    yield
+    for file in files:
+        file.close()
