@@ -105,6 +105,16 @@ def test_the_earliest_of_equal_timestamps_wins_also_where_a_later_segment_holds_
     assert log.offset_of_max_timestamp(2) == TimestampOffset(5, 1, 0)
 
 
+def test_where_the_largest_record_was_trimmed_from_its_batch_the_largest_of_all_others_wins(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, 9, 1)
+    append(log, 5)
+    append(log, 3)
+    log.raise_log_start(1)
+    assert log.offset_of_max_timestamp(4) == TimestampOffset(5, 2, 0)
+    assert log.offset_of_max_timestamp(2) == TimestampOffset(1, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("timestamp", "expected"),
     [

@@ -210,3 +210,21 @@ def test_a_log_whose_first_segment_is_gone_says_so(
     caplog.clear()
     open_log(tmp_path, clean=clean, **SMALL)
     assert not caplog.text
+
+
+def test_the_checks_begin_at_most_one_index_entry_before_the_recovery_point(tmp_path: Path) -> None:
+    settings = {"segment_bytes": 100_000, "index_interval_bytes": 150}
+    for clock, step in (("forward", 1), ("backward", -1), ("standing", 0)):
+        directory = tmp_path / clock
+        log = open_log(directory, **settings)
+        for number in range(100):
+            append(log, NOW + step * number)
+        size = log.size_bytes // 100
+        log.flush()
+        log.abandon()
+        for recovery_point in (50, 51, 52, 53, 100):
+            again = open_log(directory, clean=False, recovery_point=recovery_point, **settings)
+            assert again.recovered.checked_bytes <= (100 - recovery_point + 4) * size, (clock, recovery_point)
+            assert (again.log_end_offset, again.largest_timestamp) == (100, NOW + max(step * 99, 0))
+            again.flush()
+            again.abandon()
