@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,10 +15,7 @@ from tidelog.records import assign_offsets, decode_records, iter_headers, read_h
 
 
 class MemoryLog:
-    """The dumb twin of `storage.log.Log`: a list of batches.
-
-    `broken` makes every write fail. `lose_power` takes what was not flushed.
-    """
+    """The dumb twin of `storage.log.Log`: a list of batches. `broken` makes every write fail."""
 
     def __init__(self, topic_id: str, config: LogConfig) -> None:
         self.topic_id = topic_id
@@ -120,8 +118,12 @@ class MemoryLog:
         self._write_or_raise()
         self.recovery_point = self.log_end_offset
 
-    def lose_power(self) -> None:
-        self.truncate_to(self.recovery_point)
+    def after_power_cut(self) -> MemoryLog:
+        """What is left of it: all that was flushed. A process that still holds this one touches the other no more."""
+        left = copy.copy(self)
+        left.batches, left._epochs = list(self.batches), list(self._epochs)
+        left.truncate_to(self.recovery_point)
+        return left
 
     def _records(self, upper_bound: int) -> Iterable[TimestampOffset]:
         for batch in self.batches:
@@ -181,6 +183,12 @@ class MemoryLogs:
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         return dict(self._high_watermarks)
+
+    def after_power_cut(self) -> MemoryLogs:
+        left = MemoryLogs()
+        left._logs = {tp: log.after_power_cut() for tp, log in self._logs.items()}
+        left._high_watermarks = dict(self._high_watermarks)
+        return left
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         self._high_watermarks = dict(high_watermarks)

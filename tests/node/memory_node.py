@@ -39,6 +39,9 @@ from tidelog.model import Endpoint, TopicPartition
 
 T = TypeVar("T")
 
+#: That of broker 1. The others have faster disks, so that leaders and followers wait for one another.
+SLOWEST_SYNC_S = 0.09
+
 
 class MemoryStates:
     """The state znodes."""
@@ -120,7 +123,7 @@ class Node:
             clock=clock,
             max_lag_ms=max_lag_ms,
             offload=_inline,
-            offload_sync=None if threads else _inline,
+            offload_sync=None if threads else self._sync_slowly,
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
         )
@@ -160,6 +163,12 @@ class Node:
         request = ListOffsetsRequest((ListOffsetsPartition(TP.topic, TP.partition, timestamp, epoch),), replica_id)
         answer = (await self.ask(request, sender_epoch=1 if replica_id >= 0 else -1)).partitions[0]
         return answer.error_code, answer.offset, answer.timestamp
+
+    async def _sync_slowly(self, flush: Callable[[], None]) -> None:
+        await asyncio.sleep(SLOWEST_SYNC_S / self.broker_id**2)
+        if not self.alive:
+            await asyncio.Event().wait()  # of a process that was killed nobody hears any more
+        flush()
 
     async def stop(self) -> None:
         self.alive = False

@@ -36,10 +36,16 @@ STEPS = st.one_of(
 )
 
 
+#: A record that waits for the slowest disk only, that of broker 1; then that broker loses power and leads.
+PRODUCED = [("produce", 0, 1), ("wait", 0, 20), ("wait", 0, 20)]
+BACK_WITH_LESS = [("kill", 1, 0), ("restart", 1, 0), ("elect", 1, 7)]
+
+
 @dataclass
 class History:
-    """What clients saw: (offset, value) of acknowledgements and of reads."""
+    """What clients saw: (offset, value) of acknowledgements and of reads. `machines_die`: not only their processes."""
 
+    machines_die: bool
     acknowledged: list[tuple[int, bytes]] = field(default_factory=list)
     read: list[tuple[int, bytes]] = field(default_factory=list)
     in_flight: list[asyncio.Task[None]] = field(default_factory=list)
@@ -74,10 +80,25 @@ async def elect(cluster: MemoryCluster, leader: int, told: int) -> None:
     await cluster.elect(leader, isr=isr, tell=[replica for replica in alive if told & (1 << (replica - 1))])
 
 
-async def failover(cluster: MemoryCluster, choice: int, told: int) -> None:
+async def kill(cluster: MemoryCluster, history: History, broker_id: int) -> None:
+    """The broker's process ends; with its machine all goes that is not synced."""
+    await cluster.kill(broker_id)
+    if history.machines_die:
+        node = cluster.nodes[broker_id]
+        node.directory = node.directory.after_power_cut()
+
+
+async def restart(cluster: MemoryCluster, history: History, broker_id: int) -> None:
+    """As the controller has it, a leader that may have lost records leads only in a new epoch."""
+    cluster.restart(broker_id)
+    if history.machines_die and broker_id == cluster.states.states[TP].state.leader:
+        await cluster.elect(broker_id, tell=())
+
+
+async def failover(cluster: MemoryCluster, history: History, choice: int, told: int) -> None:
     """The leader dies, and another member of the ISR is elected."""
     if cluster.leader.alive:
-        await cluster.kill(cluster.leader.broker_id)
+        await kill(cluster, history, cluster.leader.broker_id)
     isr = cluster.states.states[TP].state.isr
     candidates = [replica for replica in isr if cluster.nodes[replica].alive]
     if candidates:
@@ -87,7 +108,7 @@ async def failover(cluster: MemoryCluster, choice: int, told: int) -> None:
 async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int, int]) -> None:
     action, broker_id, amount = step
     if action == "failover":
-        await failover(cluster, choice=broker_id, told=amount)
+        await failover(cluster, history, choice=broker_id, told=amount)
         return
     if broker_id == LEADER:
         broker_id = cluster.leader.broker_id
@@ -100,11 +121,11 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
         if broker_id != amount:
             cluster.cut(broker_id, amount)
     elif action == "restart" and node is not None and not node.alive:
-        cluster.restart(broker_id)
+        await restart(cluster, history, broker_id)
     elif node is None or not node.alive:
         return
     elif action == "kill":
-        await cluster.kill(broker_id)
+        await kill(cluster, history, broker_id)
     elif action == "elect":
         await elect(cluster, broker_id, amount)
     elif action == "tell":
@@ -122,9 +143,24 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
 async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: list[tuple[str, int, int]]) -> None:
+    await endure(steps, machines_die=False)
+
+
+@settings(max_examples=100)
+@example([*PRODUCED, *BACK_WITH_LESS])
+@example([("elect", 2, 7), *PRODUCED, *BACK_WITH_LESS])
+@given(st.lists(STEPS, min_size=5, max_size=40))
+@on_virtual_time
+async def test_where_acknowledgements_wait_for_the_disk_machines_may_die_too(steps: list[tuple[str, int, int]]) -> None:
+    await endure(steps, machines_die=True)
+
+
+async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> None:
     async with MemoryCluster() as cluster:
+        if machines_die:
+            cluster.configs["flush.messages"] = "1"
         await cluster.elect(1)
-        history = History()
+        history = History(machines_die)
         for step in steps:
             await perform(cluster, history, step)
         await asyncio.sleep(3.1)
@@ -132,7 +168,7 @@ async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: li
         await asyncio.sleep(FETCH_PATIENCE_S)  # for so long a follower waits for an answer that a cut has swallowed
         for node in list(cluster.nodes.values()):
             if not node.alive:
-                cluster.restart(node.broker_id)
+                await restart(cluster, history, node.broker_id)
         state = cluster.states.states[TP].state
         await cluster.elect(state.isr[0])
         await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
