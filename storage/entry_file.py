@@ -170,7 +170,10 @@ class EntryFile:
             self._file.sync()
 
     def close(self) -> None:
-        """What waits still does; all else is read again when it is needed."""
-        self._file.close()
-        if self._written == self.count:
-            self._begin_with(self.count)
+        """What waits is dropped: a `sync` that still runs must not bring it into a file that was given up, or its heir.
+
+        All else is read again when it is needed.
+        """
+        with self._writing:
+            self._file.close()
+            self._begin_with(self._written)

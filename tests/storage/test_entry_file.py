@@ -46,6 +46,7 @@ def test_it_is_the_list_of_what_was_appended(steps: list[tuple[str, float]]) -> 
                     assert path.read_bytes() == b"".join(LAYOUT.pack(*entry) for entry in twin)
                 case "close":
                     file.close()
+                    del twin[len(file) :]
                 case "sync":
                     file.sync()
                 case "open anew":
@@ -101,6 +102,17 @@ def test_what_waits_is_written_before_the_sync_that_promises_it() -> None:
     file.sync()
     assert files.read(path) == LAYOUT.pack(1, 1)
     assert not files.unsynced(path)
+
+
+def test_what_still_waits_when_the_file_is_given_up_is_written_by_no_later_sync(tmp_path: Path) -> None:
+    path = tmp_path / "entries"
+    file = EntryFile(UnsyncedFile(path), LAYOUT)
+    for number in range(PAGE + 5):
+        file.put(number, number)
+    file.close()
+    path.unlink()
+    file.sync()
+    assert not path.exists()
 
 
 def test_another_thread_may_sync_beside_the_appends(tmp_path: Path) -> None:
