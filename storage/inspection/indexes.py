@@ -40,7 +40,7 @@ def inspect_offset_index(source: Source, base_offset: int, log: Source | None, *
 
 
 def _contradiction(log: Source, offset: int, place: int) -> str | None:
-    if place >= log.size:
+    if not 0 <= place < log.size:
         return f"offset {offset} at {place}, but the .log has only {log.size} bytes"
     try:
         header = read_header(log.read(place, HEADER_BYTES))

@@ -56,6 +56,7 @@ CASES = [
     Case("wrong offset", INDEX, put(8, "00000004"), 8, "offset 4 at 284, where the batch ends with offset 5"),
     Case("wrong position", INDEX, put(4, "00000093"), 0, "where no batch begins"),
     Case("position past the end", INDEX, put(12, "00001000"), 8, "the .log has only 424 bytes"),
+    Case("positions before the file", INDEX, lambda it: put(12, "fffffff8")(put(4, "fffffff0")(it)), 0, "follow"),
     Case("entries out of order", INDEX, put(8, "00000002"), 8, "does not follow"),
     Case("half an entry", INDEX, cut(12), 8, "4 bytes at the end are no whole entry"),
     Case("wrong timestamp", TIME_INDEX, put(7, "ec"), 0, "timestamp 1004 of offset 1"),
