@@ -14,7 +14,7 @@ INT64_MAX = 2**63 - 1
 
 Parser = Callable[[str], Any]
 
-_NUMBER = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}\Z", re.ASCII)  # longer ones Python refuses to read
 _RATIO = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
 _FORMAT_VERSION = re.compile(r"[0-9]{1,2}(\.[0-9]{1,2}){1,3}(-IV[0-9])?\Z", re.ASCII)
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?\Z", re.ASCII)

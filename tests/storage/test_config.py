@@ -94,6 +94,7 @@ def test_every_setting_can_be_written_as_text_and_read_back() -> None:
         ("segment.bytes", "many", "segment.bytes=many: must be a whole number"),
         ("segment.bytes", "1_000", "must be a whole number"),
         ("segment.bytes", "٣٠", "must be a whole number"),
+        ("segment.bytes", "9" * 5000, "must be a whole number"),
         ("segment.bytes", "1e6", "must be a whole number"),
         ("segment.bytes", "", "must be a whole number"),
         ("segment.bytes", "13", "segment.bytes=13: must be at least 14"),
