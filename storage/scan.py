@@ -59,6 +59,7 @@ def scan_batches(
             raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
         yield position, header, memoryview(chunk)[at : at + size]
         position += size
+        at_once = max(at_once, min(size, _BATCHES_AT_ONCE))  # batches are often of one size: the next in one read
 
 
 def scan_checked(
