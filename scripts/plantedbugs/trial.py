@@ -91,7 +91,8 @@ class Trial:
         seconds = time.monotonic() - started
         if done.returncode == 0:
             return Outcome("", seconds)
-        red = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        lines = (line.partition(" - ")[0] for line in done.stdout.splitlines())
+        red = [line.partition(" ")[2] for line in lines if line.startswith(("FAILED ", "ERROR "))]
         if not red or done.returncode != 1:
             raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         return Outcome(red[0], seconds)

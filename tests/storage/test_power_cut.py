@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
+from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from storage.log import Log
 from storage.log_manager import LogManager
 from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
@@ -243,3 +244,27 @@ def test_the_same_with_many_more_seeds() -> None:
     assert all(
         seen[kind] > 1000 for kind in ("pictures", "cut tail", "several segments", "index entries", "cut in recovery")
     ), seen
+
+
+@pytest.mark.parametrize("cut", [0, 3])
+def test_what_is_appended_over_a_cut_is_neither_believed_nor_mixed_with_what_was_cut(cut: int) -> None:
+    def append(log: Log, value: bytes) -> None:
+        for number in range(20):
+            log.append_as_leader(batch(NOW + number, value=value * 150 + b"%d" % number), 0, NOW)
+
+    files = CrashableFiles()
+    files.make_directory(ROOT)
+    manager, log = _open(files)
+    append(log, b"a")
+    log.flush()
+    manager.checkpoint_recovery_points()
+    before = tuple(batches_of(log))
+    assert len(log.segments) > 2
+    log.truncate_to(cut)
+    assert read_offsets(files.crash(FORGOTTEN), ROOT / RECOVERY_POINTS).get(TP, 0) <= cut
+    append(log, b"b")
+    after = tuple(batches_of(log))
+    for seed in range(60):
+        _, again = _open(files.crash(Random(seed)))
+        found = assert_sound(again)
+        assert not found or _is_run(found, before) or _is_run(found, after), f"a mixture, {seed=}"

@@ -79,6 +79,14 @@ def test_sequences_wrap(tmp_path: Path) -> None:
         produce(log, 2**31 - 2, 4)
 
 
+def test_after_the_last_sequence_of_all_comes_the_first(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    produce(log, 2**31 - 1)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(log, 1)
+    assert produce(log, 0) == (1, False)
+
+
 def test_a_producer_that_the_log_does_not_know_begins_anywhere(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert produce(log, 17, epoch=3) == (0, False)
