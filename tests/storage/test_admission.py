@@ -103,6 +103,7 @@ REFUSALS = [
     Refusal("a length shorter than a header", ONE[:8] + b"\0\0\0\x08" + ONE[12:], CorruptMessageError, 2),
     Refusal("a length of 2 GiB", ONE[:8] + b"\x7f\xff\xff\xff" + ONE[12:], InvalidRecordError, 87),
     Refusal("a negative length", ONE[:8] + b"\xff\xff\xff\xff" + ONE[12:], CorruptMessageError, 2),
+    Refusal("nothing but a header", changed(ONE[:61], batch_length=49), InvalidRecordError, 87),
     Refusal("magic 1", damaged(16, 3), InvalidRecordError, 87),
     Refusal("magic 3", damaged(16, 1), InvalidRecordError, 87),
     Refusal("a flipped bit in the CRC", damaged(17), CorruptMessageError, 2),

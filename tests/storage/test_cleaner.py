@@ -561,3 +561,16 @@ def test_the_compacted_log_of_the_corpus_has_what_it_promises(tmp_path: Path) ->
     for target in range(NOW - 1, NOW + 20):
         assert log.offset_for_timestamp(target, log.log_end_offset) == first_at_or_after(records, target, 10**9)
     assert log.offset_of_max_timestamp(log.log_end_offset) == largest(records, 10**9)
+
+
+def test_what_was_written_for_a_log_that_was_closed_meanwhile_is_removed(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    put(log, (b"a", b"0"), (b"a", b"1"))
+    roll(log)
+    cleaning = planned(log)
+    piece = cleaning.write_next()
+    assert piece is not None and list(tmp_path.glob("*.cleaned"))
+    log.close()
+    with pytest.raises(CleaningAbortedError):
+        cleaning.install(piece)
+    assert not list(tmp_path.glob("*.cleaned"))

@@ -345,3 +345,11 @@ def test_an_end_that_fails_in_one_directory_is_orderly_in_the_others_and_says_so
         manager.close()
     machine.files.heal()
     assert {each.path.name for each in machine.start().directories if each.clean} == {"a", "c"}
+
+
+def test_a_log_that_cannot_be_set_aside_stays_known_as_failed(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    machine.files.fail(Fault.READ_ONLY, machine.paths[1])
+    with pytest.raises(StorageError, match="Read-only"):
+        manager.set_aside(ORDERS[1])
+    assert [path for path, _ in manager.failed()] == [machine.paths[1]]
