@@ -38,11 +38,11 @@ def offset_for_timestamp(
             continue
         if segment.base_offset >= upper_bound:
             return None
-        start = segment.start_for_timestamp(timestamp)
-        if start_offset > segment.base_offset:
-            start = max(start, segment.start_of(start_offset))
+        start, beyond = segment.start_for_timestamp(timestamp), True  # the batch of the entry itself is too early
+        if start_offset > segment.base_offset and (least := segment.start_of(start_offset)) > start:
+            start, beyond = least, False
         # Checked, those that are passed over too: a damaged header may hide what is looked for.
-        for _, header, batch in segment.checked_from(start):
+        for _, header, batch in segment.checked_from(start, beyond=beyond):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
             if header.base_offset >= upper_bound:

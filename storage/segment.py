@@ -18,7 +18,7 @@ from tidelog.records import BatchHeader
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
-_LOOKED_AT_ONCE = 8 * 1024
+_LOOKED_AT_ONCE = 20 * 1024
 
 
 class DamagedIndexError(Exception):
@@ -301,11 +301,15 @@ class Segment:
         return None
 
     def checked_from(
-        self, position: int, expected_offset: int | None = None
+        self, position: int, expected_offset: int | None = None, *, beyond: bool = False
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Every batch from `position` on, where one begins, as `scan_checked`."""
+        """Every batch from `position` on, where one begins, as `scan_checked`; `beyond`: but that of an index entry."""
         if expected_offset is None:
-            expected_offset = header_at(self.log, position, self.size).base_offset if position else self.base_offset
+            expected_offset = self.base_offset
+            if position:
+                header = header_at(self.log, position, self.size)
+                expected_offset = header.next_offset if beyond else header.base_offset
+                position += header.size_bytes if beyond else 0
         return scan_checked(self.log, position, self.size, expected_offset, at_once=_LOOKED_AT_ONCE)
 
     def start_of(self, offset: int) -> int:
