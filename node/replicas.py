@@ -133,7 +133,7 @@ class Replicas:
         self._fetchers = fetchers
         self._max_lag_ms = max_lag_ms
         self._topic_defaults = topic_defaults or LogConfig()
-        self._offload = offload
+        self.offload = offload
         self._on_storage_error = on_storage_error
         self._replicas: dict[TopicPartition, Replica] = {}
         self._live: Mapping[int, int] = {}
@@ -246,7 +246,7 @@ class Replicas:
             # Deleted and created again while we did not listen: the old records belong to nobody.
             self._stop_serving(replica)
             del self._replicas[tp]
-            await self._offload(self._logs.set_aside, tp)
+            await self.offload(self._logs.set_aside, tp)
             self._recovered_high_watermarks.pop(tp, None)
             replica = None
         config = LogConfig.from_topic_configs(info.configs, self._topic_defaults)
@@ -256,7 +256,7 @@ class Replicas:
                 if opened is None or opened.topic_id:
                     self._recovered_high_watermarks.pop(tp, None)  # an earlier topic's
                 in_sync = self.broker_id in state.isr
-                opened = await self._offload(self._logs.get_or_create, tp, info.topic_id, config, in_sync=in_sync)
+                opened = await self.offload(self._logs.get_or_create, tp, info.topic_id, config, in_sync=in_sync)
             replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
         replica.online_or_raise()
         if replica.configure(config):
@@ -331,7 +331,7 @@ class Replicas:
             if tp in logs:
                 doomed.append(tp)
         if doomed:
-            await self._offload(self._logs.delete, *doomed)
+            await self.offload(self._logs.delete, *doomed)
 
     # --- acting on the rules ---------------------------------------------------------------------------------
 
@@ -452,7 +452,7 @@ class Replicas:
         logs = self._logs.logs()
         high_watermarks = {tp: offset for tp, offset in self._recovered_high_watermarks.items() if tp in logs}
         high_watermarks.update((replica.topic_partition, replica.partition.high_watermark) for replica in self)
-        await self._offload(self._logs.checkpoint_high_watermarks, high_watermarks)
+        await self.offload(self._logs.checkpoint_high_watermarks, high_watermarks)
         self.notice_failures()
 
     async def close(self) -> None:

@@ -4,10 +4,10 @@ Kafka 3.9 decides most cases, with its codes: what cannot get better by being se
 clients retry. Three things it lets through are refused, since nobody could use them: a codec that nothing defines, a
 delete horizon (which is compaction's to set), and bytes after the batch.
 
-Records are decoded only where the topic asks for something that the header does not tell: a key in each record
-(`cleanup.policy=compact`), or timestamps that are not too old. Everybody waits meanwhile, so that a batch of a few
-kilobytes that stands for millions of records, or for very many bytes, is refused as too large: clients then send less
-at once.
+Records are looked at, though never at their headers, only where the topic asks for something that the batch's header
+does not tell: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old. Everybody waits
+meanwhile, so that a batch of a few kilobytes that stands for millions of records, or for very many bytes, is refused
+as too large: clients then send less at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.errors import (
     UnsupportedCompressionTypeError,
 )
 from tidelog.model import NO_TIMESTAMP, Buffer
-from tidelog.records import BatchHeader, Codec, TimestampType, decode_columns
+from tidelog.records import BatchHeader, Codec, TimestampType, outline_batch
 from tidelog.records.header import (
     HEADER,
     HEADER_BYTES,
@@ -86,7 +86,7 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
         )
     oldest_ms = now_ms - config.earliest_lag_ms if create_time and config.earliest_lag_ms != INT64_MAX else None
     if config.compact or oldest_ms is not None:
-        _check_records(batch, config, oldest_ms)
+        _check_records(batch, header, config, oldest_ms)
     return header
 
 
@@ -116,16 +116,17 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidTimestampError("a producer must not mark its batch as LogAppendTime")
 
 
-def _check_records(batch: Buffer, config: LogConfig, oldest_ms: int | None) -> None:
+def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, oldest_ms: int | None) -> None:
     """`oldest_ms`: the least timestamp that the topic takes."""
     try:
-        columns = decode_columns(batch, limit=most_inspected_bytes(config))
+        outline = outline_batch(batch, header, limit=most_inspected_bytes(config))
+        timestamps = outline.timestamps() if oldest_ms is not None else ()
     except CorruptMessageError as error:
         raise InvalidRecordError(f"records that cannot be read: {error}") from None
-    if config.compact and None in columns.keys:
+    if config.compact and None in outline.keys:
         raise InvalidRecordError("a record without a key; the topic is compacted by key")
     if oldest_ms is not None:
-        for timestamp in columns.timestamps:
+        for timestamp in timestamps:
             if timestamp < oldest_ms and timestamp != NO_TIMESTAMP:
                 raise InvalidTimestampError(
                     f"timestamp {timestamp} is more than {config.earliest_lag_ms} ms before the broker's clock "

@@ -15,9 +15,9 @@ from storage.config import LogConfig
 from storage.files import Files
 from storage.flushing import RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
-from storage.lookup import TimestampOffset
 from storage.producer_snapshots import Snapshots
 from storage.reading import Reader
+from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from storage.segment import Segment
 from storage.segments import Segments
 from tidelog.errors import CorruptMessageError, OffsetOutOfRangeError, StorageError
@@ -232,17 +232,28 @@ class Log:
             return b""
         return self._reader.read(offset, max_bytes, end_offset, at_least_one)
 
-    def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
-        """The earliest record at or after `timestamp` (ms) below `upper_bound` (exclusive); exact."""
+    def offset_for_timestamp(
+        self, timestamp: int, upper_bound: int, search: Searcher = RecordSearch.run
+    ) -> TimestampOffset | None:
+        """The earliest record at or after `timestamp` (ms) below `upper_bound` (exclusive); exact.
+
+        `search` is asked for what stands inside batches; its errors end the look-up. CorruptMessageError where a batch
+        is damaged, UnreadableRecordsError where it was written so.
+        """
         self._raise_if_failed()
         return self._confirmed(
-            lookup.offset_for_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound)
+            lookup.offset_for_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound, search)
         )
 
-    def offset_of_max_timestamp(self, upper_bound: int) -> TimestampOffset | None:
-        """The record with the largest timestamp below `upper_bound` (exclusive), the earliest of equals."""
+    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = RecordSearch.run) -> TimestampOffset | None:
+        """The record with the largest timestamp below `upper_bound` (exclusive), the earliest of equals.
+
+        `search` and errors as in `offset_for_timestamp`.
+        """
         self._raise_if_failed()
-        return self._confirmed(lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, upper_bound))
+        return self._confirmed(
+            lookup.offset_of_max_timestamp(self._segments, self.log_start_offset, upper_bound, search)
+        )
 
     def _confirmed(self, found: TimestampOffset | None) -> TimestampOffset | None:
         """No CRC covers the epoch of a batch."""

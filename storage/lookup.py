@@ -9,24 +9,16 @@ From there headers are read, and the one batch that qualifies is decoded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from storage.segment import Segment
 from storage.segments import Segments
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer
-from tidelog.records import BatchHeader, Record, decode_records, first_record_at_or_after, validate_batch
-
-
-class TimestampOffset(NamedTuple):
-    """A record's timestamp (ms), its offset and the leader epoch of its batch."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
+from tidelog.records import BatchHeader, validate_batch
 
 
 def offset_for_timestamp(
-    segments: Segments, timestamp: int, start_offset: int, upper_bound: int
+    segments: Segments, timestamp: int, start_offset: int, upper_bound: int, search: Searcher
 ) -> TimestampOffset | None:
     """The first record in [start_offset, upper_bound) with a timestamp ≥ `timestamp`.
 
@@ -47,13 +39,15 @@ def offset_for_timestamp(
                 continue
             if header.base_offset >= upper_bound:
                 return None
-            record = first_record_at_or_after(batch, timestamp, start_offset)
-            if record is not None:
-                return _answer(record, header) if record.offset < upper_bound else None
+            found = search(_of_batch(batch, header, timestamp, start_offset, upper_bound))
+            if found is not None:
+                return found
     return None
 
 
-def offset_of_max_timestamp(segments: Segments, start_offset: int, upper_bound: int) -> TimestampOffset | None:
+def offset_of_max_timestamp(
+    segments: Segments, start_offset: int, upper_bound: int, search: Searcher
+) -> TimestampOffset | None:
     """The record with the largest timestamp in [start_offset, upper_bound); the earliest of equals."""
     best: TimestampOffset | None = None
     for segment in sorted(segments, key=lambda segment: -segment.largest.timestamp):
@@ -62,13 +56,13 @@ def offset_of_max_timestamp(segments: Segments, start_offset: int, upper_bound: 
             break
         if segment.next_offset <= start_offset or segment.base_offset >= upper_bound:
             continue
-        found = _largest_in(segment, start_offset, upper_bound)
+        found = _largest_in(segment, start_offset, upper_bound, search)
         if found is not None and (best is None or (best.timestamp, -best.offset) < (found.timestamp, -found.offset)):
             best = found
     return best
 
 
-def _largest_in(segment: Segment, start_offset: int, upper_bound: int) -> TimestampOffset | None:
+def _largest_in(segment: Segment, start_offset: int, upper_bound: int, search: Searcher) -> TimestampOffset | None:
     """The answer for one segment.
 
     A: the batch that first reached the segment's maximum, or the maximum below the bound as far as the time index
@@ -85,7 +79,7 @@ def _largest_in(segment: Segment, start_offset: int, upper_bound: int) -> Timest
             position, header = found
             batch: Buffer = segment.log.read(position, header.size_bytes)
             validate_batch(batch, 0, header)
-            best = _largest_inside(batch, header, start_offset, upper_bound)
+            best = search(_of_batch(batch, header, None, start_offset, upper_bound))
     if best is not None and reached is not None and best.timestamp == reached.timestamp:  # A
         if whole:
             return best
@@ -97,7 +91,7 @@ def _largest_in(segment: Segment, start_offset: int, upper_bound: int) -> Timest
         if header.base_offset >= upper_bound:
             break
         if header.last_offset >= start_offset and header.max_timestamp > (best.timestamp if best is not None else -1):
-            found_here = _largest_inside(batch, header, start_offset, upper_bound)
+            found_here = search(_of_batch(batch, header, None, start_offset, upper_bound))
             if found_here is not None and (best is None or found_here.timestamp > best.timestamp):
                 best = found_here
     return best
@@ -135,12 +129,9 @@ def offsets_by_segment_time(
     return offsets
 
 
-def _largest_inside(batch: Buffer, header: BatchHeader, start_offset: int, upper_bound: int) -> TimestampOffset | None:
-    records = decode_records(batch)
-    inside = [record for record in records if start_offset <= record.offset < upper_bound]
-    record = max(inside, key=lambda record: (record.timestamp, -record.offset), default=None)
-    return _answer(record, header) if record is not None and record.timestamp >= 0 else None
-
-
-def _answer(record: Record, header: BatchHeader) -> TimestampOffset:
-    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+def _of_batch(
+    batch: Buffer, header: BatchHeader, timestamp: int | None, start_offset: int, upper_bound: int
+) -> RecordSearch:
+    """What lies in the batch of the range: while the log grows or is trimmed elsewhere, the question is the same."""
+    start, end = max(start_offset, header.base_offset), min(upper_bound, header.next_offset)
+    return RecordSearch(timestamp, start, end, header, batch)

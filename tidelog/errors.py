@@ -83,6 +83,7 @@ __all__ = [
     "UnknownServerError",
     "UnknownTopicIdError",
     "UnknownTopicOrPartitionError",
+    "UnreadableRecordsError",
     "UnsupportedCompressionTypeError",
     "UnsupportedForMessageFormatError",
     "UnsupportedVersionError",
@@ -402,9 +403,20 @@ class OffsetNotAvailableError(BrokerError):
 
 
 class InvalidRecordError(BrokerError):
-    """A record that the broker's validation refused."""
+    """A record that the broker's validation refused, or that it cannot read."""
 
     code = 87
+
+
+class UnreadableRecordsError(InvalidRecordError):
+    """A batch is in the log as it was written, and yet its records cannot be read: no repetition will help.
+
+    offset   where the batch begins
+    """
+
+    def __init__(self, *args: object, offset: int) -> None:
+        super().__init__(*args)
+        self.offset = offset
 
 
 class UnknownTopicIdError(BrokerError):

@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 
 from tidelog.client import ClusterClient, is_retriable
 from tidelog.errors import (
+    BrokerError,
     LeaderNotAvailableError,
     TidelogError,
     TimeoutError,
     UnknownTopicOrPartitionError,
-    error_for,
 )
 from tidelog.messages import Request, Response
 from tidelog.metadata import ClusterView, Leader
@@ -44,14 +44,14 @@ class LeaderQuestion(Generic[Q, A]):
     """A kind of question: how a request is made for one leader, and how its answer reads.
 
     make   the request for the partitions of one leader
-    read   (partition, error code, answer) for each partition of the response
+    read   (partition, error or None, answer) for each partition of the response
     """
 
     def __init__(
         self,
         what: str,
         make: Callable[[Asked[Q]], Request],
-        read: Callable[[Response], Iterable[tuple[TopicPartition, int, A]]],
+        read: Callable[[Response], Iterable[tuple[TopicPartition, BrokerError | None, A]]],
     ) -> None:
         self.what = what
         self._make = make
@@ -150,6 +150,6 @@ class LeaderQuestion(Generic[Q, A]):
             response = await client.call_leader(peer, self._make(asked), timeout_ms, moved)
         except TidelogError as error:
             return {tp: error for tp, _, _ in asked}
-        told = {tp: error_for(code) or answer for tp, code, answer in self._read(response)}
+        told = {tp: error or answer for tp, error, answer in self._read(response)}
         left_out = UnknownTopicOrPartitionError("the broker's answer leaves this partition out")
         return {tp: told.get(tp, left_out) for tp, _, _ in asked}

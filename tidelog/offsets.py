@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidelog.client import ClusterClient
+from tidelog.errors import BrokerError, InvalidRecordError, error_for
 from tidelog.leader_calls import Asked, LeaderQuestion
 from tidelog.messages import (
     ListOffsetsPartition,
@@ -51,10 +52,18 @@ async def end_of_each(
     return {tp: answers[tp].offset for tp in targets}
 
 
-def _read(response: Response) -> Iterable[tuple[TopicPartition, int, ListOffsetsPartitionResponse]]:
+def _read(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, ListOffsetsPartitionResponse]]:
     assert isinstance(response, ListOffsetsResponse)
     for each in response.partitions:
-        yield TopicPartition(each.topic, each.partition), each.error_code, each
+        yield TopicPartition(each.topic, each.partition), _error_of(each), each
+
+
+def _error_of(answer: ListOffsetsPartitionResponse) -> BrokerError | None:
+    if answer.error_code != InvalidRecordError.code:
+        return error_for(answer.error_code)
+    return InvalidRecordError(
+        f"the records of the batch at offset {answer.offset} cannot be read; the log of the partition's leader says why"
+    )
 
 
 def _found(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from node.handlers.control import ControllerFace, update_metadata
 from node.handlers.fetch import Fetches
-from node.handlers.offsets import list_offsets, offset_for_leader_epoch
+from node.handlers.offsets import OffsetLookUps, offset_for_leader_epoch
 from node.handlers.produce import produce
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
 from node.handlers.replicas import describe_replicas
@@ -43,7 +43,7 @@ class Handlers:
         self._table: dict[ApiKey, Callable[[Any, RequestContext], Outcome]] = {
             ApiKey.PRODUCE: lambda request, context: produce(replicas, request, context),
             ApiKey.FETCH: fetches.handle,
-            ApiKey.LIST_OFFSETS: lambda request, _: list_offsets(replicas, request),
+            ApiKey.LIST_OFFSETS: OffsetLookUps(replicas).list_offsets,
             ApiKey.METADATA: lambda request, _: metadata.describe(request.topics),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request, _: offset_for_leader_epoch(replicas, request),
             ApiKey.INIT_PRODUCER_ID: lambda request, _: producer_ids.handle(request),

@@ -5,11 +5,22 @@ The rules of the look-up are DESIGN 5 and the page on looking offsets up by time
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import Counter
+from collections.abc import Awaitable
 
 from node.replica import Replica
 from node.replicas import Replicas
-from tidelog.errors import BrokerError, InvalidRequestError, OffsetNotAvailableError
+from node.server import RequestContext
+from storage.record_search import LongSearchError, QuickSearcher, RecordSearch
+from tidelog.errors import (
+    BrokerError,
+    InvalidRequestError,
+    OffsetNotAvailableError,
+    RequestTimedOutError,
+    UnreadableRecordsError,
+)
 from tidelog.messages import (
     EpochEndOffset,
     EpochPartition,
@@ -30,23 +41,97 @@ from tidelog.model import (
     TopicPartition,
 )
 
+log = logging.getLogger(__name__)
 
-def list_offsets(replicas: Replicas, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """One answer or one error for each partition; a partition that stands there twice is an error."""
-    asked_often = Counter((part.topic, part.partition) for part in request.partitions)
-    answers = []
-    for part in request.partitions:
-        try:
+#: Look-ups that wait for a thread; each holds a batch. Those beyond are to come again.
+MAX_LONG_LOOK_UPS = 32
+
+
+class OffsetLookUps:
+    """ListOffsets. What must go through more records than others can wait for is answered later, one at a time."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._waiting = 0
+        self._turn = asyncio.Lock()
+
+    def list_offsets(
+        self, request: ListOffsetsRequest, context: RequestContext
+    ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+        """One answer or one error for each partition; a partition that stands there twice is an error."""
+        asked_often = Counter((part.topic, part.partition) for part in request.partitions)
+        answers: list[ListOffsetsPartitionResponse | _LongLookUp] = []
+        for part in request.partitions:
             if asked_often[part.topic, part.partition] > 1:
-                raise InvalidRequestError(f"{part.topic}-{part.partition} stands in the request more than once")
-            answers.append(_look_up(replicas, request.replica_id, part))
+                answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, InvalidRequestError.code))
+            else:
+                answers.append(_LongLookUp(self._replicas, request.replica_id, part).go_on())
+        settled = [answer for answer in answers if isinstance(answer, ListOffsetsPartitionResponse)]
+        if len(settled) == len(answers):
+            return ListOffsetsResponse(tuple(settled))
+        return self._finish(answers, context)
+
+    async def _finish(
+        self, answers: list[ListOffsetsPartitionResponse | _LongLookUp], context: RequestContext
+    ) -> ListOffsetsResponse:
+        if self._waiting >= MAX_LONG_LOOK_UPS:
+            raise RequestTimedOutError(f"{self._waiting} look-ups wait for their turn; ask again")
+        self._waiting += 1
+        try:
+            settled = []
+            for answer in answers:
+                while not isinstance(answer, ListOffsetsPartitionResponse):
+                    async with self._turn:
+                        if 0 <= context.deadline_ms < self._replicas.clock.monotonic_ms():
+                            raise RequestTimedOutError("the look-up had no turn before its deadline")
+                        answer = await answer.search_on_thread()
+                settled.append(answer)
+            return ListOffsetsResponse(tuple(settled))
+        finally:
+            self._waiting -= 1
+
+
+class _LongLookUp:
+    """One partition's look-up, which begins anew after each search that was too long for the loop."""
+
+    def __init__(self, replicas: Replicas, replica_id: int, part: ListOffsetsPartition) -> None:
+        self._replicas = replicas
+        self._replica_id = replica_id
+        self._part = part
+        self._searcher = QuickSearcher()
+        self._search: RecordSearch | None = None
+
+    def go_on(self) -> ListOffsetsPartitionResponse | _LongLookUp:
+        """The answer, or this look-up itself where a search must be run first."""
+        try:
+            return _look_up(self._replicas, self._replica_id, self._part, self._searcher)
+        except LongSearchError as error:
+            self._search = error.search
+            return self
         except BrokerError as error:
-            code = replicas.code_of(error, TopicPartition(part.topic, part.partition))
-            answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, code))
-    return ListOffsetsResponse(tuple(answers))
+            return self._refusal(error)
+
+    async def search_on_thread(self) -> ListOffsetsPartitionResponse | _LongLookUp:
+        """As `go_on`, once the search has been run."""
+        assert self._search is not None
+        try:
+            self._searcher.learn(self._search, await self._replicas.offload(self._search.run))
+        except BrokerError as error:
+            return self._refusal(error)
+        return self.go_on()
+
+    def _refusal(self, error: BrokerError) -> ListOffsetsPartitionResponse:
+        tp = TopicPartition(self._part.topic, self._part.partition)
+        code = self._replicas.code_of(error, tp)
+        if not isinstance(error, UnreadableRecordsError):
+            return ListOffsetsPartitionResponse(*tp, code)
+        log.error("%s: a look-up by time came upon what nobody can read: %s", tp, error)
+        return ListOffsetsPartitionResponse(*tp, code, offset=error.offset)
 
 
-def _look_up(replicas: Replicas, replica_id: int, part: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _look_up(
+    replicas: Replicas, replica_id: int, part: ListOffsetsPartition, searcher: QuickSearcher
+) -> ListOffsetsPartitionResponse:
     replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
     if replica_id == DEBUGGING_REPLICA_ID:
         replica.online_or_raise().check_epoch(part.current_leader_epoch)
@@ -66,11 +151,11 @@ def _look_up(replicas: Replicas, replica_id: int, part: ListOffsetsPartition) ->
             part.topic, part.partition, 0, NO_TIMESTAMP, bound, _epoch_or_none(log.latest_epoch)
         )
     if part.timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp(bound)
+        found = log.offset_of_max_timestamp(bound, searcher)
     elif part.timestamp < 0:
         raise InvalidRequestError(f"{part.timestamp} is no timestamp")
     else:
-        found = log.offset_for_timestamp(part.timestamp, bound)
+        found = log.offset_for_timestamp(part.timestamp, bound, searcher)
     if found is not None:
         return ListOffsetsPartitionResponse(
             part.topic, part.partition, 0, found.timestamp, found.offset, _epoch_or_none(found.leader_epoch)

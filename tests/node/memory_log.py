@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from storage.appending import AppendInfo
 from storage.config import LogConfig
-from storage.lookup import TimestampOffset
+from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records import assign_offsets, decode_records, iter_headers, read_header
@@ -83,11 +83,13 @@ class MemoryLog:
             taken += batch
         return taken
 
-    def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> TimestampOffset | None:
-        return next((found for found in self._records(upper_bound) if found.timestamp >= timestamp), None)
+    def offset_for_timestamp(
+        self, timestamp: int, upper_bound: int, search: Searcher = RecordSearch.run
+    ) -> TimestampOffset | None:
+        return next(self._found_in_each(timestamp, upper_bound, search), None)
 
-    def offset_of_max_timestamp(self, upper_bound: int) -> TimestampOffset | None:
-        return max(self._records(upper_bound), key=lambda found: found.timestamp, default=None)
+    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = RecordSearch.run) -> TimestampOffset | None:
+        return max(self._found_in_each(None, upper_bound, search), key=lambda found: found.timestamp, default=None)
 
     def truncate_to(self, offset: int) -> None:
         self._write_or_raise()
@@ -125,12 +127,12 @@ class MemoryLog:
         left.truncate_to(self.recovery_point)
         return left
 
-    def _records(self, upper_bound: int) -> Iterable[TimestampOffset]:
+    def _found_in_each(self, timestamp: int | None, upper_bound: int, search: Searcher) -> Iterator[TimestampOffset]:
         for batch in self.batches:
-            epoch = read_header(batch).partition_leader_epoch
-            for record in decode_records(batch):
-                if record.offset < upper_bound:
-                    yield TimestampOffset(record.timestamp, record.offset, epoch)
+            header = read_header(batch)
+            found = search(RecordSearch(timestamp, header.base_offset, upper_bound, header, batch))
+            if found is not None:
+                yield found
 
     def _take(self, batch: bytes) -> None:
         self.batches.append(batch)

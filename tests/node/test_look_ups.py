@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from node.handlers.offsets import MAX_LONG_LOOK_UPS
+from node.server import RequestContext
+from storage.record_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     FencedLeaderEpochError,
+    InvalidRecordError,
     InvalidRequestError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
+    RequestTimedOutError,
     UnknownLeaderEpochError,
 )
 from tidelog.messages import (
@@ -21,6 +30,8 @@ from tidelog.messages import (
     OffsetForLeaderEpochRequest,
 )
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from tidelog.records import HEADER_BYTES, Codec, compress, encode_batch
+from tidelog.records.header import HEADER, seal
 
 T0 = 1_700_000_000_000
 
@@ -108,3 +119,74 @@ async def test_the_leader_describes_its_replicas() -> None:
         described = (await cluster.leader.ask(request)).partitions[0]
         assert (described.high_watermark, described.log_end_offset, described.isr) == (1, 1, (1, 2, 3))
         assert described.log_end_offsets == {1: 1, 2: 1, 3: 1}
+
+
+def unreadable() -> bytes:
+    """A batch with a right CRC whose records are none; it is compressed, so that a leader takes it unseen."""
+    data = bytearray(HEADER_BYTES) + compress(Codec.ZSTD, b"no record")
+    HEADER.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, Codec.ZSTD, 0, T0 + 9, T0 + 9, -1, -1, -1, 1)
+    seal(data, 0, len(data))
+    return bytes(data)
+
+
+@on_virtual_time
+async def test_records_that_cannot_be_read_are_refused_for_good_and_their_offset_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        await leader.ask(produce_request(batch=batch_of(b"a", b"b", timestamp=T0)))
+        await leader.ask(produce_request(batch=unreadable()))
+        assert await leader.look_up(T0) == (0, 0, T0)
+        for timestamp in (T0 + 5, MAX_TIMESTAMP):
+            assert await leader.look_up(timestamp) == (InvalidRecordError.code, 2, -1)
+        assert not InvalidRecordError.retriable
+        assert "t-0" in caplog.text and "offset 2 cannot be read" in caplog.text
+
+
+def large(timestamp: int) -> bytes:
+    """A few hundred bytes that stand for more than a loop should decompress."""
+    return encode_batch([(timestamp, None, bytes(MAX_QUICK_BYTES), ())], codec=Codec.ZSTD)
+
+
+@on_virtual_time
+async def test_a_look_up_that_takes_long_is_answered_later_and_others_are_answered_meanwhile() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        for request in (batch_of(b"a", timestamp=T0), large(T0 + 5), large(T0 + 7)):
+            await leader.ask(produce_request(batch=request))
+        later = [asyncio.ensure_future(leader.look_up(timestamp)) for timestamp in (T0 + 6, MAX_TIMESTAMP)]
+        assert await leader.look_up(T0) == (0, 0, T0)
+        assert not any(task.done() for task in later)
+        assert await asyncio.gather(*later) == [(0, 2, T0 + 7)] * 2
+
+
+@on_virtual_time
+async def test_only_so_many_long_look_ups_wait_and_none_beyond_its_deadline() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        await leader.ask(produce_request(batch=large(T0)))
+        asked = await asyncio.gather(
+            *(leader.look_up(T0) for _ in range(MAX_LONG_LOOK_UPS + 1)), return_exceptions=True
+        )
+        assert asked[:-1] == [(0, 0, T0)] * MAX_LONG_LOOK_UPS
+        assert isinstance(asked[-1], RequestTimedOutError)
+        request = ListOffsetsRequest((ListOffsetsPartition(TP.topic, 0, T0),))
+        past = RequestContext(b"client", "test", -1, leader.replicas.clock.monotonic_ms() - 1, False)
+        outcome = leader.handlers.handle(request, past)
+        with pytest.raises(RequestTimedOutError):
+            await outcome  # type: ignore[misc]
+
+
+@on_virtual_time
+async def test_a_leader_that_is_deposed_during_a_long_look_up_does_not_answer_as_leader() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        await leader.ask(produce_request(batch=large(T0)))
+        later = asyncio.ensure_future(leader.look_up(T0))
+        leader.replica().partition.stop()
+        assert (await later)[0] == NotLeaderOrFollowerError.code

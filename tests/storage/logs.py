@@ -8,7 +8,7 @@ from pathlib import Path
 from storage.config import LogConfig
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
-from storage.lookup import TimestampOffset
+from storage.record_search import TimestampOffset
 from tidelog.records import Codec, Record, decode_records, encode_batch, iter_headers
 
 NOW = 1_700_000_000_000

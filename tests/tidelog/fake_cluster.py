@@ -18,7 +18,9 @@ from tidelog.errors import (
     DisconnectedError,
     DuplicateSequenceError,
     FencedLeaderEpochError,
+    InvalidRecordError,
     LeaderNotAvailableError,
+    MessageTooLargeError,
     NotControllerError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -65,9 +67,12 @@ from tidelog.messages import (
 )
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint
 from tidelog.records.decode import Record, decode_records
+from tidelog.records.encode import encode_batch
 from tidelog.records.header import assign_offsets, read_header
 
 CLUSTER_ID = "fake-cluster"
+#: The key of a record that nobody sent through the producer of the test.
+OTHER_PRODUCER = b"another producer"
 LATENCY_S = 0.0005
 
 
@@ -88,7 +93,11 @@ class Fault(Enum):
 
 @dataclass
 class FakePartition:
-    """One partition: `leader` −1 for none; `first_offset` grows by trimming."""
+    """One partition: `leader` −1 for none; `first_offset` grows by trimming.
+
+    too_large   what refuses a batch of more than `max_batch_bytes`
+    crowded     another producer writes a record after each batch
+    """
 
     topic: str
     number: int
@@ -99,6 +108,9 @@ class FakePartition:
     producers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     grown: asyncio.Event = field(default_factory=asyncio.Event)
     produces: int = 0
+    max_batch_bytes: int = 1 << 20
+    too_large: type[BrokerError] = MessageTooLargeError
+    crowded: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -108,9 +120,17 @@ class FakePartition:
         return [record for batch in self.batches for record in decode_records(batch)]
 
     def values(self) -> list[bytes | None]:
-        return [record.value for record in self.records()]
+        return [record.value for record in self.records() if record.key != OTHER_PRODUCER]
 
     def append(self, batch: bytes) -> int:
+        if len(batch) > self.max_batch_bytes:
+            raise self.too_large(f"a batch of {len(batch)} bytes; max.message.bytes is {self.max_batch_bytes}")
+        base_offset = self._append_alone(batch)
+        if self.crowded:
+            self._append_alone(encode_batch([(0, OTHER_PRODUCER, None, ())]))
+        return base_offset
+
+    def _append_alone(self, batch: bytes) -> int:
         header = read_header(batch)
         if header.producer_id >= 0:
             seen = self.producers.setdefault(header.producer_id, deque(maxlen=5))
@@ -318,7 +338,8 @@ class FakeCluster:
         except BrokerError as error:
             return ListOffsetsPartitionResponse(topic, number, error.code)
         if code:
-            return ListOffsetsPartitionResponse(topic, number, code)
+            unreadable = partition.first_offset if code == InvalidRecordError.code else -1
+            return ListOffsetsPartitionResponse(topic, number, code, offset=unreadable)
         if asked.timestamp == EARLIEST_TIMESTAMP:
             return ListOffsetsPartitionResponse(topic, number, 0, -1, partition.first_offset, partition.epoch)
         if asked.timestamp == LATEST_TIMESTAMP:

@@ -18,6 +18,7 @@ from tidelog.aio import Consumer
 from tidelog.errors import (
     ConfigError,
     CorruptMessageError,
+    InvalidRecordError,
     NoBrokersError,
     OffsetOutOfRangeError,
     TimeoutError,
@@ -306,6 +307,17 @@ async def test_each_leader_is_asked_once_with_the_epoch_that_the_client_knows() 
     assert len(requests) == 3
     epochs = {each.partition: each.current_leader_epoch for r in requests for each in r.partitions}  # type: ignore[attr-defined]
     assert epochs == {0: 0, 1: 0, 2: 5, 3: 0, 4: 0, 5: 0}
+
+
+@on_virtual_time
+async def test_a_look_up_among_records_that_nobody_can_read_is_refused_at_once() -> None:
+    cluster = FakeCluster()
+    with_times(cluster, [1])
+    cluster.refusals[ListOffsetsRequest].append(InvalidRecordError.code)
+    async with a_consumer(cluster) as consumer:
+        with pytest.raises(InvalidRecordError, match=r"t-0.* at offset 0 cannot be read"):
+            await consumer.offsets_for_times({P0: 0})
+    assert len(cluster.sent(ListOffsetsRequest)) == 1
 
 
 @on_virtual_time

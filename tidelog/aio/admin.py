@@ -264,10 +264,10 @@ def _make_description_request(asked: Asked[None]) -> DescribeReplicasRequest:
     return DescribeReplicasRequest(tuple(DescribePartition(*tp) for tp, _, _ in asked))
 
 
-def _read_descriptions(response: Response) -> Iterable[tuple[TopicPartition, int, ReplicasDescription]]:
+def _read_descriptions(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, ReplicasDescription]]:
     assert isinstance(response, DescribeReplicasResponse)
     for each in response.partitions:
-        yield TopicPartition(each.topic, each.partition), each.error_code, each
+        yield TopicPartition(each.topic, each.partition), error_for(each.error_code), each
 
 
 _DESCRIBE_REPLICAS: LeaderQuestion[None, ReplicasDescription] = LeaderQuestion(

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES, compress, decompress
 from tidelog.records.control import MarkerKind, TransactionMarker, decode_control_batch, encode_control_batch
-from tidelog.records.decode import Record, RecordColumns, decode_columns, decode_records, first_record_at_or_after
+from tidelog.records.decode import (
+    Record,
+    RecordColumns,
+    RecordTime,
+    decode_columns,
+    decode_records,
+    first_record_at_or_after,
+)
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
 from tidelog.records.excerpt import BatchOutline, empty_batch, excerpt_batch, outline_batch
 from tidelog.records.header import (
@@ -33,6 +40,7 @@ __all__ = [
     "MarkerKind",
     "Record",
     "RecordColumns",
+    "RecordTime",
     "TimestampType",
     "TransactionMarker",
     "assign_offsets",

@@ -24,6 +24,13 @@ class Record(NamedTuple):
     headers: tuple[Header, ...]
 
 
+class RecordTime(NamedTuple):
+    """Where a record lies in time (ms, as `Record` has it) and in the log."""
+
+    offset: int
+    timestamp: int
+
+
 class RecordColumns(NamedTuple):
     """The records of one batch by column, all of one length."""
 
@@ -82,15 +89,15 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
         raise CorruptMessageError("the last record ends too early") from None
     if end != len(data):
         raise CorruptMessageError(f"{len(data) - end} bytes after the last record")
-    return RecordColumns(_offsets(header, deltas), _timestamps(header, stamps), keys, values, headers)
+    return RecordColumns(_offsets(header, deltas), timestamps_of(header, stamps), keys, values, headers)
 
 
 def first_record_at_or_after(
     batch: Buffer, timestamp: int, min_offset: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
-) -> Record | None:
+) -> RecordTime | None:
     """The first record with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
 
-    Keys and values of the records before it are stepped over; errors as `decode_records`, as far as it reads.
+    All but the times and offsets is stepped over, however much it is; errors as `decode_records`, as far as it reads.
     """
     header = read_header(batch)
     if timestamp > header.max_timestamp or min_offset > header.last_offset:
@@ -119,14 +126,12 @@ def first_record_at_or_after(
                 continue
             delta, at = read_folded(data, at)
             if unfold(delta) >= min_delta:
-                record_timestamp = header.max_timestamp if log_append_time else header.base_timestamp + unfold(stamp)
-                key, at = _read_bytes(data, at)
-                value, at = _read_bytes(data, at)
-                headers, at = read_headers(data, at)
-                if at != end or end > len(data):
+                [record_timestamp] = timestamps_of(header, [stamp])
+                at = _after_bytes(data, _after_bytes(data, at))
+                if not at < end <= len(data) or (not data[at] and at + 1 != end):
                     raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
                 [offset] = _offsets(header, [delta])
-                return Record(offset, record_timestamp, key, value, headers)
+                return RecordTime(offset, record_timestamp)
     except IndexError:
         raise CorruptMessageError("the last record ends too early") from None
     return None
@@ -157,7 +162,8 @@ def _offsets(header: BatchHeader, folded: list[int]) -> list[int]:
     return [base + (number >> 1) for number in folded]
 
 
-def _timestamps(header: BatchHeader, folded: list[int]) -> list[int]:
+def timestamps_of(header: BatchHeader, folded: list[int]) -> list[int]:
+    """The timestamps (ms) of records with these deltas. CorruptMessageError where they leave 64 bits."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return [header.max_timestamp] * len(folded)
     base = header.base_timestamp
@@ -181,6 +187,14 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
         raise CorruptMessageError(f"a field of {unfold(length)} bytes")
     end = start + (length >> 1)
     return data[start:end], end
+
+
+def _after_bytes(data: bytes, position: int) -> int:
+    """The position after a field that nobody wants."""
+    length, start = read_folded(data, position)
+    if length & 1 and length != 1:
+        raise CorruptMessageError(f"a field of {unfold(length)} bytes")
+    return start + (length >> 1)
 
 
 def read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:

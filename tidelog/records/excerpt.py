@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptMessageError
 from tidelog.model import NO_TIMESTAMP, Buffer
-from tidelog.records.compression import compress
-from tidelog.records.decode import records_block
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, compress
+from tidelog.records.decode import records_block, timestamps_of
 from tidelog.records.header import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -34,7 +34,7 @@ _KEPT_WHEN_EMPTY = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class BatchOutline(NamedTuple):
-    """Where the records of one batch lie in their block, and what compaction asks of them; a list for each field.
+    """Where the records of one batch lie in their block, and what a broker asks of them; a list for each field.
 
     offsets, keys, tombstones  of the records; a tombstone has a key and no value
     stamps                     timestamp deltas (ms) to the header's base timestamp, still folded
@@ -51,10 +51,16 @@ class BatchOutline(NamedTuple):
     starts: list[int]
     tails: list[int]
 
+    def timestamps(self) -> list[int]:
+        """Of the records, ms. CorruptMessageError where one leaves 64 bits."""
+        return timestamps_of(self.header, self.stamps)
 
-def outline_batch(batch: Buffer, header: BatchHeader, position: int = 0) -> BatchOutline:
+
+def outline_batch(
+    batch: Buffer, header: BatchHeader, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
+) -> BatchOutline:
     """The outline of the batch at `position`; checks and errors as `decode_records`, but headers are stepped over."""
-    block = records_block(batch, position, header)
+    block = records_block(batch, position, header, limit)
     outline = BatchOutline(header, block, [], [], [], [], [0], [])
     _, _, offsets, keys, tombstones, stamps, starts, tails = outline
     base_offset, previous, end = header.base_offset, -1, 0
