@@ -4,6 +4,7 @@
     waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
     take                     that batch leaves, with a sequence that it keeps for good
     succeed | fail | retry   and comes back with its outcome
+    split                    or comes back in halves, which the broker may take
 
 Per partition at most one batch is in flight and a batch that must be repeated stays first, so that order is kept
 by construction. A sequence that may or may not have been used up by the broker is never used for other records:
@@ -15,70 +16,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from tidelog.errors import MessageTooLargeError, TidelogError, TimeoutError
 from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.record_future import BatchOutcome, RecordFuture
 from tidelog.records.encode import BatchBuilder, Header, single_record_bytes
 from tidelog.settings import ProducerSettings
 
 _SEQUENCES = 1 << 31
-
-
-class ProducerIdentity(NamedTuple):
-    """What makes a repeated batch recognisable; (−1, −1) for a producer that is not idempotent."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-ANONYMOUS = ProducerIdentity(-1, -1)
-
-
-class Batch(BatchOutcome):
-    """Records of one partition that are sent, acknowledged and repeated together.
-
-    deadline_ms       when the user is told that it failed, whatever happens then
-    retry_at_ms       not sent before
-    sequence          of its first record; −1 until it is first sent under `identity`
-    outcome_unknown   an attempt may have been appended without us knowing
-    sent_epoch        the leader epoch of the last attempt
-    """
-
-    __slots__ = (
-        "attempts",
-        "builder",
-        "created_ms",
-        "deadline_ms",
-        "identity",
-        "last_error",
-        "outcome_unknown",
-        "payload",
-        "record_count",
-        "retry_at_ms",
-        "sent_epoch",
-        "sequence",
-        "size_bytes",
-    )
-
-    def __init__(
-        self, topic_partition: TopicPartition, lock: threading.Lock, max_bytes: int, now_ms: int, deadline_ms: int
-    ) -> None:
-        super().__init__(topic_partition, lock)
-        self.builder: BatchBuilder | None = BatchBuilder(max_bytes)
-        self.payload = b""
-        self.size_bytes = 0
-        self.record_count = 0
-        self.created_ms = now_ms
-        self.deadline_ms = deadline_ms
-        self.retry_at_ms = now_ms
-        self.attempts = 0
-        self.identity: ProducerIdentity | None = None
-        self.sequence = -1
-        self.sent_epoch = -1
-        self.outcome_unknown = False
-        self.last_error: TidelogError | None = None
 
 
 class PartitionQueue:
@@ -169,12 +115,12 @@ class Accumulator:
             batch = queue.open
             if batch is not None:
                 builder = batch.builder
-                index = builder.try_append(timestamp_ms, key, value, headers)  # type: ignore[union-attr]
+                index = builder.try_append(timestamp_ms, key, value, headers)
                 if index is not None:
-                    size = builder.size_bytes  # type: ignore[union-attr]
+                    size = builder.size_bytes
                     self.buffered_bytes += size - batch.size_bytes
                     batch.size_bytes = size
-                    return RecordFuture(batch, index, timestamp_ms)
+                    return RecordFuture(batch.outcome, index, timestamp_ms)
                 queue.open = None
                 if partition is None:
                     queue = queues[topic.next_sticky()]
@@ -190,11 +136,11 @@ class Accumulator:
             self._waiting_for_space.append(callback)
             return True
 
-    def begin_flush(self, now_ms: int) -> list[Batch]:
-        """What is not settled yet; from here on it does not linger."""
+    def begin_flush(self, now_ms: int) -> list[RecordFuture]:
+        """The last record of each batch that is not settled yet; from here on it does not linger."""
         with self._lock:
             self._flush_before_ms = now_ms
-            unsettled = [batch for queue in self._active for batch in queue.batches]
+            unsettled = [batch.last_record() for queue in self._active for batch in queue.batches]
         self._wake()
         return unsettled
 
@@ -230,22 +176,16 @@ class Accumulator:
 
     def take(self, queue: PartitionQueue, identity: ProducerIdentity, leader_epoch: int) -> Batch:
         """The first batch, with its bytes made; its sequence is given out the first time."""
-        with self._lock:
-            batch = queue.batches[0]
-            if batch is queue.open:
-                queue.open = None
-            queue.in_flight = True
+        batch = self._close_first(queue)
+        queue.in_flight = True
         if queue.identity is None:
             queue.identity, queue.next_sequence = identity, 0
-        builder = batch.builder
-        assert builder is not None
         if batch.identity is not queue.identity:
             batch.identity = queue.identity
-            batch.record_count = builder.record_count
             if queue.identity != ANONYMOUS:
                 batch.sequence = queue.next_sequence
-                queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCES
-            batch.payload = builder.build(
+                queue.next_sequence = (queue.next_sequence + batch.builder.record_count) % _SEQUENCES
+            batch.payload = batch.builder.build(
                 producer_id=queue.identity.producer_id,
                 producer_epoch=queue.identity.producer_epoch,
                 base_sequence=batch.sequence,
@@ -255,19 +195,27 @@ class Accumulator:
         batch.attempts += 1
         return batch
 
-    def succeed(self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP) -> Batch:
-        """The batch in flight is acknowledged and leaves; those who wait for it hear of it by its `announce`."""
+    def succeed(
+        self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP
+    ) -> BatchOutcome:
+        """The batch in flight is acknowledged and leaves; those who wait for it hear of it by `announce`."""
         return self._leave(queue, None, base_offset, log_append_time_ms)
 
     def fail(self, queue: PartitionQueue, error: TidelogError) -> None:
         """The first batch is given up (it need not be in flight)."""
-        batch = queue.batches[0]
-        if batch.identity is not None and batch.identity is queue.identity and queue.identity != ANONYMOUS:
-            if batch.outcome_unknown:
-                self.renounce_identity(queue)
-            else:
-                queue.next_sequence = batch.sequence  # the broker has certainly not seen it
+        self._return_sequences(queue, self._close_first(queue))
         self._leave(queue, error).announce()
+
+    def split(self, queue: PartitionQueue) -> None:
+        """The batch in flight, of several records, is too large for the broker: two take its place and stay first."""
+        batch = queue.batches[0]
+        halves = batch.halves()
+        self._return_sequences(queue, batch)
+        with self._lock:
+            queue.batches.popleft()
+            queue.batches.extendleft(reversed(halves))
+            self.buffered_bytes += sum(half.size_bytes for half in halves) - batch.size_bytes
+        queue.in_flight = False
 
     def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
         """The batch in flight comes back and stays first."""
@@ -298,6 +246,7 @@ class Accumulator:
             queues = list(self._active)
         for queue in queues:
             while queue.batches:
+                self._close_first(queue)
                 self._leave(queue, error).announce()
 
     # --- below ------------------------------------------------------------------------------------
@@ -311,10 +260,8 @@ class Accumulator:
         headers: Sequence[Header],
         now_ms: int,
     ) -> RecordFuture:
-        deadline_ms = now_ms + self._settings.delivery_timeout_ms
-        batch = Batch(queue.topic_partition, self._settle_lock, self._batch_size, now_ms, deadline_ms)
-        assert batch.builder is not None
-        index = batch.builder.try_append(timestamp_ms, key, value, headers)
+        builder = BatchBuilder(self._batch_size)
+        index = builder.try_append(timestamp_ms, key, value, headers)
         if index is None:
             needed = single_record_bytes(key, value, headers)
             if needed > self._settings.max_request_size:
@@ -323,10 +270,11 @@ class Accumulator:
                     f"{self._settings.max_request_size} (and the topic's max.message.bytes must allow it too)"
                 )
             # The timestamp may cost a few bytes more than the estimate, which leaves it out.
-            batch.builder = BatchBuilder(needed + 16)
-            index = batch.builder.try_append(timestamp_ms, key, value, headers)
+            builder = BatchBuilder(needed + 16)
+            index = builder.try_append(timestamp_ms, key, value, headers)
             assert index is not None
-        batch.size_bytes = batch.builder.size_bytes
+        outcome = BatchOutcome(queue.topic_partition, self._settle_lock)
+        batch = Batch(outcome, builder, now_ms, now_ms + self._settings.delivery_timeout_ms)
         self.buffered_bytes += batch.size_bytes
         queue.batches.append(batch)
         queue.open = batch
@@ -334,7 +282,23 @@ class Accumulator:
         if self._armed and (not queue.in_flight or self._settings.linger_ms):
             self._armed = False
             self._wake()
-        return RecordFuture(batch, index, timestamp_ms)
+        return RecordFuture(outcome, index, timestamp_ms)
+
+    def _close_first(self, queue: PartitionQueue) -> Batch:
+        """The first batch, which takes no more records from here on."""
+        with self._lock:
+            batch = queue.batches[0]
+            if batch is queue.open:
+                queue.open = None
+            return batch
+
+    def _return_sequences(self, queue: PartitionQueue, batch: Batch) -> None:
+        """The batch, which was refused or is given up, needs its sequences no more."""
+        if batch.identity is not None and batch.identity is queue.identity and queue.identity != ANONYMOUS:
+            if batch.outcome_unknown:
+                self.renounce_identity(queue)
+            else:
+                queue.next_sequence = batch.sequence  # the broker has certainly not seen them
 
     def _leave(
         self,
@@ -342,22 +306,20 @@ class Accumulator:
         error: TidelogError | None,
         base_offset: int = -1,
         log_append_time_ms: int = NO_TIMESTAMP,
-    ) -> Batch:
+    ) -> BatchOutcome:
         # Settled before it leaves: a flush, on another thread, sees it in the queue or sees its outcome.
-        queue.batches[0].settle(base_offset, log_append_time_ms, error)
+        batch = queue.batches[0]
+        batch.outcome.settle(batch.last_index, base_offset, log_append_time_ms, error)
         with self._lock:
-            batch = queue.batches.popleft()
-            if queue.open is batch:
-                queue.open = None
+            queue.batches.popleft()
             queue.in_flight = False
             if not queue.batches:
                 self._active.pop(queue, None)
             self.buffered_bytes -= batch.size_bytes
-            batch.builder, batch.payload = None, b""
             waiting, self._waiting_for_space = self._waiting_for_space, []
         for callback in waiting:
             callback()
-        return batch
+        return batch.outcome
 
 
 def _expired(batch: Batch, now_ms: int) -> TimeoutError:

@@ -1,6 +1,7 @@
 """What `send` returns: a record's place in a batch whose outcome is still open.
 
-A record costs one small object; everything that waits is attached to its batch, which settles once for all of them.
+A record costs one small object; everything that waits is attached to its batch, whose records settle all at once, or
+part by part where the broker did not take them together.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Generator
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from tidelog.errors import TidelogError, TimeoutError
 from tidelog.model import NO_TIMESTAMP, RecordMetadata, TopicPartition
@@ -17,123 +20,148 @@ from tidelog.model import NO_TIMESTAMP, RecordMetadata, TopicPartition
 _log = logging.getLogger(__name__)
 
 
-class BatchOutcome:
-    """The part of a batch that outlives it: is it settled, where, or why not.
+class Settlement(NamedTuple):
+    """How records that stood next to each other in a batch ended, from `first_index` up to the next settlement.
 
-    base_offset          −1 where the broker did not say (acks=0, or a repetition that it no longer remembers)
+    base_offset          of the first; −1 where the broker did not say (acks=0, or a repetition that it has forgotten)
     log_append_time_ms   −1 unless the broker stamped the records
+    error                why they are given up
     """
 
-    __slots__ = ("_callbacks", "_lock", "base_offset", "error", "log_append_time_ms", "settled", "topic_partition")
+    first_index: int
+    base_offset: int
+    log_append_time_ms: int
+    error: TidelogError | None
+
+
+_first_index = attrgetter("first_index")
+
+
+class BatchOutcome:
+    """What becomes of the records that were gathered as one batch, however often it must be split. Outlives it.
+
+    settled_count   the outcome of so many is known: they settle in their order
+    """
+
+    __slots__ = ("_lock", "_settlements", "_waiting", "settled_count", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, lock: threading.Lock) -> None:
         self.topic_partition = topic_partition
-        self.settled = False
-        self.base_offset = -1
-        self.log_append_time_ms = NO_TIMESTAMP
-        self.error: TidelogError | None = None
+        self.settled_count = 0
         self._lock = lock
-        self._callbacks: list[Callable[[], object]] = []
+        self._settlements: list[Settlement] = []
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
 
-    def when_settled(self, callback: Callable[[], object]) -> None:
-        """Call it once, on the I/O thread; here and now if all is settled already."""
+    def of(self, index: int) -> Settlement:
+        """How the record at `index`, which is settled, ended."""
+        last = self._settlements[-1]
+        if last.first_index <= index:
+            return last
+        return self._settlements[bisect_right(self._settlements, index, key=_first_index) - 1]
+
+    def when_settled(self, index: int, callback: Callable[[], object]) -> None:
+        """Call it once, on the I/O thread; here and now if the record at `index` is settled already."""
         with self._lock:
-            if not self.settled:
-                self._callbacks.append(callback)
+            if index >= self.settled_count:
+                self._waiting.append((index, callback))
                 return
         _guarded(callback)
 
-    async def wait_settled(self) -> None:
-        """Returns once it is settled; on any event loop."""
-        loop = asyncio.get_running_loop()
-        arrived = asyncio.Event()
-        self.when_settled(lambda: loop.call_soon_threadsafe(arrived.set))
-        await arrived.wait()
+    def settle(self, last_index: int, base_offset: int, log_append_time_ms: int, error: TidelogError | None) -> None:
+        """What is not settled yet, up to `last_index`: from here on it can be seen.
 
-    def settle(self, base_offset: int, log_append_time_ms: int, error: TidelogError | None) -> None:
-        """Once only: from here on it can be seen. Those who wait hear of it from `announce`, which must follow."""
+        Those who wait hear of it from `announce`, which must follow.
+        """
         with self._lock:
-            if self.settled:
-                return
-            self.base_offset = base_offset
-            self.log_append_time_ms = log_append_time_ms
-            self.error = error
-            self.settled = True
+            self._settlements.append(Settlement(self.settled_count, base_offset, log_append_time_ms, error))
+            self.settled_count = last_index + 1
 
     def announce(self) -> None:
-        """Call those who wait, on this thread."""
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            _guarded(callback)
+        """Call those whose record is settled, on this thread."""
+        with self._lock:
+            waiting, settled_count = self._waiting, self.settled_count
+            self._waiting = [each for each in waiting if each[0] >= settled_count]
+        for index, callback in waiting:
+            if index < settled_count:
+                _guarded(callback)
 
 
 class RecordFuture:
     """A record on its way. Wait with `get`, or `await` it; callbacks run on the I/O thread and must not block."""
 
-    __slots__ = ("_batch", "_index", "_timestamp_ms")
+    __slots__ = ("_index", "_outcome", "_timestamp_ms")
 
-    def __init__(self, batch: BatchOutcome, index: int, timestamp_ms: int) -> None:
-        self._batch = batch
+    def __init__(self, outcome: BatchOutcome, index: int, timestamp_ms: int) -> None:
+        self._outcome = outcome
         self._index = index
         self._timestamp_ms = timestamp_ms
 
     def done(self) -> bool:
         """Whether the outcome is known."""
-        return self._batch.settled
+        return self._index < self._outcome.settled_count
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record stands; raises why it does not. `timeout` in seconds, then TimeoutError."""
         self._wait(timeout)
-        return self._outcome()
+        return self._place()
 
     result = get
 
     def exception(self, timeout: float | None = None) -> TidelogError | None:
         """The error, or None for a record that was acknowledged. Waits like `get`."""
         self._wait(timeout)
-        return self._batch.error
+        return self._error()
 
     def succeeded(self) -> bool:
         """Acknowledged."""
-        return self._batch.settled and self._batch.error is None
+        return self._index < self._outcome.settled_count and self._error() is None
 
     def failed(self) -> bool:
         """Given up."""
-        return self._batch.error is not None
+        return self.done() and self._error() is not None
 
     def add_callback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """On success `function(*args, metadata)` is called."""
-        self._batch.when_settled(lambda: self._batch.error is None and function(*args, self._outcome()))
+        self._outcome.when_settled(self._index, lambda: self._error() is None and function(*args, self._place()))
         return self
 
     def add_errback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """On failure `function(*args, error)` is called."""
-        self._batch.when_settled(lambda: self._batch.error is not None and function(*args, self._batch.error))
+        self._outcome.when_settled(self._index, lambda: self.failed() and function(*args, self._error()))
         return self
 
+    async def wait_done(self) -> None:
+        """Returns once the outcome, of either kind, is known; on any event loop."""
+        if not self.done():
+            loop = asyncio.get_running_loop()
+            arrived = asyncio.Event()
+            self._outcome.when_settled(self._index, lambda: loop.call_soon_threadsafe(arrived.set))
+            await arrived.wait()
+
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self._batch.settled:
-            yield from self._batch.wait_settled().__await__()
-        return self._outcome()
+        yield from self.wait_done().__await__()
+        return self._place()
 
     def _wait(self, timeout: float | None) -> None:
-        if self._batch.settled:
+        if self._index < self._outcome.settled_count:
             return
         # A bare lock: an Event costs three objects and as many more switches between the threads.
         pending = threading.Lock()
         pending.acquire()
-        self._batch.when_settled(pending.release)
+        self._outcome.when_settled(self._index, pending.release)
         if not pending.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            raise TimeoutError(f"{self._batch.topic_partition}: no outcome after {timeout} s; it is still being sent")
+            raise TimeoutError(f"{self._outcome.topic_partition}: no outcome after {timeout} s; it is still being sent")
 
-    def _outcome(self) -> RecordMetadata:
-        batch = self._batch
-        if batch.error is not None:
-            raise batch.error
-        topic, partition = batch.topic_partition
-        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
-        stamped = batch.log_append_time_ms
-        return RecordMetadata(topic, partition, offset, self._timestamp_ms if stamped < 0 else stamped)
+    def _error(self) -> TidelogError | None:
+        return self._outcome.of(self._index).error
+
+    def _place(self) -> RecordMetadata:
+        first_index, base_offset, stamped, error = self._outcome.of(self._index)
+        if error is not None:
+            raise error
+        topic, partition = self._outcome.topic_partition
+        offset = base_offset + self._index - first_index if base_offset >= 0 else -1
+        return RecordMetadata(topic, partition, offset, self._timestamp_ms if stamped == NO_TIMESTAMP else stamped)
 
 
 def _guarded(callback: Callable[[], object]) -> None:

@@ -4,6 +4,7 @@ Every outcome of a produce falls into one of these:
 
     acknowledged   NONE, or DUPLICATE_SEQUENCE (an earlier attempt was appended; its offset is forgotten)
     not appended   the broker refused, or nothing was sent: the same batch again, or its error to the user
+    too large      refused, but in smaller batches the same records may be taken: the halves of the batch
     unknown        no answer, or one that says so: the same batch again under the same sequence, never a later one first
     forgotten      the broker lost this producer's state: nothing of the batch is in its log, so a new producer id
                    makes it sendable again
@@ -18,15 +19,17 @@ from collections import defaultdict
 from functools import partial
 from typing import Any
 
-from tidelog.accumulator import ANONYMOUS, Accumulator, Batch, PartitionQueue, ProducerIdentity
+from tidelog.accumulator import Accumulator, PartitionQueue
 from tidelog.client import ClusterClient, Peer, is_retriable
 from tidelog.errors import (
     DuplicateSequenceError,
     InvalidProducerEpochError,
+    MessageTooLargeError,
     NetworkError,
     NotEnoughReplicasAfterAppendError,
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
+    RecordListTooLargeError,
     RequestTimedOutError,
     StorageError,
     TidelogError,
@@ -46,6 +49,7 @@ from tidelog.messages import (
     Response,
 )
 from tidelog.metadata import ClusterView, Leader
+from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.settings import ProducerSettings
 
 _log = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ _UNKNOWN_OUTCOME = (
     NetworkError,
     UnknownServerError,
 )
+_TOO_LARGE = (MessageTooLargeError, RecordListTooLargeError)
 _FORGOTTEN = (OutOfOrderSequenceError, UnknownProducerIdError, InvalidProducerEpochError)
 
 _Load = list[tuple[PartitionQueue, Batch]]
@@ -232,8 +237,7 @@ class Sender:
             self._all_failed(load, error, sent=True)
         self._turn()  # what waited for this answer leaves before anybody spends time on hearing of it
         for _, batch in load:
-            if batch.settled:
-                batch.announce()
+            batch.outcome.announce()
 
     def _sort_out(self, load: _Load, response: Response) -> None:
         assert isinstance(response, ProduceResponse)
@@ -255,7 +259,7 @@ class Sender:
             _log.error("a produce failed in a way that was not foreseen", exc_info=error)
             error, sent = UnknownServerError(repr(error)), True
         for queue, batch in load:
-            if not batch.settled and queue.in_flight and queue.batches and queue.batches[0] is batch:
+            if queue.in_flight and queue.batches and queue.batches[0] is batch:
                 self._failed(queue, batch, error, sent=sent)
         if error.stale_metadata or isinstance(error, TimeoutError):
             self._client.refresh_soon()
@@ -270,6 +274,11 @@ class Sender:
             batch.outcome_unknown = False
             self.accumulator.retry(queue, error, at_ms, outcome_unknown=False)
             self.accumulator.renounce_identity(queue)
+        elif isinstance(error, _TOO_LARGE) and batch.builder.record_count > 1:
+            _log.info(
+                "%s: %s; its %d records are sent in halves", queue.topic_partition, error, batch.builder.record_count
+            )
+            self.accumulator.split(queue)
         elif is_retriable(error):
             unknown = sent and (isinstance(error, _UNKNOWN_OUTCOME) or not hasattr(error, "code"))
             self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tidelog.accumulator import ANONYMOUS, Accumulator, PartitionQueue, ProducerIdentity, TopicQueues
-from tidelog.errors import InvalidTimestampError, NetworkError, TimeoutError
-from tidelog.record_future import RecordFuture
-from tidelog.records.header import read_header
+from tidelog.accumulator import Accumulator, PartitionQueue, TopicQueues
+from tidelog.errors import InvalidTimestampError, MessageTooLargeError, NetworkError, TimeoutError
+from tidelog.model import TopicPartition
+from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
+from tidelog.record_future import BatchOutcome, RecordFuture
+from tidelog.records.decode import decode_records
+from tidelog.records.encode import BatchBuilder, single_record_bytes
+from tidelog.records.header import HEADER_BYTES, read_header
 from tidelog.settings import ProducerSettings, make_settings
 
 ME, ANEW = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
@@ -147,7 +154,110 @@ def test_lingering_ends_with_time_a_full_batch_or_a_flush() -> None:
     story.accumulator.succeed(story.queue(), 0)
     assert story.accumulator.ready_at_ms(story.queue()) == 1050
     (unsettled,) = story.accumulator.begin_flush(1010)
-    assert not unsettled.settled and story.accumulator.ready_at_ms(story.queue()) == 1000
+    assert not unsettled.done() and story.accumulator.ready_at_ms(story.queue()) == 1000
+
+
+def test_the_halves_of_a_batch_take_its_place_and_follow_each_other_in_its_sequences() -> None:
+    story = Story()
+    futures = [story.send(b"%d" % number) for number in range(5)]
+    story.take()
+    later = story.send(b"later")
+    story.accumulator.split(story.queue())
+    assert story.accumulator.ready_at_ms(story.queue()) == 1000
+    assert story.take() == (7, 0, 2)
+    story.accumulator.succeed(story.queue(), 40)
+    assert [future.done() for future in futures] == [True, True, False, False, False]
+    assert story.take() == (7, 2, 3)
+    story.accumulator.succeed(story.queue(), 90, 17)
+    assert [future.get().offset for future in futures] == [40, 41, 90, 91, 92]
+    assert [future.get().timestamp for future in futures] == [0, 0, 17, 17, 17]
+    assert story.take() == (7, 5, 1) and not later.done()
+
+
+def test_a_half_may_be_split_again_and_a_record_that_is_refused_alone_gives_its_sequence_to_the_next() -> None:
+    story = Story()
+    futures = [story.send(value) for value in (b"a", b"x" * 500, b"b", b"c")]
+    assert story.take() == (7, 0, 4)
+    story.accumulator.split(story.queue())
+    assert story.take() == (7, 0, 1)
+    story.accumulator.succeed(story.queue(), 10)
+    assert story.take() == (7, 1, 3)
+    story.accumulator.split(story.queue())
+    assert story.take() == (7, 1, 1)
+    story.accumulator.fail(story.queue(), MessageTooLargeError())
+    assert story.take() == (7, 1, 2)
+    story.accumulator.succeed(story.queue(), 11)
+    assert isinstance(futures[1].exception(), MessageTooLargeError)
+    assert [future.get().offset for future in futures if future.succeeded()] == [10, 11, 12]
+    assert [future.failed() for future in futures] == [False, True, False, False]
+
+
+def test_sequences_that_may_be_in_the_log_are_not_given_to_the_halves() -> None:
+    story = Story()
+    story.send()
+    story.send()
+    story.take()
+    story.accumulator.retry(story.queue(), NetworkError(), 1050, outcome_unknown=True)
+    story.take()
+    story.accumulator.split(story.queue())
+    assert story.queue().identity is None and story.queue().refused == ME
+    assert story.take(ANEW) == (8, 0, 1)
+
+
+def test_the_halves_keep_the_deadline_and_count_in_the_buffer_until_their_outcome() -> None:
+    story = Story(delivery_timeout_ms=500)
+    futures = [story.send() for _ in range(4)]
+    story.now_ms = 1400
+    story.take()
+    story.accumulator.split(story.queue())
+    assert story.accumulator.buffered_bytes == sum(batch.size_bytes for batch in story.queue().batches)
+    story.take()
+    story.accumulator.succeed(story.queue(), 0)
+    story.accumulator.expire(1500)
+    assert [future.succeeded() for future in futures] == [True, True, False, False]
+    assert isinstance(futures[3].exception(), TimeoutError)
+    assert story.accumulator.buffered_bytes == 0
+
+
+def test_each_callback_is_called_once_and_only_when_its_own_half_has_an_outcome() -> None:
+    story = Story()
+    told: list[Any] = []
+    for number in range(4):
+        story.send().add_callback(lambda number, place: told.append((number, place.offset)), number)
+    (last,) = story.accumulator.begin_flush(1000)
+    story.take()
+    story.accumulator.split(story.queue())
+    story.take()
+    story.accumulator.succeed(story.queue(), 7).announce()
+    assert told == [(0, 7), (1, 8)] and not last.done()
+    story.take()
+    story.accumulator.succeed(story.queue(), 70).announce()
+    assert told == [(0, 7), (1, 8), (2, 70), (3, 71)] and last.done()
+
+
+_records = st.tuples(
+    st.integers(-1, 2**41),
+    st.none() | st.binary(max_size=30),
+    st.none() | st.binary(max_size=300),
+    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2),
+)
+
+
+@given(records=st.lists(_records, min_size=2, max_size=12))
+def test_halves_hold_the_same_records_and_no_more_than_half_the_bytes_or_one_record_more(records: list[Any]) -> None:
+    builder = BatchBuilder(1 << 20)
+    for record in records:
+        builder.try_append(*record)
+    whole = Batch(BatchOutcome(TopicPartition("t", 0), threading.Lock()), builder, 1000, 2000)
+    first, second = whole.halves()
+    assert (first.first_index, second.first_index, second.last_index) == (0, first.last_index + 1, whole.last_index)
+    read = [each for half in (first, second) for each in decode_records(half.builder.build())]
+    assert [(each.timestamp, each.key, each.value, list(each.headers)) for each in read] == records
+    fair = (whole.size_bytes + HEADER_BYTES) // 2
+    assert first.builder.record_count == 1 or first.size_bytes <= fair
+    # Told from another first record, times may need some bytes more.
+    largest = max(single_record_bytes(*record[1:]) for record in records)
+    assert second.size_bytes <= fair + largest + 10 * len(records)
 
 
 def test_a_future_waits_with_a_deadline() -> None:

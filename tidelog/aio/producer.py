@@ -87,7 +87,7 @@ class Producer:
         if self._sender is None:
             return
         unsettled = self._sender.accumulator.begin_flush(self.clock.monotonic_ms())
-        waiting = {asyncio.ensure_future(batch.wait_settled()) for batch in unsettled}
+        waiting = {asyncio.ensure_future(last.wait_done()) for last in unsettled}
         if waiting:
             _, open_ones = await asyncio.wait(waiting, timeout=timeout)
             for each in open_ones:

@@ -1,0 +1,100 @@
+"""A batch of the producer, from its first record to its acknowledgement. Pure: no lock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+from tidelog.record_future import BatchOutcome, RecordFuture
+from tidelog.records.decode import Record, decode_records
+from tidelog.records.encode import BatchBuilder
+from tidelog.records.header import HEADER_BYTES
+from tidelog.records.varint import INT32_MAX
+
+
+class ProducerIdentity(NamedTuple):
+    """What makes a repeated batch recognisable; (−1, −1) for a producer that is not idempotent."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+ANONYMOUS = ProducerIdentity(-1, -1)
+
+
+class Batch:
+    """Records of one partition that are sent, acknowledged and repeated together.
+
+    outcome           what their futures look at; shared with the other parts where it was split
+    first_index       of its first record, among those of the outcome
+    deadline_ms       when the user is told that it failed, whatever happens then
+    retry_at_ms       not sent before
+    sequence          of its first record; −1 until it is first sent under `identity`
+    outcome_unknown   an attempt may have been appended without us knowing
+    sent_epoch        the leader epoch of the last attempt
+    """
+
+    __slots__ = (
+        "attempts",
+        "builder",
+        "created_ms",
+        "deadline_ms",
+        "first_index",
+        "identity",
+        "last_error",
+        "outcome",
+        "outcome_unknown",
+        "payload",
+        "retry_at_ms",
+        "sent_epoch",
+        "sequence",
+        "size_bytes",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, outcome: BatchOutcome, builder: BatchBuilder, created_ms: int, deadline_ms: int, first_index: int = 0
+    ) -> None:
+        self.outcome = outcome
+        self.topic_partition: TopicPartition = outcome.topic_partition
+        self.builder = builder
+        self.size_bytes = builder.size_bytes
+        self.payload = b""
+        self.first_index = first_index
+        self.created_ms = created_ms
+        self.deadline_ms = deadline_ms
+        self.retry_at_ms = created_ms
+        self.attempts = 0
+        self.identity: ProducerIdentity | None = None
+        self.sequence = -1
+        self.sent_epoch = -1
+        self.outcome_unknown = False
+        self.last_error: TidelogError | None = None
+
+    @property
+    def last_index(self) -> int:
+        """Of its youngest record, among those of the outcome."""
+        return self.first_index + self.builder.record_count - 1
+
+    def last_record(self) -> RecordFuture:
+        """Done when all of it is, since records settle in their order."""
+        return RecordFuture(self.outcome, self.last_index, self.created_ms)
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """Its records (two or more) as two batches of about half its bytes, which were never sent."""
+        records = decode_records(self.builder.build())
+        half = BatchBuilder((self.size_bytes + HEADER_BYTES) // 2)
+        cut = max(1, next(index for index, record in enumerate(records) if _append(half, record) is None))
+        return self._part(records[:cut], self.first_index), self._part(records[cut:], self.first_index + cut)
+
+    def _part(self, records: Sequence[Record], first_index: int) -> Batch:
+        builder = BatchBuilder(INT32_MAX)
+        for record in records:
+            _append(builder, record)
+        return Batch(self.outcome, builder, self.created_ms, self.deadline_ms, first_index)
+
+
+def _append(builder: BatchBuilder, record: Record) -> int | None:
+    return builder.try_append(record.timestamp, record.key, record.value, record.headers)
