@@ -108,7 +108,7 @@ class Appender:
         if log_append_time:
             self._last_stamp = stamp
         if idempotent:
-            self.producers.update(header._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch))
+            self.producers.update(header, base_offset)
         return AppendInfo(base_offset, last_offset, stamp)
 
     def append_as_follower(self, batches: Buffer, now_ms: int | None, config: LogConfig) -> AppendInfo:

@@ -120,10 +120,12 @@ class ProducerState:
         if sequence != (last + 1) % _SEQUENCES:
             raise OutOfOrderSequenceError(f"producer {producer_id} sends sequence {sequence} after {last}")
 
-    def update(self, header: BatchHeader) -> None:
-        """Takes note of a batch that is in the log, whoever put it there."""
+    def update(self, header: BatchHeader, base_offset: int | None = None) -> None:
+        """Takes note of a batch in the log, whoever put it there; `base_offset` where it is not the header's."""
         if header.producer_id < 0:
             return
+        if base_offset is None:
+            base_offset = header.base_offset
         producer = self.producers.get(header.producer_id)
         if producer is None:
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
@@ -135,10 +137,9 @@ class ProducerState:
             producer.transaction_start = NONE
             return
         if header.is_transactional and producer.transaction_start == NONE:
-            producer.transaction_start = header.base_offset
-        producer.batches.append(
-            ProducedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
-        )
+            producer.transaction_start = base_offset
+        delta = header.last_offset_delta
+        producer.batches.append(ProducedBatch(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets the producers that were idle for `expiration_ms`, and says how many those were.
