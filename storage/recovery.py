@@ -6,7 +6,9 @@ In this order, each step relying on those before:
 2. Segments below the recovery point (all, after a clean shutdown) are believed: they were synced. Their indexes are
    compared with the log where a look-up will need them to be right, and written anew if they are not.
 3. From the recovery point on nothing is believed: every batch is checked with its CRC. The log is cut before the first
-   bad one, later segments are removed, and the indexes are written anew as the batches pass.
+   bad one, later segments are removed, and the indexes are written anew as the batches pass. What had been synced and
+   is cut off all the same, because something before it is damaged or gone, no crash explains: it is set aside
+   (`.stray`), never removed.
 4. The epoch cache loses what begins past the end and gains the epochs of the batches that were checked; where the
    batches still contradict it, it is read from them.
 """
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from storage import segment_swap
 from storage.config_values import INT64_MAX
-from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
+from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, STRAY_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
 from storage.files import Files
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshots import Snapshots
@@ -38,7 +40,10 @@ _LEFTOVERS = (".tmp", DELETED_SUFFIX)
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """What was found. `cut_bytes` and `removed_segments` tell what the crash cost; 0 where it cost nothing."""
+    """What was found. `cut_bytes` and `removed_segments` tell what the crash cost; 0 where it cost nothing.
+
+    set_aside   names of files with what was once synced and is in the log no more
+    """
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -46,6 +51,7 @@ class RecoveredLog:
     checked_bytes: int = 0
     cut_bytes: int = 0
     removed_segments: int = 0
+    set_aside: list[str] = field(default_factory=list)
     seen_epochs: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -67,25 +73,32 @@ def recover(
     epochs = LeaderEpochs.load(directory, files)
     log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
     known = log.epochs.entries()
-    bases = offsets_named(files.names(directory), LOG_SUFFIX)
+    names = files.names(directory)
+    bases = offsets_named(names, LOG_SUFFIX)
     believed_to = INT64_MAX if clean else recovery_point
     for slot, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
         if _is_foreign(segment, log.segments, bases[slot + 1 :], believed_to, compacted):
-            _LOG.warning("%s is no part of the log, which goes on without it: removed", segment.log.path)
-            segment.delete()
+            _LOG.warning("%s is no part of the log, which goes on without it: set aside", segment.log.path)
+            segment.set_aside() if segment.size else segment.delete()
             continue
         if log.segments and not _follows(base_offset, log.segments[-1].next_offset, compacted):
             _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)
-            _remove_from(log, directory, files, index_interval_bytes, bases[slot:])
+            _remove_from(log, directory, files, index_interval_bytes, bases[slot:], believed_to)
             break
         whole_synced = slot + 1 < len(bases) and bases[slot + 1] <= recovery_point
         sound = _open_segment(
-            log, segment, recovery_point, bases[slot + 1 :], believed=clean or whole_synced, compacted=compacted
+            log,
+            segment,
+            recovery_point,
+            bases[slot + 1 :],
+            believed=clean or whole_synced,
+            synced_to=believed_to,
+            compacted=compacted,
         )
         log.segments.append(segment)
         if not sound:
-            _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :])
+            _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :], believed_to)
             break
     if not log.segments:
         log.segments.append(Segment(directory, 0, files, index_interval_bytes))
@@ -103,6 +116,17 @@ def recover(
             log.segments[-1].next_offset,
             log.cut_bytes,
             log.removed_segments,
+        )
+    log.set_aside = [name for name in files.names(directory) if name.endswith(STRAY_SUFFIX) and name not in names]
+    if log.set_aside:
+        _LOG.error(
+            "%s: files that had been synced are damaged or gone. The log ends at offset %d; what came after it is kept "
+            "as %s, which no broker reads and `tidelog dump` shows. A replica of the partition brings these records "
+            "back. Where there is none: end the broker before anything is appended, put the missing segment in its "
+            "place, take the suffix off these names (docs/FORMAT.md, Files set aside), and start it again",
+            directory,
+            log.segments[-1].next_offset,
+            ", ".join(log.set_aside),
         )
     return log
 
@@ -153,7 +177,14 @@ def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHea
 
 
 def _open_segment(
-    log: RecoveredLog, segment: Segment, recovery_point: int, later: Sequence[int], *, believed: bool, compacted: bool
+    log: RecoveredLog,
+    segment: Segment,
+    recovery_point: int,
+    later: Sequence[int],
+    *,
+    believed: bool,
+    synced_to: int,
+    compacted: bool,
 ) -> bool:
     """False where something had to be cut off. `later`: where the segments after it begin."""
     size = segment.size
@@ -170,7 +201,7 @@ def _open_segment(
     else:
         position, offset = segment.recovery_start(recovery_point)
     limit = later[0] if later else None
-    for header in segment.recover(position, offset, limit=limit, holes=compacted):
+    for header in segment.recover(position, offset, limit=limit, holes=compacted, synced_to=synced_to):
         log.last_batch = header
         if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
             log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
@@ -230,12 +261,23 @@ def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
     return None
 
 
-def _remove_from(log: RecoveredLog, directory: Path, files: Files, index_interval_bytes: int, bases: list[int]) -> None:
+def _remove_from(
+    log: RecoveredLog,
+    directory: Path,
+    files: Files,
+    index_interval_bytes: int,
+    bases: Sequence[int],
+    synced_to: int,
+) -> None:
+    """From the last on, so that a crash meanwhile leaves the same log with less behind its end."""
     for base_offset in reversed(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
         log.cut_bytes += segment.size
         log.removed_segments += 1
-        segment.delete()
+        if base_offset < synced_to and segment.size:
+            segment.set_aside()
+        else:
+            segment.delete()
 
 
 def _remove_leftovers(directory: Path, files: Files) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name, stray_name
 from storage.files import File, Files
 from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.scan import header_at, scan_checked, scan_headers
@@ -19,6 +19,7 @@ from tidelog.records import BatchHeader
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _LOOKED_AT_ONCE = 20 * 1024
+_COPIED_BYTES = 1 << 20
 
 
 class DamagedIndexError(Exception):
@@ -149,13 +150,13 @@ class Segment:
         return header
 
     def recover(
-        self, position: int, expected_offset: int, *, limit: int | None = None, holes: bool = True
+        self, position: int, expected_offset: int, *, limit: int | None = None, holes: bool = True, synced_to: int = 0
     ) -> Iterator[BatchHeader]:
         """Checks every batch from `position` on, yields each, and cuts the file before the first that is bad.
 
         `expected_offset` is the least offset that the batch at `position` may begin with; `limit` and `holes` as
         `scan_checked`. The indexes below `position` must have been confirmed before (`recovery_start`); the rest of
-        them is written anew.
+        them is written anew. What is cut off below `synced_to` is set aside first.
         """
         if position == 0:
             self._clear_indexes()
@@ -174,6 +175,8 @@ class Segment:
                 end = at + header.size_bytes
                 yield header
         if end < self.size:
+            if self.next_offset < synced_to:
+                self._set_aside(end)
             self.log.truncate(end)
             self.size = end
 
@@ -434,6 +437,27 @@ class Segment:
         self.close()
         for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
             self._files.remove(self._path(kind, self.suffix))
+
+    def set_aside(self) -> None:
+        """Takes the segment out of its log for good, and keeps its batches for whoever wants them."""
+        self.close()
+        self._files.rename(self._path(LOG_SUFFIX, self.suffix), self._stray_path(self.base_offset))
+        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX):
+            self._files.remove(self._path(kind, self.suffix))
+
+    def _set_aside(self, position: int) -> None:
+        """A copy of what stands from `position` on. It is synced, as what it was copied from may have been."""
+        copy = self._files.open(self._stray_path(self.next_offset))
+        try:
+            for at in range(position, self.size, _COPIED_BYTES):
+                copy.write(at - position, [self.log.read(at, min(_COPIED_BYTES, self.size - at))])
+            copy.sync()
+        finally:
+            copy.close()
+        self._files.sync_directory(self._directory)
+
+    def _stray_path(self, offset: int) -> Path:
+        return self._directory / stray_name(offset, self._files.names(self._directory))
 
     def _clear_indexes(self) -> None:
         self.offset_index.keep(0)

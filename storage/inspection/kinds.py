@@ -12,15 +12,13 @@ from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RE
 from storage.file_names import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOCK,
     LOG_SUFFIX,
     SESSION_ID,
     SNAPSHOT_SUFFIX,
-    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
+    mark_of,
     offset_of,
     offsets_named,
 )
@@ -48,7 +46,6 @@ _BY_NAME: dict[str, Callable[[Source], Iterator[Finding]]] = {
     LOCK: texts.inspect_line,
 }
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", SNAPSHOT_SUFFIX)
-_MARKS = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
@@ -110,6 +107,6 @@ def _is_active(path: Path, base_offset: int | None) -> bool:
 def _parts(path: Path) -> tuple[str, str, str]:
     """(offset, kind, mark) of `00000000000000000000.log.deleted`."""
     name = path.name
-    mark = next((mark for mark in _MARKS if name.endswith(mark)), "")
+    mark = mark_of(name)
     stem, dot, suffix = name.removesuffix(mark).rpartition(".")
     return stem, dot + suffix, mark

@@ -194,7 +194,7 @@ def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -
 
 
 def test_the_names_of_a_segment_on_its_ways(tmp_path: Path) -> None:
-    cleaned, swapped, deleted, _ = (block.splitlines() for block in blocks("Names"))
+    cleaned, swapped, deleted, stray, _ = (block.splitlines() for block in blocks("Names"))
 
     def names() -> list[str]:
         return sorted(path.name for path in tmp_path.iterdir())
@@ -216,10 +216,14 @@ def test_the_names_of_a_segment_on_its_ways(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     Log.open(tmp_path, LogConfig(), FILES, recovery_point=0, clean=True).close()
     assert not [name for name in names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+    set_aside = Segment(tmp_path, 4711, FILES)
+    set_aside.append((batch,), ((4711, 1000, len(batch)),))
+    set_aside.set_aside()
+    assert [name for name in names() if "4711.log" in name or "4711.index" in name] == stray
 
 
 def test_the_names_of_a_log_on_its_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, deleted, stray = blocks("Names")[3].splitlines()
+    log, deleted, stray = blocks("Names")[4].splitlines()
     orders = TopicPartition("orders", 0)
     drawn = uuid.UUID(re.findall(r"\.([0-9a-f]{32})-", deleted)[0])
     monkeypatch.setattr(uuid, "uuid4", lambda: drawn)

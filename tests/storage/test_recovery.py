@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.inspection import Damage, inspect
 from tests.storage.logs import NOW, append, first_at_or_after, open_log, read_all, records_of
 from tidelog.records import iter_headers
 
@@ -113,6 +114,79 @@ def test_a_missing_segment_in_the_middle_ends_the_log_before_it(tmp_path: Path) 
     assert read_all(log) in whole_batches(data)
     assert len(log.segment_base_offsets) == 2
     assert log.recovered.removed_segments > 0
+
+
+def strays(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.stray"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_follows_a_missing_segment_is_kept_and_can_be_put_back(
+    tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_log(tmp_path)
+    synced_to = records_of(open_log(tmp_path, **SMALL))[-1][0].offset + 1
+    paths = sorted(tmp_path.glob("*.log"))
+    missing, later = paths[2], {path.name: path.read_bytes() for path in paths[3:]}
+    taken = missing.read_bytes()
+    missing.unlink()
+
+    log = open_log(tmp_path, clean=clean, recovery_point=synced_to, **SMALL)
+    assert read_all(log) in whole_batches(data)
+    assert {path.name: path.read_bytes() for path in strays(tmp_path)} == {f"{k}.stray": v for k, v in later.items()}
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert str(tmp_path) in told and all(f"{name}.stray" in told for name in later) and "docs/FORMAT.md" in told
+    for path in strays(tmp_path):
+        assert not [finding for finding in inspect(path, records=True) if isinstance(finding, Damage)]
+    log.close()
+
+    missing.write_bytes(taken)
+    for path in strays(tmp_path):
+        path.rename(path.with_suffix(""))
+    assert read_all(open_log(tmp_path, clean=clean, recovery_point=synced_to, **SMALL)) == data
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_follows_damage_within_a_synced_segment_is_kept(tmp_path: Path, clean: bool) -> None:
+    data = write_log(tmp_path)
+    synced_to = records_of(open_log(tmp_path, **SMALL))[-1][0].offset + 1
+    paths = sorted(tmp_path.glob("*.log"))
+    position, header = list(iter_headers(paths[1].read_bytes()))[2]
+    content = bytearray(paths[1].read_bytes())
+    content[position + header.size_bytes - 1] ^= 1
+    content[8 + position] ^= 1  # its length: so that a look at the headers alone finds it
+    paths[1].write_bytes(content)
+    later = {path.name: path.read_bytes() for path in paths[2:]}
+
+    log = open_log(tmp_path, clean=clean, recovery_point=synced_to, **SMALL)
+    assert log.log_end_offset == header.base_offset and read_all(log) in whole_batches(data)
+    kept = {path.name.removesuffix(".stray"): path.read_bytes() for path in strays(tmp_path)}
+    assert kept == {f"{header.base_offset:020}.log": bytes(content[position:]), **later}
+    assert log.recovered.set_aside == sorted(path.name for path in strays(tmp_path))
+
+
+def test_what_is_set_aside_replaces_nothing_that_was_set_aside_before(tmp_path: Path) -> None:
+    for _ in range(3):
+        write_log(tmp_path)
+        sorted(tmp_path.glob("*.log"))[1].unlink()
+        log = open_log(tmp_path, **SMALL)
+        last = log.segment_base_offsets[-1]
+        log.abandon()
+        assert last == 0
+        for path in tmp_path.glob("0*.log"):
+            path.unlink()
+        (tmp_path / "leader-epoch-checkpoint").unlink()
+    names = [path.name for path in strays(tmp_path)]
+    assert len(names) % 3 == 0 and len({name.split(".")[0] for name in names}) == len(names) // 3
+    assert {name.split(".log")[1] for name in names} == {".stray", ".1.stray", ".2.stray"}
+
+
+def test_what_was_never_synced_is_removed_behind_a_torn_batch(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    second = sorted(tmp_path.glob("*.log"))[1]
+    second.write_bytes(second.read_bytes()[:-5])
+    log = open_log(tmp_path, clean=False, recovery_point=0, **SMALL)
+    assert log.recovered.removed_segments and not strays(tmp_path)
 
 
 @pytest.mark.parametrize("clean", [True, False])
