@@ -65,6 +65,7 @@ log = logging.getLogger(__name__)
 #: Answers that wait for one slow peer; beyond it that peer's newest are dropped (its requests then time out).
 MAX_PARKED = 256
 PARKED_RETRY_S = 0.005
+_MOST_ERROR_TEXT = 1000
 
 _REQUESTS: dict[int, type[Request]] = {cls.api: cls for cls in (*CLIENT_REQUESTS, *CONTROL_REQUESTS)}
 
@@ -251,10 +252,16 @@ class Server:
         )
 
     def _reply(self, peer: bytes, header: RequestHeader, response: Response) -> None:
-        self._send(peer, encode(ResponseHeader(header.correlation_id, 0, None), response))
+        try:
+            frames = encode(ResponseHeader(header.correlation_id, 0, None), response)
+        except ProtocolError:
+            log.exception("request %s of %s has an answer that no peer would take", header.api_key, header.client_id)
+            self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
+        else:
+            self._send(peer, frames)
 
     def _refuse(self, peer: bytes, header: RequestHeader, error: BrokerError) -> None:
-        self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, str(error))))
+        self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, str(error)[:_MOST_ERROR_TEXT])))
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:
         if not self._open:

@@ -32,6 +32,7 @@ from tidelog.records import Codec
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _HOUR_MS = 60 * 60 * 1000
+_MOST_QUOTED = 100
 _NO_TIERS = "there is no tiered storage"
 
 #: The codecs that `compression.type` can ask for, by Kafka's names.
@@ -148,11 +149,11 @@ class LogConfig:
         for name, text in configs.items():
             setting = _SETTINGS.get(name)
             if setting is None:
-                raise InvalidConfigError(f"there is no topic setting {name!r}")
+                raise InvalidConfigError(f"there is no topic setting {_quoted(name)!r}")
             try:
                 values[setting.name] = setting.metadata["parse"](text.strip())
             except ValueError as error:
-                raise InvalidConfigError(f"{name}={text}: {error}") from None
+                raise InvalidConfigError(f"{name}={_quoted(text)}: {error}") from None
         config = dataclasses.replace(defaults or cls(), **values)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise InvalidConfigError(
@@ -164,6 +165,11 @@ class LogConfig:
     def to_topic_configs(self) -> dict[str, str]:
         """Every setting as text, by Kafka's names."""
         return {name: as_text(getattr(self, setting.name)) for name, setting in _SETTINGS.items()}
+
+
+def _quoted(text: str) -> str:
+    """As much of it as belongs into a message."""
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
 
 
 _SETTINGS = {setting.metadata["name"]: setting for setting in dataclasses.fields(LogConfig)}

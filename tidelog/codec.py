@@ -27,6 +27,7 @@ from tidelog.model import Buffer
 
 #: No frame may be larger; ZeroMQ refuses it before allocating.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+#: Bytes of a string in an envelope, as UTF-8.
 MAX_STRING = 32767
 
 _FRAMING = 0
@@ -95,13 +96,16 @@ class Body:
 
 
 def encode(header: RequestHeader | ResponseHeader, message: Message | None = None) -> list[Buffer]:
-    """The frames of a message: the envelope, and the record bytes uncopied."""
+    """The frames of a message: the envelope, and the record bytes uncopied.
+
+    ProtocolError where no peer would take it.
+    """
     if message is None:
-        return [msgpack.packb(((_FRAMING, *header),))]
+        return [_pack(((_FRAMING, *header),))]
     attachments: list[Buffer] = []
     kind: Any = type(message)
     body = _message_coder(kind).encode(message, attachments)
-    return [msgpack.packb(((_FRAMING, *header), body)), *attachments]
+    return [_pack(((_FRAMING, *header), body)), *attachments]
 
 
 def decode_request(frames: Sequence[Buffer]) -> tuple[RequestHeader, Body]:
@@ -131,6 +135,20 @@ def _decode(frames: Sequence[Buffer], allowed: _Types) -> tuple[list[Any], Body]
             body = None  # which is no message
     del header[0]
     return header, Body(body, frames[1:])
+
+
+def _pack(envelope: tuple[Any, ...]) -> bytes:
+    try:
+        packed: bytes = msgpack.packb(envelope)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise ProtocolError(f"this cannot be sent: {error}") from None
+    # Only a long envelope can hold a string that is too long: the others, nearly all, need no look.
+    if len(packed) > MAX_STRING:
+        try:
+            _unpack(packed)
+        except ProtocolError:
+            raise ProtocolError(f"a text of more than {MAX_STRING} bytes cannot be sent") from None
+    return packed
 
 
 def _unpack(frame: Buffer) -> Any:

@@ -457,7 +457,7 @@ class DisconnectedError(ClientError):
 
 
 class ProtocolError(ClientError):
-    """The peer's bytes are not a message of this protocol."""
+    """What a peer sent is not a message of this protocol, or what it should be sent would not be one."""
 
 
 class NoBrokersError(ClientError):

@@ -23,6 +23,7 @@ from tidelog.errors import (
     ClusterAuthorizationFailedError,
     DisconnectedError,
     InconsistentClusterIdError,
+    ProtocolError,
     StaleBrokerEpochError,
     TimeoutError,
     UnknownServerError,
@@ -91,6 +92,26 @@ async def test_record_bytes_travel_both_ways_unchanged() -> None:
     assert isinstance(fetched, FetchResponse)
     assert bytes(fetched.partitions[0].records or b"") == b"y" * 100_000
     assert seen[1] == produce
+
+
+async def test_a_request_that_no_peer_would_take_fails_at_once_and_the_connection_stays() -> None:
+    async with serving(answering(EMPTY)) as server, connected(server) as connection:
+        with pytest.raises(ProtocolError, match="cannot be sent"):
+            await connection.call(MetadataRequest(("t" * 40_000,)), timeout_ms=60_000)
+        assert await connection.call(MetadataRequest(("t",)), timeout_ms=5000) == EMPTY
+
+
+async def test_an_answer_that_no_peer_would_take_is_told_as_a_failure() -> None:
+    def handle(request: Request, context: RequestContext) -> Response:
+        if request == MetadataRequest(None):
+            raise UnknownServerError("x" * 40_000)
+        return MetadataResponse("c" * 40_000, 1, (), ())
+
+    async with serving(handle) as server, connected(server) as connection:
+        with pytest.raises(UnknownServerError, match="its log says why"):
+            await connection.call(MetadataRequest(("t",)), timeout_ms=5000)
+        with pytest.raises(UnknownServerError, match=r"x{1000}"):
+            await connection.call(MetadataRequest(None), timeout_ms=5000)
 
 
 async def test_a_deadline_is_told_on_the_clock_of_the_addressee() -> None:

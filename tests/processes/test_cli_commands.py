@@ -53,6 +53,13 @@ def test_a_setting_given_at_creation_is_in_force(shell: Shell) -> None:
     assert refused.status == 1 and "max.message.bytes" in refused.complaint
 
 
+def test_lines_that_are_too_large_together_are_taken_all_the_same(shell: Shell) -> None:
+    shell.succeed("topic", "create", "narrow", "--config", "max.message.bytes=1000")
+    lines = b"".join(b"%0100d\n" % number for number in range(100))
+    shell.succeed("produce", "narrow", given=lines)
+    assert shell.succeed("consume", "narrow") == lines
+
+
 def test_consume_reads_as_many_as_it_is_told(shell: Shell) -> None:
     shell.succeed("topic", "create", "count")
     shell.succeed("produce", "count", given=b"1\n2\n3\n4\n")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.codec import (
+    MAX_STRING,
     Body,
     RequestHeader,
     ResponseHeader,
@@ -68,6 +69,22 @@ def test_every_message_survives_the_wire(cls: type[Message], data: st.DataObject
     message = data.draw(values_of(cls))
     header, body = decode_request(encode(HEADER, message))
     assert (header, body.read(cls)) == (HEADER, message)
+
+
+def test_a_string_travels_up_to_the_bound_and_a_longer_one_is_not_sent() -> None:
+    longest = MetadataRequest(("é" * (MAX_STRING // 2) + "e", "t"))
+    _, body = decode_request(encode(HEADER, longest))
+    assert body.read(MetadataRequest) == longest
+    with pytest.raises(ProtocolError, match="more than 32767 bytes"):
+        encode(HEADER, MetadataRequest(("é" * (MAX_STRING // 2 + 1),)))
+    many = MetadataRequest(("e" * 1000,) * 100)
+    assert decode_request(encode(HEADER, many))[1].read(MetadataRequest) == many
+
+
+@pytest.mark.parametrize("unsendable", [ResponseHeader(1, 1 << 64, None), ResponseHeader(1, 0, "\udcff")])
+def test_what_no_peer_would_take_is_not_sent(unsendable: ResponseHeader) -> None:
+    with pytest.raises(ProtocolError, match="cannot be sent"):
+        encode(unsendable)
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
