@@ -19,7 +19,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from storage.broker_config import SYNONYMS, topic_defaults
+from storage.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.config import LogConfig
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
@@ -162,8 +162,8 @@ def _topic_defaults(values: Mapping[str, object]) -> LogConfig:
     try:
         return topic_defaults({_TOPIC_DEFAULTS[n]: _text(value) for n, value in values.items() if n in _TOPIC_DEFAULTS})
     except InvalidConfigError as error:
-        name, _, rest = str(error).partition("=")
-        raise ConfigError(f"{name.replace('.', '_')}={rest}") from None
+        ours = {name: ours for ours, name in _TOPIC_DEFAULTS.items() if ours in values}
+        raise ConfigError(renamed(str(error), ours)) from None
 
 
 def _text(value: object) -> str:

@@ -7,6 +7,7 @@ segment.ms  log.roll.ms, log.roll.hours
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from storage.config import LogConfig
@@ -73,11 +74,23 @@ def topic_defaults(broker_configs: Mapping[str, str]) -> LogConfig:
     InvalidConfigError names the broker's setting that is wrong.
     """
     configs: dict[str, str] = {}
+    given_as: dict[str, str] = {}
     for topic_name, synonyms in SYNONYMS.items():
         given = next((synonym for synonym in synonyms if synonym[0] in broker_configs), None)
         if given is not None:
             configs[topic_name] = _topic_value(topic_name, *given, broker_configs[given[0]])
-    return LogConfig.from_topic_configs(configs)
+            given_as[topic_name] = given[0]
+    try:
+        return LogConfig.from_topic_configs(configs)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(renamed(str(error), given_as)) from None
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """The text of an error with other names for its settings: those that its reader wrote."""
+    for name, other in names.items():
+        text = re.sub(rf"(?<![\w.]){re.escape(name)}=", f"{other}=", text)
+    return text
 
 
 def _topic_value(topic_name: str, broker_name: str, factor: int, text: str) -> str:

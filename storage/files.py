@@ -228,9 +228,8 @@ class RealFiles:
             raise _storage_error(path, error) from error
 
     def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        draft = path.with_name(path.name + ".tmp")
         with _errors_of(path):
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            fd, draft = _open_draft(path)
             try:
                 view = memoryview(data)
                 while view:
@@ -279,6 +278,17 @@ class RealFiles:
                 os.close(fd)
                 raise
         return _FileLock(fd)
+
+
+def _open_draft(path: Path) -> tuple[int, Path]:
+    """A directory that has the draft's name, whoever made it, is no reason for a broker to end."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    draft, other = (path.with_name(path.name + suffix) for suffix in (".tmp", ".1.tmp"))
+    try:
+        return os.open(draft, flags, 0o644), draft
+    except IsADirectoryError:
+        with _errors_of(other):
+            return os.open(other, flags, 0o644), other
 
 
 def _storage_error(path: Path, error: OSError) -> StorageError:

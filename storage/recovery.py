@@ -285,5 +285,5 @@ def _remove_leftovers(directory: Path, files: Files) -> None:
     logs = {name for name in names if name.endswith(LOG_SUFFIX)}
     for name in names:
         orphan = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.rpartition(".")[0] + LOG_SUFFIX not in logs
-        if orphan or name.endswith(_LEFTOVERS):
+        if (orphan or name.endswith(_LEFTOVERS)) and not files.is_directory(directory / name):
             files.remove(directory / name)

@@ -55,6 +55,10 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + 'log_file = "\\u0000"\n', "log_file must not hold the character 0"),
         (GOOD.replace('"d"', "3"), "log_dirs must be a list of strings, or one with commas"),
         (GOOD + "log_retention_hours = 'soon'\n", "log_retention_hours=soon"),
+        (
+            GOOD + "log_cleaner_min_compaction_lag_ms = 2\nlog_cleaner_max_compaction_lag_ms = 1\n",
+            "log_cleaner_min_compaction_lag_ms=2 is more than log_cleaner_max_compaction_lag_ms=1",
+        ),
         (GOOD + "topic_defaults = 3\n", "no such setting: topic_defaults"),
         (GOOD + 'log_level = "LOUD"\n', "log_level must be"),
         (GOOD.replace("h:1,", "h,"), "zookeeper: 'h' is not host:port"),

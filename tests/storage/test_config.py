@@ -253,13 +253,16 @@ def test_the_finer_unit_wins_and_the_coarser_is_converted() -> None:
         ({"log.segment.bytes": "13"}, "log.segment.bytes=13: must be at least 14"),
         ({"log.roll.hours": "0"}, "log.roll.hours=0: must be at least 1"),
         ({"log.roll.hours": "soon"}, "log.roll.hours=soon: must be a whole number"),
-        ({"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"}, "is more than"),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+            "log.cleaner.min.compaction.lag.ms=2 is more than log.cleaner.max.compaction.lag.ms=1",
+        ),
     ],
 )
 def test_a_wrong_setting_of_a_broker_is_named(configs: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         topic_defaults(configs)
-    assert message in str(caught.value)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_config_is_never_changed_in_place() -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from storage.checkpoints import RECOVERY_POINTS, read_offsets, write_offsets
 from storage.file_names import file_name
 from storage.files import RealFiles
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from tests.storage.logs import NOW, append, batch, open_log, records_of
+from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
 TOPIC = "orders-0"
@@ -63,3 +65,27 @@ def test_a_file_named_like_a_log_is_none(tmp_path: Path) -> None:
     (tmp_path / "data" / TOPIC).mkdir()
     assert directory.found() == [TopicPartition("orders", 0)]
     directory.close()
+
+
+def test_a_directory_named_like_a_draft_ends_nobody(tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path / "data", RealFiles(), 1, "c", None)
+    path = tmp_path / "data" / RECOVERY_POINTS
+    path.with_name(path.name + ".tmp").mkdir()
+    write_offsets(RealFiles(), path, {TopicPartition("orders", 0): 7})
+    assert read_offsets(RealFiles(), path) == {TopicPartition("orders", 0): 7}
+    assert sorted(each.name for each in path.parent.glob(path.name + "*")) == [path.name, path.name + ".tmp"]
+    directory.close()
+
+
+def test_where_no_draft_can_be_made_the_error_names_it(tmp_path: Path) -> None:
+    for suffix in (".tmp", ".1.tmp"):
+        (tmp_path / (RECOVERY_POINTS + suffix)).mkdir()
+    with pytest.raises(StorageError, match=r"checkpoint\.1\.tmp: Is a directory"):
+        write_offsets(RealFiles(), tmp_path / RECOVERY_POINTS, {})
+
+
+def test_a_directory_named_like_a_leftover_of_a_log_stays(tmp_path: Path) -> None:
+    expected = log_of_three_segments(tmp_path)
+    (tmp_path / "leader-epoch-checkpoint.tmp").mkdir()
+    log = open_log(tmp_path)
+    assert offsets(log) == expected and append(log, NOW, leader_epoch=9) == 14
