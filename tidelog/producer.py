@@ -26,8 +26,8 @@ class Producer:
     bootstrap_servers     "host:port,host:port" or a list
     acks                  "all" (default), 1 or 0
     enable_idempotence    default with acks="all": a repeated batch is stored once, order is kept per partition
-    batch_size            bytes of one batch of one partition, before compression (256 KiB); less where its topic refuses
-                          so much
+    batch_size            bytes of one batch of one partition, before compression (256 KiB); fewer where
+                          the topic refuses so many
     linger_ms             how long a batch waits for more records (0: only while an earlier one is in flight)
     compression_type      "gzip", "snappy", "lz4", "zstd" or None (default): how each batch is compressed
     buffer_memory         bytes that wait for an acknowledgement (64 MiB); beyond, `send` blocks
