@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
@@ -10,9 +11,9 @@ from tests.processes.harness.asking import ask
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Shell
 from tidelog import Consumer, Producer
-from tidelog.errors import UnsupportedCompressionTypeError
+from tidelog.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from tidelog.messages import ProducePartition, ProduceRequest, ProduceResponse
-from tidelog.records import Codec, encode_batch, iter_headers, read_header
+from tidelog.records import HEADER_BYTES, Codec, compress, encode_batch, iter_headers, read_header
 from tidelog.records.header import HEADER, seal
 
 pytestmark = pytest.mark.xdist_group("codecs")  # one cluster, not one for each worker
@@ -77,3 +78,32 @@ def test_a_codec_that_nothing_defines_is_refused_and_nothing_is_written(cluster:
         assert answer.partitions[0].error_code == UnsupportedCompressionTypeError.code
     with Consumer(cluster.bootstrap_servers) as consumer:
         assert consumer.end_offsets([tp]) == {tp: 0}
+
+
+def test_a_look_up_among_records_that_nobody_can_read_is_refused_at_once(cluster: RunningCluster) -> None:
+    [tp] = cluster.create_topic("unreadable")
+    block = compress(Codec.ZSTD, b"no record")
+    batch = bytearray(HEADER_BYTES) + block
+    time = 1_700_000_000_000
+    HEADER.pack_into(batch, 0, 0, len(batch) - 12, -1, 2, 0, Codec.ZSTD, 0, time, time, -1, -1, -1, 1)
+    seal(batch, 0, len(batch))
+    answer = ask(cluster.address(cluster.leader(tp)), ProduceRequest(-1, 5000, (ProducePartition(*tp, bytes(batch)),)))
+    assert isinstance(answer, ProduceResponse) and not answer.partitions[0].error_code
+    with Consumer(cluster.bootstrap_servers) as consumer:
+        consumer.end_offsets([tp])
+        started = monotonic()
+        with pytest.raises(InvalidRecordError, match=r"unreadable-0: .* at offset 0 cannot be read"):
+            consumer.offsets_for_times({tp: time})
+        assert monotonic() - started < 5, "not repeated until the deadline"
+
+
+def test_a_few_hundred_bytes_that_stand_for_very_much_are_searched_by_time(cluster: RunningCluster) -> None:
+    [tp] = cluster.create_topic("bomb")
+    with Producer(
+        cluster.bootstrap_servers, compression_type="zstd", max_request_size=16 << 20, batch_size=16 << 20
+    ) as producer:
+        for number in range(3):
+            producer.send(tp.topic, bytes(4 << 20), timestamp_ms=1_700_000_000_000 + number).result(10)
+    with Consumer(cluster.bootstrap_servers) as consumer:
+        answer = consumer.offsets_for_times({tp: 1_700_000_000_001})[tp]
+    assert answer is not None and (answer.offset, answer.timestamp) == (1, 1_700_000_000_001)
