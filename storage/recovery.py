@@ -79,8 +79,11 @@ def recover(
     for slot, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
         if _is_foreign(segment, log.segments, bases[slot + 1 :], believed_to, compacted):
-            _LOG.warning("%s is no part of the log, which goes on without it: set aside", segment.log.path)
-            segment.set_aside() if segment.size else segment.delete()
+            _LOG.warning("%s is no part of the log, which goes on without it: taken out", segment.log.path)
+            if segment.size:
+                names.append(segment.set_aside())
+            else:
+                segment.delete()
             continue
         if log.segments and not _follows(base_offset, log.segments[-1].next_offset, compacted):
             _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)

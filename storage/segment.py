@@ -438,12 +438,14 @@ class Segment:
         for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
             self._files.remove(self._path(kind, self.suffix))
 
-    def set_aside(self) -> None:
-        """Takes the segment out of its log for good, and keeps its batches for whoever wants them."""
+    def set_aside(self) -> str:
+        """Takes the segment out of its log for good, and keeps its batches, under the name that is returned."""
         self.close()
-        self._files.rename(self._path(LOG_SUFFIX, self.suffix), self._stray_path(self.base_offset))
+        stray = self._stray_path(self.base_offset)
+        self._files.rename(self._path(LOG_SUFFIX, self.suffix), stray)
         for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX):
             self._files.remove(self._path(kind, self.suffix))
+        return stray.name
 
     def _set_aside(self, position: int) -> None:
         """A copy of what stands from `position` on. It is synced, as what it was copied from may have been."""

@@ -44,6 +44,8 @@ def test_a_file_named_like_a_segment_costs_nothing(tmp_path: Path, offset: int, 
     log = open_log(tmp_path, clean=clean, recovery_point=14, segment_bytes=3 * len(batch(NOW)))
     assert offsets(log) == expected
     assert append(log) == 14
+    kept = [path.read_bytes() for path in tmp_path.glob("*.stray")]
+    assert kept == ([content] if content else []) or (offset == 99 and not clean)
 
 
 def test_an_empty_file_before_a_log_that_was_closed_in_order_costs_nothing(tmp_path: Path) -> None:
