@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,7 @@ from tidelog.messages import (
     EpochPartition,
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
 )
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
@@ -34,6 +36,7 @@ from tidelog.records import HEADER_BYTES, Codec, compress, encode_batch
 from tidelog.records.header import HEADER, seal
 
 T0 = 1_700_000_000_000
+OF_A_CLIENT = RequestContext(b"client", "test", -1, -1, False)
 
 
 @on_virtual_time
@@ -157,10 +160,14 @@ async def test_a_look_up_that_takes_long_is_answered_later_and_others_are_answer
         leader = cluster.leader
         for request in (batch_of(b"a", timestamp=T0), large(T0 + 5), large(T0 + 7)):
             await leader.ask(produce_request(batch=request))
-        later = [asyncio.ensure_future(leader.look_up(timestamp)) for timestamp in (T0 + 6, MAX_TIMESTAMP)]
-        assert await leader.look_up(T0) == (0, 0, T0)
-        assert not any(task.done() for task in later)
-        assert await asyncio.gather(*later) == [(0, 2, T0 + 7)] * 2
+        later, at_once = (
+            leader.handlers.handle(ListOffsetsRequest((ListOffsetsPartition(TP.topic, 0, timestamp),)), OF_A_CLIENT)
+            for timestamp in (T0 + 6, T0)
+        )
+        assert isinstance(at_once, ListOffsetsResponse) and not isinstance(later, ListOffsetsResponse)
+        assert await leader.look_up(T0 + 6) == await leader.look_up(MAX_TIMESTAMP) == (0, 2, T0 + 7)
+        answer = (await later).partitions[0]  # type: ignore[misc, union-attr]
+        assert (answer.offset, answer.timestamp) == (2, T0 + 7)
 
 
 @on_virtual_time
@@ -175,7 +182,7 @@ async def test_only_so_many_long_look_ups_wait_and_none_beyond_its_deadline() ->
         assert asked[:-1] == [(0, 0, T0)] * MAX_LONG_LOOK_UPS
         assert isinstance(asked[-1], RequestTimedOutError)
         request = ListOffsetsRequest((ListOffsetsPartition(TP.topic, 0, T0),))
-        past = RequestContext(b"client", "test", -1, leader.replicas.clock.monotonic_ms() - 1, False)
+        past = replace(OF_A_CLIENT, deadline_ms=leader.replicas.clock.monotonic_ms() - 1)
         outcome = leader.handlers.handle(request, past)
         with pytest.raises(RequestTimedOutError):
             await outcome  # type: ignore[misc]

@@ -228,8 +228,12 @@ SEEDS = range(10)
 def work(seed: int) -> Counter[str]:
     random = Random(seed)
     log = Work(random)
-    for _ in range(random.randint(3, 14)):
-        log.step(random.choice((*VERBS, "append", "append", "follow", "follow")), random.randrange(51))
+    try:
+        for _ in range(random.randint(3, 14)):
+            log.step(random.choice((*VERBS, "append", "append", "follow", "follow")), random.randrange(51))
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
     return log.seen
 
 
@@ -239,10 +243,12 @@ def test_any_work_cut_at_any_call_leaves_a_sound_log_with_all_that_was_synced(se
 
 
 @pytest.mark.slow
-def test_the_same_with_many_more_seeds() -> None:
-    seen = sum((work(seed) for seed in range(1000, 1150)), Counter[str]())
+@pytest.mark.timeout(600)  # a quarter of a minute on a quiet machine
+@pytest.mark.parametrize("first", range(1000, 1100, 10))
+def test_the_same_with_many_more_seeds(first: int) -> None:
+    seen = sum((work(seed) for seed in range(first, first + 10)), Counter[str]())
     assert all(
-        seen[kind] > 1000 for kind in ("pictures", "cut tail", "several segments", "index entries", "cut in recovery")
+        seen[kind] > 100 for kind in ("pictures", "cut tail", "several segments", "index entries", "cut in recovery")
     ), seen
 
 

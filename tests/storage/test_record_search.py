@@ -88,13 +88,11 @@ def test_a_look_up_ends_at_a_long_search_and_begins_anew_with_its_answer(tmp_pat
     log.append_as_leader(batch(NOW - 1), 0, NOW)
     log.append_as_leader(data, 0, NOW)
     searcher = QuickSearcher()
-    for _ in "the two look-ups":
-        try:
-            found = both(log, searcher)
-        except LongSearchError as error:
-            searcher.learn(error.search, error.search.run())
-        else:
-            break
+    for _ in range(2):
+        with pytest.raises(LongSearchError) as caught:
+            both(log, searcher)
+        searcher.learn(caught.value.search, caught.value.search.run())
+    found = both(log, searcher)
     assert found == [TimestampOffset(NOW, 1, 0)] * 2
     assert found == [log.offset_for_timestamp(NOW, 10**6), log.offset_of_max_timestamp(10**6)], "the same at once"
 
