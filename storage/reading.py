@@ -91,7 +91,7 @@ class Reader:
     def _fits(self, segment: Segment, end: int, base_offset: int, next_offset: int, epoch: int, expected: int) -> bool:
         """Whether a batch, which ends at position `end`, may be what a reader at the offset `expected` gets."""
         known = self._epochs.span_of(max(base_offset, expected))[0]
-        if next_offset <= expected or (epoch != _NO_EPOCH and known not in (None, epoch)):
+        if next_offset <= expected or epoch < _NO_EPOCH or (epoch != _NO_EPOCH and known not in (None, epoch)):
             return False
         return base_offset <= expected or next_offset <= self._offset_at(segment, end)
 

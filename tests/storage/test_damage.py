@@ -228,6 +228,15 @@ def test_a_flipped_bit_in_any_byte_of_any_file_is_repaired_or_reported(original:
     assert min(outcomes[outcome] for outcome in ("refused", "cut", "reported", "repaired")) > 10, outcomes
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["after an orderly end", "after a crash"])
+def test_every_bit_of_an_epoch_of_a_batch(original: Original, clean: bool) -> None:
+    path = min(path for path in original.paths if path.suffix == ".log")
+    whole = original.content(path)
+    for position, _ in list(iter_headers(whole))[:2]:
+        for bit in range((position + _EPOCH.start) * 8, (position + _EPOCH.stop) * 8):
+            original.check(path, flipped(whole, bit // 8, bit % 8), clean=clean)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("clean", [True, False], ids=["after an orderly end", "after a crash"])
