@@ -106,6 +106,11 @@ class LeaderEpochs:
         elif slot > 1:
             self._store(self._entries[slot - 1 :])
 
+    def extend_first(self, epoch: int, start_offset: int) -> None:
+        """Where `epoch` is the first one known, it began there already."""
+        if self._entries and self._entries[0].epoch == epoch and self._entries[0].start_offset > start_offset:
+            self._store([EpochStart(epoch, start_offset), *self._entries[1:]])
+
     def rebuild(self, starts: Iterable[tuple[int, int]], borne_out: int | None = None) -> None:
         """Begins anew from the (epoch, base offset) of batches in their order.
 

@@ -220,18 +220,19 @@ def _settle_epochs(log: RecoveredLog, *, known: bool, synced_to: int) -> None:
         if latest is None or (epoch > latest and not (known and offset < synced_to)):
             log.epochs.assign(epoch, offset)
     log.epochs.truncate_from_end(log.segments[-1].next_offset)
-    if not (known and _epochs_confirmed(log)):
+    if not (known and _confirm_epochs(log)):
         headers = _headers_from(log.segments, log.segments[0].base_offset)
         starts = ((header.partition_leader_epoch, header.base_offset) for header in headers)
         log.epochs.rebuild(starts, borne_out=log.epochs.latest if known else None)
     log.epochs.truncate_from_start(log.segments[0].base_offset)
 
 
-def _epochs_confirmed(log: RecoveredLog) -> bool:
+def _confirm_epochs(log: RecoveredLog) -> bool:
     """Whether the batches at both ends of each epoch are of that epoch, and nothing comes before the first.
 
     Epochs never fall from batch to batch, so the batches between are of it too. A log that was trimmed, but for whom
-    the crash brought the trimmed batches back, knows too few.
+    the crash brought trimmed batches of older epochs back, knows too few; where they are of its first epoch, that one
+    begins earlier again.
     """
     entries = log.epochs.entries()
     first, end_offset = log.segments[0].base_offset, log.segments[-1].next_offset
@@ -248,7 +249,8 @@ def _epochs_confirmed(log: RecoveredLog) -> bool:
         earliest = _header_at(log.segments, first)
         if earliest is None or earliest.partition_leader_epoch < 0:
             return True
-        return bool(entries) and entries[0].start_offset <= earliest.base_offset
+        log.epochs.extend_first(earliest.partition_leader_epoch, earliest.base_offset)
+        return bool(entries) and log.epochs.entries()[0].start_offset <= earliest.base_offset
     except CorruptMessageError as error:
         _LOG.error("%s", error)
         return True  # the batches tell no more than the cache

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from storage.inspection import Damage, inspect
 from tests.storage.logs import NOW, append, first_at_or_after, open_log, read_all, records_of
 from tidelog.records import iter_headers
+from tidelog.records.header import HEADER
 
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 150}
 
@@ -221,6 +222,20 @@ def test_a_damaged_epoch_checkpoint_is_read_from_the_batches(tmp_path: Path, con
         path.write_bytes(content)
     assert open_log(tmp_path, **SMALL).epochs == epochs
     assert len(epochs) == 3
+
+
+def test_a_log_that_was_trimmed_inside_a_segment_believes_its_epoch_checkpoint(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    log = open_log(tmp_path, **SMALL)
+    log.raise_log_start(1)
+    log.close()
+    # No CRC covers the epoch of a batch: who goes through all of them, as without a checkpoint, would believe this one.
+    path = min(each for each in tmp_path.glob("*.log") if int(each.stem) >= 20)
+    content = bytearray(path.read_bytes())
+    position, header = next(each for each in iter_headers(content) if each[1].base_offset > 20)
+    HEADER.pack_into(content, position, *header._replace(partition_leader_epoch=0))
+    path.write_bytes(content)
+    assert open_log(tmp_path, **SMALL).epochs == ((0, 0), (1, 20), (2, 40))
 
 
 def test_the_epoch_checkpoint_loses_what_begins_past_the_end(tmp_path: Path) -> None:
