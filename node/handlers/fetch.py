@@ -73,7 +73,9 @@ class DelayedFetch(DelayedResponse):
 
     def on_complete(self) -> None:
         if self.when_complete is not None:
-            self.when_complete()
+            # Let go of: it refers back to this, and the answer's bytes must not wait for the cycle collector.
+            when_complete, self.when_complete = self.when_complete, None
+            when_complete()
         super().on_complete()
 
     def answer(self) -> Response:
