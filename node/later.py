@@ -16,28 +16,32 @@ class LaterResponse:
     three such answers before it is acknowledged, and each turn is time that its sender waits.
     """
 
-    __slots__ = ("_receive", "_response")
+    __slots__ = ("_receive", "_response", "given")
 
     def __init__(self) -> None:
+        self.given = False
+        # Held until the answer is with its receiver: the question may be remembered longer, the bytes must not.
         self._response: Response | None = None
         self._receive: Callable[[Response], None] | None = None
 
-    @property
-    def given(self) -> bool:
-        return self._response is not None
-
     def give(self, response: Response) -> None:
         """Only the first one counts."""
-        if self._response is None:
+        if self.given:
+            return
+        self.given = True
+        receive, self._receive = self._receive, None
+        if receive is not None:
+            receive(response)
+        else:
             self._response = response
-            if self._receive is not None:
-                self._receive(response)
 
     def then(self, receive: Callable[[Response], None]) -> None:
         """Have it called with the response; here and now where that is given already."""
-        self._receive = receive
-        if self._response is not None:
-            receive(self._response)
+        if self._response is None:
+            self._receive = receive
+        else:
+            response, self._response = self._response, None
+            receive(response)
 
     def __await__(self) -> Generator[Any, None, Response]:
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()

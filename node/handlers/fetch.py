@@ -73,7 +73,7 @@ class DelayedFetch(DelayedResponse):
 
     def on_complete(self) -> None:
         if self.when_complete is not None:
-            # Let go of: it refers back to this, and the answer's bytes must not wait for the cycle collector.
+            # Let go of: it refers back to this, and a cycle waits for the collector, which comes seldom.
             when_complete, self.when_complete = self.when_complete, None
             when_complete()
         super().on_complete()
