@@ -47,7 +47,7 @@ async def test_a_killed_zookeeper_that_comes_back_finds_the_session_and_its_ephe
         await store.set("/e", b"x", 7)
     confirmed_ms = store.confirmed_at_ms
     await asyncio.to_thread(own_zookeeper.start)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         await back.wait()
     assert store.confirmed_at_ms == confirmed_ms, "connected again is not yet answered"
     after = await store.exists("/e")
