@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.logs import NOW, append, batch, open_log, read_all
+from storage.log import Log
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -255,9 +256,6 @@ def test_truncation_below_the_start_and_a_full_one_begin_the_log_anew(tmp_path: 
 
 
 def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tmp_path: Path) -> None:
-    from storage.log import Log
-    from tests.storage.logs import UnsyncedFiles, config
-
     announced: list[tuple[int, int]] = []
     log = Log.open(
         tmp_path,
@@ -280,9 +278,6 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tm
 
 
 def test_what_a_truncation_cut_beyond_its_offset_is_announced_too(tmp_path: Path) -> None:
-    from storage.log import Log
-    from tests.storage.logs import UnsyncedFiles, config
-
     announced: list[tuple[int, int]] = []
     log = Log.open(
         tmp_path,
