@@ -14,7 +14,7 @@ from tidelog.errors import MessageTooLargeError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.compression import compress
 from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, Codec, seal
-from tidelog.records.varint import INT32_MAX, INT64_MAX, VarintTable
+from tidelog.records.varint import INT32_MAX, INT64_MAX, TABLED, encode_varint, varint_table
 
 #: One header of a record: a name, and bytes or null.
 Header = tuple[str, bytes | None]
@@ -22,10 +22,11 @@ Header = tuple[str, bytes | None]
 #: The last ms that a record may bear: its distance to a batch that begins without a time (−1) still has 64 bits.
 MAX_TIMESTAMP = INT64_MAX - 1
 
-_VARINT = VarintTable()
-_STAMP = VarintTable(prefix=b"\x00")  # the attributes byte stands before the timestamp delta
-_NULL_KEY = VarintTable(prefix=b"\x01")  # most records have no key: what stands before their value is one look-up
+_VARINT = varint_table()
+_ATTRIBUTES = b"\x00"
+_STAMP = varint_table(_ATTRIBUTES)  # they stand before the timestamp delta
 _NULL = b"\x01"
+_NULL_KEY = varint_table(_NULL)  # most records have no key: what stands before their value is one look-up
 _NO_HEADERS = b"\x00"
 
 
@@ -38,7 +39,7 @@ class BatchBuilder:
     bytes before compression, which nobody can foretell; what does not compress grows by some bytes in a thousand.
     """
 
-    __slots__ = ("_base_timestamp", "_chunks", "_max_timestamp", "max_bytes", "record_count", "size_bytes")
+    __slots__ = ("_base_timestamp", "_chunks", "_max_delta", "max_bytes", "record_count", "size_bytes")
 
     def __init__(self, max_bytes: int, base_timestamp: int | None = None) -> None:
         """`base_timestamp` (ms) is by default that of the first record."""
@@ -50,7 +51,7 @@ class BatchBuilder:
         self.record_count = 0
         self.size_bytes = HEADER_BYTES
         self._base_timestamp = base_timestamp
-        self._max_timestamp = NO_TIMESTAMP
+        self._max_delta = 0
         self._chunks: list[bytes] = []
 
     def try_append(
@@ -60,13 +61,15 @@ class BatchBuilder:
 
         ValueError for a timestamp before −1 or after `MAX_TIMESTAMP`, TypeError for what is not bytes.
         """
+        # Each record of a producer comes past here, so it is written for the interpreter: differences of times, which
+        # fit its short integers as times do not, and tuples, whose bounds are tried here, rather than dictionaries.
         if type(timestamp_ms) is not int:
             timestamp_ms = index(timestamp_ms)
         if not NO_TIMESTAMP <= timestamp_ms <= MAX_TIMESTAMP:
             raise ValueError(f"timestamp {timestamp_ms} ms")
         base_timestamp = self._base_timestamp
-        if base_timestamp is None:
-            base_timestamp = timestamp_ms
+        delta_ms = 0 if base_timestamp is None else timestamp_ms - base_timestamp
+        stamp = _STAMP[delta_ms] if 0 <= delta_ms < TABLED else _ATTRIBUTES + encode_varint(delta_ms)
         if value is None:
             value, value_length = b"", -1
         else:
@@ -74,27 +77,27 @@ class BatchBuilder:
                 value = _bytes_of(value)
             value_length = len(value)
         if key is None:
-            head = _NULL_KEY[value_length]
+            head = _NULL_KEY[value_length] if value_length < TABLED else _NULL + encode_varint(value_length)
         else:
             if type(key) is not bytes:
                 key = _bytes_of(key)
-            head = _VARINT[len(key)] + key + _VARINT[value_length]
+            head = _varint(len(key)) + key + _varint(value_length)
         tail = _encode_headers(headers) if headers else _NO_HEADERS
         count = self.record_count
-        stamp = _STAMP[timestamp_ms - base_timestamp]
-        delta = _VARINT[count]
-        length = len(stamp) + len(delta) + len(head) + len(value) + len(tail)
-        prefix = _VARINT[length]
+        offset_delta = _VARINT[count] if count < TABLED else encode_varint(count)
+        length = len(stamp) + len(offset_delta) + len(head) + len(value) + len(tail)
+        prefix = _VARINT[length] if length < TABLED else encode_varint(length)
         size_bytes = self.size_bytes + len(prefix) + length
         if size_bytes > self.max_bytes:
             return None
-        self._chunks += (prefix, stamp, delta, head, value, tail)
+        self._chunks += (prefix, stamp, offset_delta, head, value, tail)
         self.size_bytes = size_bytes
         self.record_count = count + 1
         if not count:
-            self._base_timestamp = base_timestamp
-        if timestamp_ms > self._max_timestamp:
-            self._max_timestamp = timestamp_ms
+            self._base_timestamp = timestamp_ms - delta_ms
+            self._max_delta = delta_ms
+        elif delta_ms > self._max_delta:
+            self._max_delta = delta_ms
         return count
 
     def build(
@@ -108,15 +111,21 @@ class BatchBuilder:
         codec: Codec = Codec.NONE,
     ) -> bytes:
         """The whole batch; may be called again, with another sequence for example."""
+        base_timestamp = NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp
+        max_timestamp = base_timestamp + self._max_delta if self.record_count else NO_TIMESTAMP
         batch = bytearray(HEADER_BYTES)
         batch += compress(codec, b"".join(self._chunks))
         HEADER.pack_into(
             batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch, MAGIC, 0, codec,
-            max(self.record_count - 1, 0), NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp,
-            self._max_timestamp, producer_id, producer_epoch, base_sequence, self.record_count,
+            max(self.record_count - 1, 0), base_timestamp, max_timestamp,
+            producer_id, producer_epoch, base_sequence, self.record_count,
         )  # fmt: skip
         seal(batch, 0, len(batch))
         return bytes(batch)
+
+
+def _varint(number: int) -> bytes:
+    return _VARINT[number] if number < TABLED else encode_varint(number)
 
 
 def _bytes_of(field: object) -> bytes:
@@ -127,17 +136,17 @@ def _bytes_of(field: object) -> bytes:
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:
-    parts = [_VARINT[len(headers)]]
+    parts = [_varint(len(headers))]
     for name, value in headers:
         if not isinstance(name, str):
             raise TypeError(f"a header's name is a str, not {type(name).__name__}")
         encoded = name.encode()
-        parts += (_VARINT[len(encoded)], encoded)
+        parts += (_varint(len(encoded)), encoded)
         if value is None:
             parts.append(_NULL)
         else:
             value = _bytes_of(value)
-            parts += (_VARINT[len(value)], value)
+            parts += (_varint(len(value)), value)
     return b"".join(parts)
 
 

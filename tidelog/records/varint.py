@@ -12,7 +12,8 @@ from tidelog.errors import CorruptMessageError
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-_TABLE_SIZE = 1 << 13  # every non-negative number whose varint has at most two bytes
+#: Every non-negative number below has a varint of at most two bytes, and is looked up.
+TABLED = 1 << 13
 
 
 def encode_varint(number: int) -> bytes:
@@ -26,15 +27,9 @@ def encode_varint(number: int) -> bytes:
     return bytes(out)
 
 
-class VarintTable(dict[int, bytes]):
-    """number → prefix + its varint: small numbers and −1 from memory, others computed and not kept."""
-
-    def __init__(self, prefix: bytes = b"", size: int = _TABLE_SIZE) -> None:
-        super().__init__((number, prefix + encode_varint(number)) for number in range(-1, size))
-        self._prefix = prefix
-
-    def __missing__(self, number: int) -> bytes:
-        return self._prefix + encode_varint(number)
+def varint_table(prefix: bytes = b"") -> tuple[bytes, ...]:
+    """`table[n]` is prefix + the varint of n, for −1 ≤ n < `TABLED`: null's length is last, where index −1 finds it."""
+    return tuple(prefix + encode_varint(number) for number in (*range(TABLED), -1))
 
 
 def read_folded(data: bytes, position: int) -> tuple[int, int]:
