@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from mainjob.minute_counts import MinuteCounts
 
 MINUTE_MS = 60_000
 
@@ -16,25 +17,24 @@ class PlainCount:
     """Counts lines from a point in time on that is chosen after the first of them were seen.
 
     excluded   lines older than that point
-    counts     memory grows with the minutes that occur, not with the lines
+    total      lines that are counted; any thread may ask, while one adds
+    counts     the same by source and minute
     """
 
     def __init__(self) -> None:
         self.excluded = 0
-        self.counts: dict[str, Counter[int]] = {}
+        self.total = 0
+        self.counts: dict[str, MinuteCounts] = {}
         self.starting_timestamp_ms: int | None = None
         self._undecided: list[tuple[int, str]] = []
-
-    @property
-    def total(self) -> int:
-        return total(self.counts)
 
     def add(self, timestamp_ms: int, source: str) -> None:
         starting_ms = self.starting_timestamp_ms
         if starting_ms is None:
             self._undecided.append((timestamp_ms, source))
         elif timestamp_ms >= starting_ms:
-            self.counts.setdefault(source, Counter())[timestamp_ms // MINUTE_MS] += 1
+            self.counts.setdefault(source, MinuteCounts()).add(timestamp_ms // MINUTE_MS)
+            self.total += 1
         else:
             self.excluded += 1
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mainjob.minute_counts import MinuteCounts
 from mainjob.plain_count import MINUTE_MS, Counts
 from mainjob.verdict import Figures
 
@@ -124,9 +125,10 @@ def busiest_sources(counts: Counts) -> Table:
 
 def plot(counts: Counts) -> str:
     """Lines per minute over time, in block characters; several minutes share a column where they have to."""
-    by_minute: Counter[int] = Counter()
+    by_minute = MinuteCounts()
     for of_one_source in counts.values():
-        by_minute.update(of_one_source)
+        for minute, lines in of_one_source.items():
+            by_minute.add(minute, lines)
     if not by_minute:
         return "no lines to plot"
     first, last = min(by_minute), max(by_minute)
