@@ -1,9 +1,13 @@
 """The conversation of a follower with one broker that leads something it replicates.
 
-It aligns new partitions by epoch, then keeps one fetch in flight for all of them. Each fetch says how
-far every log reaches, so that it acknowledges what the answer before it brought; it goes out at once. When the set
-of partitions changes while a fetch is parked at the leader, another is sent on top: the leader then answers the
-parked one with what it has.
+It aligns new partitions by epoch, one look-up at a time, and keeps one fetch in flight for all that are aligned. Each
+fetch says how far every log reaches, so that it acknowledges what the answer before it brought; it goes out at once.
+When somebody is to be fetched whom the fetch that is parked at the leader does not name, another is sent on top: the
+leader then answers the parked one with what it has.
+
+Nothing is given up for being slow. A connection delivers in order or ends, and it ends a few seconds after the last
+sign of life (`tidelog.connection`): what is late is on its way through a narrow link, and asking for it once more
+would make it later.
 """
 
 from __future__ import annotations
@@ -12,8 +16,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from cluster.backoff import Backoff
 from cluster.follower import Following, Phase
@@ -42,7 +46,7 @@ log = logging.getLogger(__name__)
 _MIN_RECONNECT_MS = 50
 _MAX_RECONNECT_MS = 1000
 #: One that is parked, and one on top of it that makes the leader answer the first.
-_MAX_IN_FLIGHT = 2
+_MAX_FETCHES = 2
 
 
 class Peer(Protocol):
@@ -50,8 +54,6 @@ class Peer(Protocol):
 
     @property
     def peer(self) -> ApiVersionsResponse: ...
-    @property
-    def closed(self) -> bool: ...
     def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]: ...
     def close(self) -> None: ...
 
@@ -123,7 +125,7 @@ class Conversation:
         self._fetching: dict[TopicPartition, Followed] = {}
         # Those that align or wait after an error, so that a quiet turn looks at none of the others.
         self._unsettled: dict[TopicPartition, Followed] = {}
-        self._changed = False
+        self._unnamed = False  # somebody is in `_fetching` whom no fetch in flight names
         self._signal = Signal()
         self.task = asyncio.get_running_loop().create_task(self._run())
 
@@ -134,7 +136,6 @@ class Conversation:
             self.remove(tp)
         self.partitions[tp] = followed
         self._settle(followed)
-        self._changed = True
         self._signal.set()
 
     def synced(self, tp: TopicPartition) -> None:
@@ -148,8 +149,6 @@ class Conversation:
         followed.ask = None
         self._fetching.pop(tp, None)
         self._unsettled.pop(tp, None)
-        self._changed = True
-        self._signal.set()
 
     def set_broker(self, broker: BrokerInfo | None) -> None:
         """Where the leader is now; None: it is not live, so that nobody dials."""
@@ -169,7 +168,9 @@ class Conversation:
     async def _run(self) -> None:
         backoff = Backoff(_MIN_RECONNECT_MS, _MAX_RECONNECT_MS)
         while True:
-            self._reconnect = False
+            if self._reconnect:
+                self._reconnect = False
+                backoff.reset()
             broker = self._broker
             if broker is None:
                 await self._signal.wait()
@@ -180,63 +181,78 @@ class Conversation:
                 log.info("fetching from broker %d: %s", self.leader, error)
             except Exception:
                 log.exception("fetching from broker %d failed", self.leader)
-            if not self._reconnect:
-                await asyncio.sleep(backoff.next_ms() / 1000)
+            await self._pause(backoff.next_ms())
+
+    async def _pause(self, pause_ms: int) -> None:
+        """Before the next dial, unless it has become another one."""
+        until_ms = self._clock.monotonic_ms() + pause_ms
+        while not self._reconnect and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            await self._signal.wait(left_ms)
 
     async def _dial(self, endpoint: Endpoint, backoff: Backoff) -> None:
         connection = await self._opener(endpoint)
-        in_flight: deque[InFlight] = deque()
+        in_flight = InFlight()
         try:
             if connection.peer.broker_id != self.leader:
                 raise ProtocolError(f"{endpoint} is broker {connection.peer.broker_id}, not {self.leader}")
-            self._changed = True
             while not self._reconnect:
                 await self._turn(connection, in_flight, backoff)
         finally:
-            for sent in in_flight:
-                sent.answer.cancel()
+            in_flight.give_up()
             connection.close()
 
-    async def _turn(self, connection: Peer, in_flight: deque[InFlight], backoff: Backoff) -> None:
-        """Align what is to be aligned, have one fetch in flight (two after a change), apply what has arrived."""
+    async def _turn(self, connection: Peer, in_flight: InFlight, backoff: Backoff) -> None:
+        """Ask what is to be asked, wait for something to happen, apply what has arrived."""
         next_due_ms = None
         if self._unsettled:
-            await self._align(connection)
             next_due_ms = self._wake_delayed()
-        if self._fetching and (not in_flight or (self._changed and len(in_flight) < _MAX_IN_FLIGHT)):
-            in_flight.append(self._send_fetch(connection))
-            self._changed = False
-        if not (in_flight and in_flight[0].answer.done()):
+            if in_flight.look_up is None:
+                in_flight.look_up = self._send_look_up(connection)
+        fetches = in_flight.fetches
+        if self._fetching and (not fetches or (self._unnamed and len(fetches) < _MAX_FETCHES)):
+            fetches.append(self._send_fetch(connection))
+            self._unnamed = False
+        if not in_flight.answered:
             timeout_ms = None if next_due_ms is None else max(1, next_due_ms - self._clock.monotonic_ms())
             await self._signal.wait(timeout_ms)
-        while in_flight and in_flight[0].answer.done():
-            sent = in_flight.popleft()
-            response = sent.answer.result()
-            if not isinstance(response, FetchResponse) or len(response.partitions) != len(sent.followed):
-                raise ProtocolError(f"broker {self.leader} answered another question than was asked")
-            backoff.reset()
-            self._apply(sent, response)
+        if (look_up := in_flight.look_up) is not None and look_up.answer.done():
+            in_flight.look_up = None
+            self._apply_look_up(look_up, look_up.answer.result())
+        # Of one connection's fetches the leader answers the earlier first: one that it has skipped it never answers.
+        while any(fetch.answer.done() for fetch in fetches):
+            fetch = fetches.popleft()
+            if fetch.answer.done():
+                self._apply(fetch, fetch.answer.result())
+                backoff.reset()
+            else:
+                fetch.answer.cancel()
+
+    def _send(self, connection: Peer, request: Request, timeout_ms: int) -> asyncio.Future[Response]:
+        answer = connection.send(request, timeout_ms=timeout_ms)
+        answer.add_done_callback(self._signal.set)
+        return answer
 
     # --- aligning --------------------------------------------------------------------------------------------
 
-    async def _align(self, connection: Peer) -> None:
-        while True:
-            now_ms = self._clock.monotonic_ms()
-            due = [each for each in self._unsettled.values() if each.following.is_due(Phase.ALIGNING, now_ms)]
-            if not due:
-                return
-            questions = []
-            for each in due:
-                tp, following = each.replica.topic_partition, each.following
-                questions.append(EpochPartition(tp.topic, tp.partition, following.leader_epoch, following.asked_epoch))
-            request = OffsetForLeaderEpochRequest(tuple(questions), self._settings.broker_id)
-            response = await connection.send(request, timeout_ms=self._settings.request_timeout_ms)
-            answers = cast(OffsetForLeaderEpochResponse, response).partitions
-            if len(answers) != len(due):
-                raise ProtocolError(f"broker {self.leader} answered another question than was asked")
-            for each, answer in zip(due, answers, strict=True):
-                if self.partitions.get(each.replica.topic_partition) is each:
-                    self._guarded(each, self._apply_alignment, answer)
+    def _send_look_up(self, connection: Peer) -> LookUp | None:
+        """Asks where the last epochs of those end that are to be aligned now; None where nobody is."""
+        now_ms = self._clock.monotonic_ms()
+        due = tuple(each for each in self._unsettled.values() if each.following.is_due(Phase.ALIGNING, now_ms))
+        if not due:
+            return None
+        questions = []
+        for each in due:
+            tp, following = each.replica.topic_partition, each.following
+            questions.append(EpochPartition(tp.topic, tp.partition, following.leader_epoch, following.asked_epoch))
+        request = OffsetForLeaderEpochRequest(tuple(questions), self._settings.broker_id)
+        return LookUp(self._send(connection, request, self._settings.request_timeout_ms), due)
+
+    def _apply_look_up(self, sent: LookUp, response: Response) -> None:
+        if not isinstance(response, OffsetForLeaderEpochResponse) or len(response.partitions) != len(sent.followed):
+            raise ProtocolError(f"broker {self.leader} answered another question than was asked")
+        for followed, answer in zip(sent.followed, response.partitions, strict=True):
+            if self.partitions.get(followed.replica.topic_partition) is followed:
+                self._guarded(followed, self._apply_alignment, answer)
 
     def _apply_alignment(self, followed: Followed, answer: EpochEndOffset) -> None:
         following, replica = followed.following, followed.replica
@@ -259,16 +275,17 @@ class Conversation:
 
     # --- fetching --------------------------------------------------------------------------------------------
 
-    def _send_fetch(self, connection: Peer) -> InFlight:
+    def _send_fetch(self, connection: Peer) -> Fetch:
         settings = self._settings
         followed = tuple(self._fetching.values())
         asks = tuple(each.ask or each.next_ask(settings.partition_max_bytes) for each in followed)
         request = FetchRequest(settings.broker_id, settings.max_wait_ms, 1, settings.response_max_bytes, asks)
-        answer = connection.send(request, timeout_ms=settings.max_wait_ms + settings.request_timeout_ms)
-        answer.add_done_callback(self._signal.set)
-        return InFlight(answer, followed, asks)
+        answer = self._send(connection, request, settings.max_wait_ms + settings.request_timeout_ms)
+        return Fetch(answer, followed, asks)
 
-    def _apply(self, sent: InFlight, response: FetchResponse) -> None:
+    def _apply(self, sent: Fetch, response: Response) -> None:
+        if not isinstance(response, FetchResponse) or len(response.partitions) != len(sent.followed):
+            raise ProtocolError(f"broker {self.leader} answered another question than was asked")
         for followed, ask, answer in zip(sent.followed, sent.asks, response.partitions, strict=True):
             # Another epoch, another log end, or dropped: this answer is about a log that is no more.
             if followed.ask is not ask or followed.replica.log.log_end_offset != ask.fetch_offset:
@@ -336,15 +353,15 @@ class Conversation:
             self._fetching.pop(tp, None)
         elif tp not in self._fetching:
             self._fetching[tp] = followed
-            self._changed = True
+            self._unnamed = True
 
     def _wake_delayed(self) -> int | None:
         """Take up again those whose delay is over; when the next one's will be."""
         now_ms = self._clock.monotonic_ms()
         for followed in list(self._unsettled.values()):
             self._settle(followed)
-        waits = [max(each.following.delayed_until_ms, now_ms + 1) for each in self._unsettled.values()]
-        return min(waits, default=None)
+        ends = (each.following.delayed_until_ms for each in self._unsettled.values())
+        return min((end_ms for end_ms in ends if end_ms > now_ms), default=None)
 
     def _restart_log(self, replica: Replica, offset: int) -> None:
         log_ = replica.log
@@ -364,9 +381,38 @@ def _address(broker: BrokerInfo) -> tuple[int, str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
-    """A fetch without an answer, and what it said of whom."""
+class LookUp:
+    """A question for the ends of epochs, and about whom."""
+
+    answer: asyncio.Future[Response]
+    followed: tuple[Followed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A fetch, and what it says of whom."""
 
     answer: asyncio.Future[Response]
     followed: tuple[Followed, ...]
     asks: tuple[FetchPartition, ...]
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What was asked over one connection and not taken account of yet; the fetches in the order of asking."""
+
+    look_up: LookUp | None = None
+    fetches: deque[Fetch] = field(default_factory=deque)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer to take account of."""
+        look_up = self.look_up
+        return (look_up is not None and look_up.answer.done()) or any(fetch.answer.done() for fetch in self.fetches)
+
+    def give_up(self) -> None:
+        """Nobody waits for any of it."""
+        if self.look_up is not None:
+            self.look_up.answer.cancel()
+        for fetch in self.fetches:
+            fetch.answer.cancel()

@@ -199,6 +199,70 @@ async def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
 
 
 @on_virtual_time
+async def test_an_answer_to_a_later_fetch_shows_that_the_earlier_was_lost() -> None:
+    async with Following() as following:
+        replica, other = replica_of(TP), replica_of(OTHER)
+        leader = await following.begin(replica)
+        await leader.next_fetch()
+        following.fetchers.follow(other)
+        await until(lambda: len(leader.asked) == 2)
+        later, answer = leader.asked[1]
+        assert isinstance(later, FetchRequest)
+        answer.set_result(answer_to(later, records=stored(b"a", offset=0)))
+        await until(lambda: len(leader.asked) == 3, timeout_s=0.01)
+        again = leader.asked[2][0]
+        assert isinstance(again, FetchRequest)
+        assert {(each.partition, each.fetch_offset) for each in again.partitions} == {(0, 1), (1, 0)}
+        assert values(replica) == [b"a"]
+
+
+@on_virtual_time
+async def test_a_look_up_without_an_answer_holds_up_no_other_partition() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of(TP))
+        request, answer = await leader.next_fetch()
+        following.fetchers.follow(replica_of(OTHER, b"a"))
+        await until(lambda: isinstance(leader.asked[-1][0], OffsetForLeaderEpochRequest))
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        await until(lambda: isinstance(leader.asked[-1][0], FetchRequest), timeout_s=0.01)
+        request, _ = await leader.next_fetch()
+        assert [(each.partition, each.fetch_offset) for each in request.partitions] == [(0, 1)]
+
+
+@on_virtual_time
+async def test_one_look_up_at_a_time_and_the_next_is_for_all_who_came_meanwhile() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of(TP, b"a"))
+        await until(lambda: bool(leader.asked))
+        for number in range(1, 4):
+            following.fetchers.follow(replica_of(TopicPartition("t", number), b"a"))
+            await asyncio.sleep(0.01)
+        assert len(leader.asked) == 1
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 1),)))
+        await until(lambda: len(leader.asked) == 3, timeout_s=0.01)
+        look_up = next(request for request, _ in leader.asked[1:] if isinstance(request, OffsetForLeaderEpochRequest))
+        assert [each.partition for each in look_up.partitions] == [1, 2, 3]
+        fetch, _ = await leader.next_fetch()
+        assert [each.partition for each in fetch.partitions] == [0]
+
+
+@on_virtual_time
+async def test_an_alignment_for_an_earlier_epoch_cuts_nothing() -> None:
+    async with Following() as following:
+        replica = replica_of(TP, b"a", b"b")
+        leader = await following.begin(replica)
+        await until(lambda: bool(leader.asked))
+        follow_in(replica, 6)
+        following.fetchers.follow(replica)
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 0),)))
+        await until(lambda: len(leader.asked) == 2)
+        question = leader.asked[1][0]
+        assert isinstance(question, OffsetForLeaderEpochRequest)
+        assert question.partitions[0].current_leader_epoch == 6
+        assert values(replica) == [b"a", b"b"]
+
+
+@on_virtual_time
 async def test_a_dropped_partition_gets_nothing_more() -> None:
     async with Following() as following:
         replica, other = replica_of(), replica_of(OTHER)
@@ -293,6 +357,37 @@ async def test_a_new_registration_is_introduced_on_a_new_connection() -> None:
         second = await following.connection(1)
         assert first.closed
         await second.next_fetch()
+
+
+@on_virtual_time
+async def test_a_new_registration_is_introduced_at_once_while_a_look_up_waits_too() -> None:
+    async with Following() as following:
+        first = await following.begin(replica_of(TP, b"a"))
+        await until(lambda: bool(first.asked))
+        following.fetchers.reconnect()
+        await until(lambda: len(following.connections) == 2, timeout_s=0.01)
+        assert first.closed
+
+
+@on_virtual_time
+async def test_a_leader_that_has_registered_anew_is_dialled_at_once() -> None:
+    async with Following() as following:
+        following.refuse = 8
+        following.fetchers.follow(replica_of())
+        await until(lambda: len(following.dialled_at) == 8)
+        following.fetchers.brokers_changed({1: replace(LEADER, epoch=102)})
+        await until(lambda: len(following.connections) == 1, timeout_s=0.01)
+
+
+@on_virtual_time
+async def test_partitions_that_come_while_the_leader_refuses_are_no_reason_to_dial() -> None:
+    async with Following() as following:
+        following.refuse = 8
+        following.fetchers.follow(replica_of())
+        await until(lambda: len(following.dialled_at) == 7)
+        following.fetchers.follow(replica_of(OTHER))
+        await until(lambda: len(following.dialled_at) == 8)
+        assert round(following.dialled_at[7] - following.dialled_at[6], 2) == 1
 
 
 @on_virtual_time
