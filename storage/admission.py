@@ -5,15 +5,21 @@ clients retry. Three things it lets through are refused, since nobody could use 
 delete horizon (which is compaction's to set), and bytes after the batch.
 
 Records are looked at, though never at their headers, only where the topic asks for something that the batch's header
-does not tell: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old. Everybody waits
-meanwhile, so that a batch of a few kilobytes that stands for millions of records, or for very many bytes, is refused
-as too large: clients then send less at once.
+does not tell: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old; and they are
+compressed anew where it asks for another codec (`compression.type`). A few kilobytes may stand for half a million
+records or for very many bytes, and a slow codec takes half a second for a MiB. So a broker's loop admits only what is
+short (`admit_if_quick`); nothing but the batch and the topic's settings decides, so that the rest runs on any thread.
+What would take long even there is refused as too large: clients then send less at once.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from storage.config import LogConfig
 from storage.config_values import INT64_MAX
+from storage.recompression import recompress
+from storage.record_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
 from tidelog.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -24,7 +30,7 @@ from tidelog.errors import (
     UnsupportedCompressionTypeError,
 )
 from tidelog.model import NO_TIMESTAMP, Buffer
-from tidelog.records import BatchHeader, Codec, TimestampType, outline_batch
+from tidelog.records import BatchHeader, Codec, TimestampType, outline_batch, read_header
 from tidelog.records.header import (
     HEADER,
     HEADER_BYTES,
@@ -35,19 +41,53 @@ from tidelog.records.header import (
     header_of,
 )
 
-#: The most records of one batch: what a look-up by time goes through while others wait.
+#: The most records of one batch: what a look-up by time, or an append that looks at them, goes through.
 MAX_RECORDS = 1 << 19
 
 #: The most bytes of records that are decompressed for an append, unless max.message.bytes is more.
 MAX_INSPECTED_BYTES = 16 << 20
 
+#: So many bytes of records the slowest codec compresses in a few ms.
+MAX_QUICKLY_COMPRESSED_BYTES = 16 << 10
 
-def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
-    """The header of the one batch in `batch`, as its producer wrote it.
+
+class AdmittedBatch(NamedTuple):
+    """A producer's batch as it is appended, but for what the leader assigns."""
+
+    header: BatchHeader
+    data: Buffer
+
+
+class LongAdmissionError(Exception):
+    """Not an outcome: `admit` is to be called where nobody else waits for it."""
+
+
+def admit(batch: Buffer, config: LogConfig, now_ms: int) -> AdmittedBatch:
+    """The one batch in `batch`, which its producer may append to a topic with these settings. Runs on any thread.
 
     CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
     InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
+    header = _checked_header(batch, config, now_ms)
+    return _with_records(batch, header, config, _oldest_ms(config, now_ms), _most_inspected_bytes(config))
+
+
+def admit_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> AdmittedBatch:
+    """As `admit`. LongAdmissionError where others should not wait for it."""
+    header = _checked_header(batch, config, now_ms)
+    oldest_ms, recompressed = _oldest_ms(config, now_ms), config.codec not in (None, header.codec)
+    if not (config.compact or oldest_ms is not None or recompressed):
+        return AdmittedBatch(header, batch)
+    limit = MAX_QUICKLY_COMPRESSED_BYTES if recompressed else MAX_QUICK_BYTES
+    if header.record_count > MAX_QUICK_RECORDS or header.size_bytes > limit:
+        raise LongAdmissionError
+    try:
+        return _with_records(batch, header, config, oldest_ms, limit)
+    except MessageTooLargeError:
+        raise LongAdmissionError from None
+
+
+def _checked_header(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     present = len(batch)
     if present < HEADER_BYTES:
         raise InvalidRecordError(f"{present} bytes are no batch")
@@ -63,7 +103,7 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
         raise InvalidRecordError(f"a batch of {size} bytes, {present} of them sent")
     if base_offset:
         raise InvalidRecordError(f"base offset {base_offset}; a producer leaves it 0")
-    check_size(size, config)
+    _check_size(size, config)
     header = header_of(fields)
     check_crc(batch, 0, header)
     if size != present:
@@ -78,25 +118,26 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
         _check_attributes(header)
     if producer >= 0 and (epoch < 0 or sequence < 0):
         raise InvalidRecordError(f"producer {producer} sends a batch without an epoch or a sequence")
-    create_time = not config.log_append_time
-    if create_time and newest_ms - now_ms > config.latest_lead_ms:
+    if not config.log_append_time and newest_ms - now_ms > config.latest_lead_ms:
         raise InvalidTimestampError(
             f"timestamp {newest_ms} is more than {config.latest_lead_ms} ms after the broker's clock "
             "(message.timestamp.after.max.ms)"
         )
-    oldest_ms = now_ms - config.earliest_lag_ms if create_time and config.earliest_lag_ms != INT64_MAX else None
-    if config.compact or oldest_ms is not None:
-        _check_records(batch, header, config, oldest_ms)
     return header
 
 
-def most_inspected_bytes(config: LogConfig) -> int:
+def _oldest_ms(config: LogConfig, now_ms: int) -> int | None:
+    """The least timestamp that the topic takes; None where it takes any."""
+    bounded = config.earliest_lag_ms != INT64_MAX and not config.log_append_time
+    return now_ms - config.earliest_lag_ms if bounded else None
+
+
+def _most_inspected_bytes(config: LogConfig) -> int:
     """How many bytes the records of a batch may have when decompressed, where an append must look at them."""
     return max(MAX_INSPECTED_BYTES, config.max_message_bytes)
 
 
-def check_size(size_bytes: int, config: LogConfig) -> None:
-    """MessageTooLargeError, RecordListTooLargeError."""
+def _check_size(size_bytes: int, config: LogConfig) -> None:
     if size_bytes > config.max_message_bytes:
         raise MessageTooLargeError(f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}")
     if size_bytes > config.segment_bytes:
@@ -116,13 +157,26 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidTimestampError("a producer must not mark its batch as LogAppendTime")
 
 
-def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, oldest_ms: int | None) -> None:
-    """`oldest_ms`: the least timestamp that the topic takes."""
+def _with_records(
+    batch: Buffer, header: BatchHeader, config: LogConfig, oldest_ms: int | None, limit: int
+) -> AdmittedBatch:
+    """What its header admits, once its records are seen to, of which there may be `limit` bytes when decompressed."""
     try:
-        outline = outline_batch(batch, header, limit=most_inspected_bytes(config))
-        timestamps = outline.timestamps() if oldest_ms is not None else ()
+        if config.compact or oldest_ms is not None:
+            _check_records(batch, header, config, oldest_ms, limit)
+        codec = config.codec
+        if codec is None or codec == header.codec:
+            return AdmittedBatch(header, batch)
+        data = recompress(batch, header, codec, config.compression_level, limit)
     except CorruptMessageError as error:
         raise InvalidRecordError(f"records that cannot be read: {error}") from None
+    _check_size(len(data), config)
+    return AdmittedBatch(read_header(data), data)
+
+
+def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, oldest_ms: int | None, limit: int) -> None:
+    outline = outline_batch(batch, header, limit=limit)
+    timestamps = outline.timestamps() if oldest_ms is not None else ()
     if config.compact and None in outline.keys:
         raise InvalidRecordError("a record without a key; the topic is compacted by key")
     if oldest_ms is not None:

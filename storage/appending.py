@@ -5,20 +5,18 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from storage.admission import admit, check_size, most_inspected_bytes
+from storage.admission import AdmittedBatch
 from storage.config import LogConfig
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshots import Snapshots
 from storage.producer_state import ProducerState
-from storage.recompression import recompress
 from storage.rolling import must_roll
 from storage.segment import MAX_RELATIVE_OFFSET, BatchSpan
 from storage.segments import Segments
-from tidelog.errors import CorruptMessageError, InvalidRecordError
+from tidelog.errors import InvalidRecordError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import (
     BatchHeader,
-    Codec,
     TimestampType,
     iter_headers,
     read_header,
@@ -69,9 +67,11 @@ class Appender:
         #: The broker's clock at the first append to the active segment that told it; None before.
         self._active_since_ms: int | None = None
 
-    def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int, config: LogConfig) -> AppendInfo:
-        """As `Log.append_as_leader`."""
-        header = admit(batch, config, now_ms)
+    def append_as_leader(
+        self, admitted: AdmittedBatch, leader_epoch: int, now_ms: int, config: LogConfig
+    ) -> AppendInfo:
+        """As `Log.append_admitted`."""
+        header, batch = admitted
         idempotent = header.producer_id >= 0
         log_append_time = config.log_append_time
         if idempotent:
@@ -80,9 +80,6 @@ class Appender:
                 stamp = repeated.timestamp if log_append_time else NO_TIMESTAMP
                 return AppendInfo(repeated.base_offset, repeated.last_offset, stamp, True)
             self.producers.check(header)
-        codec = config.codec
-        if codec is not None and codec != header.codec:
-            batch, header = _recompressed(batch, header, codec, config)
         stamp = NO_TIMESTAMP
         if log_append_time:
             # Never below the last stamp, so that a clock that is set back does not disorder the log.
@@ -180,12 +177,3 @@ class Appender:
             span.max_timestamp,
             waited_ms,
         )
-
-
-def _recompressed(batch: Buffer, header: BatchHeader, codec: Codec, config: LogConfig) -> tuple[Buffer, BatchHeader]:
-    try:
-        batch = recompress(batch, header, codec, config.compression_level, most_inspected_bytes(config))
-    except CorruptMessageError as error:
-        raise InvalidRecordError(f"records that cannot be read: {error}") from None
-    check_size(len(batch), config)
-    return batch, read_header(batch)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from storage import lookup, partition_metadata, recovery, retention, segment_swap
+from storage.admission import AdmittedBatch, admit
 from storage.appending import Appender, AppendInfo
 from storage.config import LogConfig
 from storage.files import Files
@@ -175,8 +176,15 @@ class Log:
     def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
         """Appends exactly one batch from a producer and gives it its offsets; the caller's buffer is not changed.
 
-        Nothing is written on an error: those of `storage.admission`, OutOfOrderSequenceError,
-        InvalidProducerEpochError, StorageError.
+        Errors are those of `storage.admission`, which may take long, and of `append_admitted`.
+        """
+        self._raise_if_failed()
+        return self.append_admitted(admit(batch, self.config, now_ms), leader_epoch, now_ms)
+
+    def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
+        """As `append_as_leader`, with a batch that was found to be one for this topic.
+
+        Nothing is written on an error: OutOfOrderSequenceError, InvalidProducerEpochError, StorageError.
         """
         self._raise_if_failed()
         try:
@@ -217,7 +225,7 @@ class Log:
 
     # --- reading -------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, upper_bound: int | None = None, *, at_least_one: bool = True) -> bytes:
+    def read(self, offset: int, max_bytes: int, upper_bound: int | None = None, *, at_least_one: bool = True) -> Buffer:
         """Whole batches from the one that holds `offset`, as they are in the file, at most `max_bytes`.
 
         Ends at the end of a segment and before the batch that begins at or after `upper_bound` (the log end where it is

@@ -13,7 +13,7 @@ from typing import Any
 from node.handlers.control import ControllerFace, update_metadata
 from node.handlers.fetch import Fetches
 from node.handlers.offsets import OffsetLookUps, offset_for_leader_epoch
-from node.handlers.produce import produce
+from node.handlers.produce import Produces
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
 from node.handlers.replicas import describe_replicas
 from node.later import LaterResponse
@@ -41,7 +41,7 @@ class Handlers:
         fetches = Fetches(replicas)
         producer_ids = ProducerIds(replicas.broker_id, producer_id_blocks)
         self._table: dict[ApiKey, Callable[[Any, RequestContext], Outcome]] = {
-            ApiKey.PRODUCE: lambda request, context: produce(replicas, request, context),
+            ApiKey.PRODUCE: Produces(replicas).handle,
             ApiKey.FETCH: fetches.handle,
             ApiKey.LIST_OFFSETS: OffsetLookUps(replicas).list_offsets,
             ApiKey.METADATA: lambda request, _: metadata.describe(request.topics),

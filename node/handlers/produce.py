@@ -1,18 +1,29 @@
-"""Produce: append to the leader's log, wait for the ISR with acks=all, and for the disk where the topic asks for it."""
+"""Produce: append to the leader's log, wait for the ISR with acks=all, and for the disk where the topic asks for it.
+
+A batch that takes long to admit is looked at on a thread. Whatever comes for the same partition meanwhile waits behind
+it, so that batches are appended in the order in which they came; other partitions, of the same request too, do not.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+from typing import NamedTuple
+
 from node.delayed import DelayedProduce, PendingAppend
 from node.later import LaterResponse
+from node.lines import Lines
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
 from node.syncing import SyncedProduce
+from storage.admission import AdmittedBatch, LongAdmissionError, admit, admit_if_quick
 from tidelog.errors import (
     BrokerError,
     InvalidRequiredAcksError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    RequestTimedOutError,
 )
 from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
 from tidelog.model import TopicPartition
@@ -21,57 +32,165 @@ ACKS_NONE = 0
 ACKS_ALL = -1
 _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 
+#: Batches looked at at the same time: one that takes very long does not hold up all the others.
+ADMITTING_THREADS = 2
+#: What may wait for that, all partitions together. Those beyond are to come again.
+MAX_WAITING_BYTES = 64 << 20
+#: What a batch that waits takes besides its bytes.
+WAITING_OVERHEAD_BYTES = 4 << 10
+#: The longest that a batch may have waited when it is appended; its sender's own deadline, if that is earlier.
+_MAX_WAIT_MS = 30_000
 
-def produce(replicas: Replicas, request: ProduceRequest, context: RequestContext) -> Response | LaterResponse | None:
-    """The answer, later where the ISR or the disk must confirm first, or None with acks=0."""
-    acks = request.acks
-    if acks not in _KNOWN_ACKS:
-        code = InvalidRequiredAcksError.code
-        return ProduceResponse(tuple(ProducePartitionResponse(p.topic, p.partition, code) for p in request.partitions))
-    now_ms = replicas.clock.monotonic_ms()
-    responses: list[ProducePartitionResponse] = []
-    pending: list[PendingAppend] = []
-    for index, part in enumerate(request.partitions):
+
+class Appended(NamedTuple):
+    """A batch is in the leader's log, and acknowledged in that epoch once `required_offset` is committed."""
+
+    replica: Replica
+    leader_epoch: int
+    required_offset: int
+    response: ProducePartitionResponse
+
+
+Outcome = Appended | ProducePartitionResponse
+
+
+class Produces:
+    """The produces of one broker."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._lines: Lines[TopicPartition] = Lines()
+        self._threads = asyncio.Semaphore(ADMITTING_THREADS)
+
+    def handle(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> Response | LaterResponse | Awaitable[Response] | None:
+        """The answer, later where a thread, the ISR or the disk must have its turn first, or None with acks=0."""
+        acks = request.acks
+        if acks not in _KNOWN_ACKS:
+            code = InvalidRequiredAcksError.code
+            return ProduceResponse(
+                tuple(ProducePartitionResponse(part.topic, part.partition, code) for part in request.partitions)
+            )
+        now_ms = self._replicas.clock.monotonic_ms()
+        late_ms = context.due_ms(now_ms, _MAX_WAIT_MS)
+        outcomes: list[Outcome] = []  # those that are known at once
+        begun: list[Outcome | asyncio.Task[Outcome]] = []
+        for part in request.partitions:
+            outcome = self._append_or_wait(part, acks, late_ms)
+            begun.append(outcome)
+            if not isinstance(outcome, asyncio.Task):
+                outcomes.append(outcome)
+        due_ms = context.due_ms(now_ms, request.timeout_ms)
+        if len(outcomes) == len(begun):
+            return self._acknowledge(outcomes, acks, due_ms)
+        return None if acks == ACKS_NONE else self._acknowledge_later(begun, acks, due_ms)
+
+    # --- appending -------------------------------------------------------------------------------------------
+
+    def _append_or_wait(self, part: ProducePartition, acks: int, late_ms: int) -> Outcome | asyncio.Task[Outcome]:
+        tp = TopicPartition(part.topic, part.partition)
+        if tp not in self._lines:
+            try:
+                return self._append_at_once(tp, part, acks)
+            except LongAdmissionError:
+                pass
+            except BrokerError as error:
+                return self._refusal(tp, error)
+        size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
+        if 0 < self._lines.held_bytes > MAX_WAITING_BYTES - size_bytes:
+            return self._refusal(tp, RequestTimedOutError("too many batches wait until they are looked at; send again"))
+        return self._lines.join(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, late_ms))
+
+    async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int) -> Outcome:
         try:
-            replica, required_offset, response = _append(replicas, part, acks, now_ms)
+            self._raise_if_late(late_ms)
+            try:
+                return self._append_at_once(tp, part, acks)
+            except LongAdmissionError:
+                return await self._append_after_thread(tp, part, acks, late_ms)
         except BrokerError as error:
-            code = replicas.code_of(error, TopicPartition(part.topic, part.partition))
-            message = str(error) or None
-            responses.append(ProducePartitionResponse(part.topic, part.partition, code, error_message=message))
-            continue
-        responses.append(response)
-        if acks == ACKS_ALL or replica.partition.durable_end is not None:
-            pending.append(PendingAppend(index, replica, replica.partition.leader_epoch, required_offset))
-    if acks == ACKS_NONE:
-        return None
-    if not pending:
-        return ProduceResponse(tuple(responses))
-    delayed = DelayedProduce if acks == ACKS_ALL else SyncedProduce
-    operation = delayed(context.due_ms(now_ms, request.timeout_ms), responses, pending)
-    keys = [append.replica.topic_partition for append in pending]
-    replicas.waiting.produces.try_complete_else_watch(operation, keys)
-    return operation.response
+            return self._refusal(tp, error)
 
+    def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Appended:
+        replica = self._leader_or_raise(self._replicas.get_or_raise(tp), acks)
+        return self._append(replica, admit_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms()))
 
-def _append(
-    replicas: Replicas, part: ProducePartition, acks: int, now_ms: int
-) -> tuple[Replica, int, ProducePartitionResponse]:
-    tp = TopicPartition(part.topic, part.partition)
-    replica = replicas.get_or_raise(tp).leader_or_raise()
-    partition, log = replica.partition, replica.log
-    if acks == ACKS_ALL:
-        if not partition.has_enough_in_sync:
-            raise NotEnoughReplicasError(f"{tp} has {partition.in_sync_count} in-sync replicas")
-    elif replicas.isolated:
-        raise NotLeaderOrFollowerError(f"broker {replicas.broker_id} is cut off and may not lead {tp} any more")
-    appended = log.append_as_leader(part.records, partition.leader_epoch, replicas.clock.now_ms())
-    if not appended.duplicate:
-        replicas.waiting.log_grew(tp)
-        if replica.flushes:
-            replica.flush_if_due()
-        if partition.appended(log.log_end_offset, now_ms):
-            replicas.waiting.high_watermark_rose(tp)
-    response = ProducePartitionResponse(
-        part.topic, part.partition, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset
-    )
-    return replica, appended.last_offset + 1, response
+    async def _append_after_thread(
+        self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int
+    ) -> Appended:
+        async with self._threads:
+            self._raise_if_late(late_ms)
+            replica = self._leader_or_raise(self._replicas.get_or_raise(tp), acks)
+            config, now_ms = replica.log.config, self._replicas.clock.now_ms()
+            admitted = await self._replicas.offload(admit, part.records, config, now_ms)
+        self._raise_if_late(late_ms)
+        # Of this very replica: the topic may have been made anew meanwhile, with other settings.
+        return self._append(self._leader_or_raise(replica, acks), admitted)
+
+    def _leader_or_raise(self, replica: Replica, acks: int) -> Replica:
+        partition = replica.leader_or_raise().partition
+        if acks == ACKS_ALL:
+            if not partition.has_enough_in_sync:
+                raise NotEnoughReplicasError(
+                    f"{replica.topic_partition} has {partition.in_sync_count} in-sync replicas"
+                )
+        elif self._replicas.isolated:
+            raise NotLeaderOrFollowerError(
+                f"broker {self._replicas.broker_id} is cut off and may not lead {replica.topic_partition} any more"
+            )
+        return replica
+
+    def _append(self, replica: Replica, batch: AdmittedBatch) -> Appended:
+        replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
+        appended = log.append_admitted(batch, partition.leader_epoch, replicas.clock.now_ms())
+        if not appended.duplicate:
+            replicas.waiting.log_grew(tp)
+            if replica.flushes:
+                replica.flush_if_due()
+            if partition.appended(log.log_end_offset, replicas.clock.monotonic_ms()):
+                replicas.waiting.high_watermark_rose(tp)
+        return Appended(
+            replica,
+            partition.leader_epoch,
+            appended.last_offset + 1,
+            ProducePartitionResponse(*tp, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset),
+        )
+
+    def _raise_if_late(self, late_ms: int) -> None:
+        if late_ms < self._replicas.clock.monotonic_ms():
+            raise RequestTimedOutError("the batch had no turn before its sender stopped waiting")
+
+    def _refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
+        return ProducePartitionResponse(*tp, self._replicas.code_of(error, tp), error_message=str(error) or None)
+
+    # --- answering -------------------------------------------------------------------------------------------
+
+    def _acknowledge(self, outcomes: list[Outcome], acks: int, due_ms: int) -> Response | LaterResponse | None:
+        if acks == ACKS_NONE:
+            return None
+        responses: list[ProducePartitionResponse] = []
+        pending: list[PendingAppend] = []
+        for index, outcome in enumerate(outcomes):
+            if isinstance(outcome, ProducePartitionResponse):
+                responses.append(outcome)
+                continue
+            replica, leader_epoch, required_offset, response = outcome
+            responses.append(response)
+            if acks == ACKS_ALL or replica.partition.durable_end is not None:
+                pending.append(PendingAppend(index, replica, leader_epoch, required_offset))
+        if not pending:
+            return ProduceResponse(tuple(responses))
+        delayed = DelayedProduce if acks == ACKS_ALL else SyncedProduce
+        operation = delayed(due_ms, responses, pending)
+        keys = [append.replica.topic_partition for append in pending]
+        self._replicas.waiting.produces.try_complete_else_watch(operation, keys)
+        return operation.response
+
+    async def _acknowledge_later(
+        self, begun: list[Outcome | asyncio.Task[Outcome]], acks: int, due_ms: int
+    ) -> Response:
+        outcomes = [await each if isinstance(each, asyncio.Task) else each for each in begun]
+        answer = self._acknowledge(outcomes, acks, due_ms)
+        assert answer is not None
+        return answer if isinstance(answer, Response) else await answer

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from storage.admission import AdmittedBatch
 from storage.appending import AppendInfo
 from storage.config import LogConfig
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
@@ -47,14 +48,14 @@ class MemoryLog:
         later = [start for known, start in self._epochs if known > epoch]
         return (older[-1] if older else epoch), (later[0] if later else self.log_end_offset)
 
-    def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
+    def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
         self._write_or_raise()
-        header = read_header(batch)
+        header, data = batch
         if header.producer_id >= 0:
             for old in map(read_header, self.batches):
                 if (old.producer_id, old.base_sequence) == (header.producer_id, header.base_sequence):
                     return AppendInfo(old.base_offset, old.last_offset, duplicate=True)
-        written = bytearray(batch)
+        written = bytearray(data)
         base_offset = self.log_end_offset
         assign_offsets(written, 0, base_offset, leader_epoch)
         self._take(bytes(written))

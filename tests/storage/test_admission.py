@@ -7,8 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.admission import MAX_INSPECTED_BYTES, MAX_RECORDS
+from storage.admission import (
+    MAX_INSPECTED_BYTES,
+    MAX_QUICKLY_COMPRESSED_BYTES,
+    MAX_RECORDS,
+    LongAdmissionError,
+    admit,
+    admit_if_quick,
+)
 from storage.log import Log
+from storage.record_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import (
     BrokerError,
@@ -202,6 +210,50 @@ def test_no_record_is_decoded_where_the_header_tells_enough(tmp_path: Path) -> N
     log = open_log(tmp_path)
     log.append_as_leader(with_records(TWO, b"\xff" * 30, Codec.ZSTD), 0, NOW)
     assert append(log) == 2
+
+
+MANY = encode_batch([(NOW, b"k", b"", ())] * (MAX_QUICK_RECORDS + 1))
+TOO_MANY_BYTES = encode_batch([(NOW, b"k", bytes(MAX_QUICK_BYTES), ())], codec=Codec.ZSTD)
+TO_COMPRESS = encode_batch([(NOW, b"k", bytes(MAX_QUICKLY_COMPRESSED_BYTES), ())])
+BOUNDED: dict[str, object] = {"message_timestamp_before_max_ms": 9}
+GZIP: dict[str, object] = {"compression_type": "gzip"}
+
+
+@pytest.mark.parametrize(
+    ("data", "settings"),
+    [
+        pytest.param(MANY, COMPACT, id="many records with keys"),
+        pytest.param(zipped(MANY), COMPACT, id="many records with keys, compressed"),
+        pytest.param(MANY, BOUNDED, id="many timestamps"),
+        pytest.param(TOO_MANY_BYTES, COMPACT, id="many bytes of records"),
+        pytest.param(TO_COMPRESS, GZIP, id="bytes to compress"),
+        pytest.param(zipped(TO_COMPRESS), {"compression_type": "zstd"}, id="bytes to compress anew"),
+        pytest.param(bomb(), GZIP, id="a bomb"),
+        pytest.param(keyed(*[None] * (MAX_QUICK_RECORDS + 1)), COMPACT, id="what will be refused"),
+    ],
+)
+def test_what_takes_long_is_left_to_those_who_have_the_time(data: bytes, settings: dict[str, object]) -> None:
+    with pytest.raises(LongAdmissionError):
+        admit_if_quick(data, config(**settings), NOW)
+    assert admit_if_quick(data, config(), NOW) == (read_header(data), data), "the header tells all"
+
+
+@pytest.mark.parametrize("settings", [COMPACT, BOUNDED, GZIP, {**COMPACT, **GZIP}])
+@pytest.mark.parametrize("data", [keyed(b"k"), zipped(keyed(b"k", b"l")), keyed(*[b"k"] * 1000)])
+def test_what_is_quick_is_admitted_as_it_would_be_there(data: bytes, settings: dict[str, object]) -> None:
+    assert admit_if_quick(data, config(**settings), NOW) == admit(data, config(**settings), NOW)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.case)
+def test_what_is_quick_is_refused_as_it_would_be_there(refusal: Refusal) -> None:
+    try:
+        admit_if_quick(refusal.data, config(**refusal.settings), NOW)
+    except LongAdmissionError:
+        assert refusal.case.startswith("a bomb")
+    except BrokerError as error:
+        assert (type(error), error.code) == (refusal.error, refusal.code)
+    else:
+        raise AssertionError("admitted")
 
 
 def test_the_bounds_are_those_that_users_are_told() -> None:
