@@ -8,6 +8,7 @@ from storage.leader_epochs import LeaderEpochs
 from storage.segment import Segment
 from storage.segments import Segments
 from tidelog.errors import CorruptMessageError
+from tidelog.model import Buffer
 from tidelog.records import HEADER_BYTES, LENGTH_OVERHEAD, read_header
 
 _OUTLINE = Struct(">qii7xi")  # base offset, batch length, leader epoch, last offset delta
@@ -30,7 +31,7 @@ class Reader:
         self._epochs = epochs
         self._positions: dict[int, tuple[Segment, int]] = {}
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> bytes:
+    def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> Buffer:
         """As `Log.read`, for an offset that the log holds or that compaction took; `end_offset` is within the log.
 
         Empty too where nothing is left up to the log end: Kafka's cleaner may take the last batches of a segment.
@@ -56,7 +57,8 @@ class Reader:
             if len(data) < length:
                 raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is cut off")
         self._remember(next_offset, segment, position + length)
-        return data[:length]
+        # What a cut-off batch at the end makes too much is not worth a copy of all the rest.
+        return data if length == len(data) else memoryview(data)[:length]
 
     def forget(self) -> None:
         self._positions.clear()
@@ -71,22 +73,36 @@ class Reader:
     ) -> tuple[int, int]:
         """How many bytes are whole batches below `end_offset` that may be read, and the offset after them."""
         position, expected, size = 0, offset, len(data)
-        epoch, epoch_end = self._epochs.span_of(offset)
+        last = size - HEADER_BYTES
+        epoch, epoch_end = self._epoch_at(offset, end_offset)
         outline = _OUTLINE.unpack_from
-        while size - position >= HEADER_BYTES:
+        while position <= last:
             base_offset, batch_length, batch_epoch, last_offset_delta = outline(data, position)
             following = position + batch_length + LENGTH_OVERHEAD
-            if base_offset >= end_offset or batch_length <= 0 or following > size:
+            if following > size or batch_length <= 0:
                 break
-            next_offset = base_offset + last_offset_delta + 1
-            if base_offset != expected or batch_epoch != epoch or (epoch_end is not None and base_offset >= epoch_end):
-                if base_offset < (expected if position else least) or not self._fits(
-                    segment, start + following, base_offset, next_offset, batch_epoch, expected
+            if base_offset != expected or batch_epoch != epoch or base_offset >= epoch_end:
+                if (
+                    base_offset >= end_offset
+                    or base_offset < (expected if position else least)
+                    or not self._fits(
+                        segment,
+                        start + following,
+                        base_offset,
+                        base_offset + last_offset_delta + 1,
+                        batch_epoch,
+                        expected,
+                    )
                 ):
                     break
-                epoch, epoch_end = batch_epoch, self._epochs.span_of(base_offset)[1]
-            position, expected = following, next_offset
+                epoch, epoch_end = batch_epoch, self._epoch_at(base_offset, end_offset)[1]
+            position, expected = following, base_offset + last_offset_delta + 1
         return position, expected
+
+    def _epoch_at(self, offset: int, end_offset: int) -> tuple[int | None, int]:
+        """In which the offset was appended, and the offset where it ends, at the latest `end_offset`."""
+        epoch, epoch_end = self._epochs.span_of(offset)
+        return epoch, end_offset if epoch_end is None else min(epoch_end, end_offset)
 
     def _fits(self, segment: Segment, end: int, base_offset: int, next_offset: int, epoch: int, expected: int) -> bool:
         """Whether a batch, which ends at position `end`, may be what a reader at the offset `expected` gets."""

@@ -109,7 +109,7 @@ def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
     for number in range(30):
         append(leader, NOW - number, leader_epoch=number // 9)
     while data := leader.read(follower.log_end_offset, 777):
-        follower.append_as_follower(data + b"\x00\x00")
+        follower.append_as_follower(bytes(data) + b"\x00\x00")
     assert read_all(follower) == read_all(leader)
     assert follower.epochs == leader.epochs
     assert follower.offset_for_timestamp(NOW - 5, 30) == leader.offset_for_timestamp(NOW - 5, 30)
