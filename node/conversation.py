@@ -44,7 +44,7 @@ from tidelog.signals import Signal
 log = logging.getLogger(__name__)
 
 _MIN_RECONNECT_MS = 50
-_MAX_RECONNECT_MS = 1000
+_MAX_RECONNECT_MS = 250
 #: One that is parked, and one on top of it that makes the leader answer the first.
 _MAX_FETCHES = 2
 
@@ -66,13 +66,17 @@ Opener = Callable[[Endpoint], Awaitable[Peer]]
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How a follower asks. `request_timeout_ms` is the patience beyond the wait that the fetch itself allows."""
+    """How a follower asks.
+
+    request_timeout_ms   the patience beyond the wait that the fetch itself allows, with a leader that lives and does
+                         not answer. In that time `response_max_bytes` must fit through the narrowest link: 1.4 Mbit/s
+    """
 
     broker_id: int
     max_wait_ms: int = 500
     partition_max_bytes: int = 1 << 20
     response_max_bytes: int = 10 << 20
-    request_timeout_ms: int = 10_000
+    request_timeout_ms: int = 60_000
 
 
 class Followed:

@@ -1,18 +1,26 @@
-"""The network between brokers of one process: late, in order, and silent where it is cut."""
+"""The network between brokers of one process. It is late and in order, as TCP is.
+
+What meets a cut waits there. It arrives when the cut is healed, or never, where the silence has ended the connection
+before.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from node.handlers import Handlers
 from node.server import RequestContext
+from tidelog.connection import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
 from tidelog.errors import BrokerError, DisconnectedError, TimeoutError
 from tidelog.messages import ApiVersionsResponse, Request, Response
 from tidelog.model import Endpoint
 
 LATENCY_S = 0.001
+#: A connection ends after so long a silence.
+SILENCE_S = (HEARTBEAT_INTERVAL_MS + HEARTBEAT_TIMEOUT_MS) / 1000
 #: Broker N takes other brokers' requests at this port + N.
 FIRST_PORT = 100
 
@@ -27,7 +35,7 @@ class End(Protocol):
 
 
 class MemoryNetwork:
-    """`requests`: (from, to, what) of all that have arrived. What has to pass a cut is lost."""
+    """`requests`: (from, to, what) of all that have arrived."""
 
     def __init__(self, ends: Mapping[int, End]) -> None:
         self.requests: list[tuple[int, int, Request]] = []
@@ -45,18 +53,25 @@ class MemoryNetwork:
         return connection
 
     def hang_up(self, broker_id: int) -> None:
-        """Whoever was connected to this broker notices that it is gone."""
+        """This broker is gone: whoever was connected to it notices, unless there is a cut between them."""
         for connection in self._connections:
-            if connection.concerns(broker_id):
+            if connection.concerns(broker_id) and not connection.cut:
                 connection.close()
 
     def cut(self, one: int, *others: int) -> None:
-        """Between one and each of the others, both ways; the connections do not notice."""
+        """Between one and each of the others, both ways."""
         for other in others:
             self._cuts |= {(one, other), (other, one)}
+        self._changed()
 
     def heal(self) -> None:
         self._cuts.clear()
+        self._changed()
+
+    def _changed(self) -> None:
+        self._connections = [connection for connection in self._connections if not connection.closed]
+        for connection in self._connections:
+            connection.network_changed()
 
     def reaches(self, source: End, target: End) -> bool:
         return (source.broker_id, target.broker_id) not in self._cuts
@@ -74,6 +89,8 @@ class MemoryConnection:
         self._target = target
         self._sender_epoch = source.epoch
         self._in_flight: set[asyncio.Future[Response]] = set()
+        self._held: list[Callable[[], None]] = []
+        self._silence: asyncio.TimerHandle | None = None
 
     def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
         loop = asyncio.get_running_loop()
@@ -84,19 +101,49 @@ class MemoryConnection:
         self._in_flight.add(future)
         timer = loop.call_later(timeout_ms / 1000, self._fail, future, TimeoutError("no answer"))
         future.add_done_callback(lambda _: (self._in_flight.discard(future), timer.cancel()))
-        loop.call_later(LATENCY_S, self._deliver, request, future)
+        self._carry(partial(self._deliver, request, future))
         return future
+
+    @property
+    def cut(self) -> bool:
+        return not self._network.reaches(self._source, self._target)
+
+    def network_changed(self) -> None:
+        """The network was cut, or healed: here or elsewhere."""
+        if self.cut:
+            if self._silence is None:
+                self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.close)
+        elif not self._target.alive:
+            self.close()
+        elif self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+            held, self._held = self._held, []
+            for arrival in held:
+                arrival()
 
     def close(self) -> None:
         self.closed = True
+        self._held.clear()
+        if self._silence is not None:
+            self._silence.cancel()
         for future in list(self._in_flight):
             self._fail(future, DisconnectedError("gone"))
 
     def concerns(self, broker_id: int) -> bool:
         return broker_id in (self._source.broker_id, self._target.broker_id)
 
+    def _carry(self, arrival: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(LATENCY_S, self._arrive, arrival)
+
+    def _arrive(self, arrival: Callable[[], None]) -> None:
+        if self.cut:
+            self._held.append(arrival)
+        elif not self.closed:
+            arrival()
+
     def _deliver(self, request: Request, future: asyncio.Future[Response]) -> None:
-        if self.closed or not self._network.reaches(self._source, self._target) or not self._target.alive:
+        if not self._target.alive:
             return
         self._network.requests.append((self._source.broker_id, self._target.broker_id, request))
         context = RequestContext(self._name, "broker", self._sender_epoch, -1, True)
@@ -113,13 +160,12 @@ class MemoryConnection:
         answer.add_done_callback(lambda done: self._answer(future, done.exception() or done.result()))
 
     def _answer(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
-        if self._network.reaches(self._target, self._source):
-            asyncio.get_running_loop().call_later(LATENCY_S, self._arrive, future, answer)
+        self._carry(partial(self._settle, future, answer))
 
-    def _arrive(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
+    def _settle(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
         if isinstance(answer, BaseException):
             self._fail(future, answer)
-        elif not future.done() and not self.closed:
+        elif not future.done():
             future.set_result(answer)
 
     @staticmethod

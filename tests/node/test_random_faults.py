@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from node.conversation import FetchSettings
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
@@ -17,8 +16,6 @@ from tidelog.records import decode_records, iter_headers
 
 #: Which broker: 0 is the one that leads, for that is where faults hurt.
 LEADER = 0
-FETCH = FetchSettings(0)
-FETCH_PATIENCE_S = (FETCH.max_wait_ms + FETCH.request_timeout_ms) / 1000
 BROKERS = st.integers(0, 3)
 TOLD = st.sampled_from([7, 7, 7, 6, 5, 3])
 STEPS = st.one_of(
@@ -165,7 +162,6 @@ async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> No
             await perform(cluster, history, step)
         await asyncio.sleep(3.1)
         cluster.heal()
-        await asyncio.sleep(FETCH_PATIENCE_S)  # for so long a follower waits for an answer that a cut has swallowed
         for node in list(cluster.nodes.values()):
             if not node.alive:
                 await restart(cluster, history, node.broker_id)

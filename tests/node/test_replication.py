@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
@@ -81,6 +83,21 @@ async def test_without_followers_nothing_is_acknowledged_then_refused_and_nothin
         await until(lambda: cluster.states.states[TP].state.isr == (1,))
         assert (await cluster.produce(b"c"))[0] == NotEnoughReplicasError.code
         assert cluster.nodes[1].log().values == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("cut_s", [0.01, 0.7, 3, 4.9, 5.1, 6, 8, 20, 60])
+@on_virtual_time
+async def test_a_cut_costs_little_more_than_its_own_time(cut_s: float) -> None:
+    async with MemoryCluster(max_lag_ms=120_000) as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(1, 2, 3)
+        waiting = asyncio.ensure_future(cluster.produce(b"b", timeout_ms=120_000))
+        await asyncio.sleep(cut_s)
+        cluster.heal()
+        healed = asyncio.get_running_loop().time()
+        assert await waiting == (0, 1)
+        assert asyncio.get_running_loop().time() - healed < 0.3
 
 
 @on_virtual_time
