@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from storage.config import LogConfig
-from storage.config_values import INT64_MAX
 from storage.recompression import recompress
 from storage.record_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
 from tidelog.errors import (
@@ -69,20 +68,21 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> AdmittedBatch:
     InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
     header = _checked_header(batch, config, now_ms)
-    return _with_records(batch, header, config, _oldest_ms(config, now_ms), _most_inspected_bytes(config))
+    if not _concerns_records(header, config):
+        return AdmittedBatch(header, batch)
+    return _with_records(batch, header, config, now_ms, max(MAX_INSPECTED_BYTES, config.max_message_bytes))
 
 
 def admit_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> AdmittedBatch:
     """As `admit`. LongAdmissionError where others should not wait for it."""
     header = _checked_header(batch, config, now_ms)
-    oldest_ms, recompressed = _oldest_ms(config, now_ms), config.codec not in (None, header.codec)
-    if not (config.compact or oldest_ms is not None or recompressed):
+    if not _concerns_records(header, config):
         return AdmittedBatch(header, batch)
-    limit = MAX_QUICKLY_COMPRESSED_BYTES if recompressed else MAX_QUICK_BYTES
+    limit = MAX_QUICK_BYTES if config.codec in (None, header.codec) else MAX_QUICKLY_COMPRESSED_BYTES
     if header.record_count > MAX_QUICK_RECORDS or header.size_bytes > limit:
         raise LongAdmissionError
     try:
-        return _with_records(batch, header, config, oldest_ms, limit)
+        return _with_records(batch, header, config, now_ms, limit)
     except MessageTooLargeError:
         raise LongAdmissionError from None
 
@@ -126,15 +126,10 @@ def _checked_header(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeade
     return header
 
 
-def _oldest_ms(config: LogConfig, now_ms: int) -> int | None:
-    """The least timestamp that the topic takes; None where it takes any."""
-    bounded = config.earliest_lag_ms != INT64_MAX and not config.log_append_time
-    return now_ms - config.earliest_lag_ms if bounded else None
-
-
-def _most_inspected_bytes(config: LogConfig) -> int:
-    """How many bytes the records of a batch may have when decompressed, where an append must look at them."""
-    return max(MAX_INSPECTED_BYTES, config.max_message_bytes)
+def _concerns_records(header: BatchHeader, config: LogConfig) -> bool:
+    """Whether the topic asks more of the batch than its header tells."""
+    codec = config.codec
+    return config.inspects_records or (codec is not None and codec != header.codec)
 
 
 def _check_size(size_bytes: int, config: LogConfig) -> None:
@@ -157,13 +152,11 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidTimestampError("a producer must not mark its batch as LogAppendTime")
 
 
-def _with_records(
-    batch: Buffer, header: BatchHeader, config: LogConfig, oldest_ms: int | None, limit: int
-) -> AdmittedBatch:
+def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> AdmittedBatch:
     """What its header admits, once its records are seen to, of which there may be `limit` bytes when decompressed."""
     try:
-        if config.compact or oldest_ms is not None:
-            _check_records(batch, header, config, oldest_ms, limit)
+        if config.inspects_records:
+            _check_records(batch, header, config, now_ms, limit)
         codec = config.codec
         if codec is None or codec == header.codec:
             return AdmittedBatch(header, batch)
@@ -174,13 +167,13 @@ def _with_records(
     return AdmittedBatch(read_header(data), data)
 
 
-def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, oldest_ms: int | None, limit: int) -> None:
+def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
     outline = outline_batch(batch, header, limit=limit)
-    timestamps = outline.timestamps() if oldest_ms is not None else ()
     if config.compact and None in outline.keys:
         raise InvalidRecordError("a record without a key; the topic is compacted by key")
-    if oldest_ms is not None:
-        for timestamp in timestamps:
+    if config.bounds_age:
+        oldest_ms = now_ms - config.earliest_lag_ms
+        for timestamp in outline.timestamps():
             if timestamp < oldest_ms and timestamp != NO_TIMESTAMP:
                 raise InvalidTimestampError(
                     f"timestamp {timestamp} is more than {config.earliest_lag_ms} ms before the broker's clock "

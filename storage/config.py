@@ -125,6 +125,16 @@ class LogConfig:
         return before_ms if before_ms != INT64_MAX else self.message_timestamp_difference_max_ms
 
     @cached_property
+    def bounds_age(self) -> bool:
+        """Whether there are timestamps that are too old for the topic."""
+        return self.earliest_lag_ms != INT64_MAX and not self.log_append_time
+
+    @cached_property
+    def inspects_records(self) -> bool:
+        """Whether an append looks at each record: the header does not tell whether it has a key, or is too old."""
+        return self.compact or self.bounds_age
+
+    @cached_property
     def latest_lead_ms(self) -> int:
         """How far a record's timestamp may lie after the leader's clock."""
         after_ms, difference_ms = self.message_timestamp_after_max_ms, self.message_timestamp_difference_max_ms
