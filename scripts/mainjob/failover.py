@@ -88,6 +88,7 @@ class Kill:
         self.unacknowledged = 0
         self.acks_in_second_before = 0
         self._feed = feed
+        self._sent_before = list(feed.sent_by_partition)
         # The descriptor pins the process before the blow, so that the blow itself is a single call.
         self._descriptor = os.pidfd_open(process.pid)
         if not process.running:
@@ -97,11 +98,17 @@ class Kill:
         self.killed_ns = time.monotonic_ns()
         signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
         self.unacknowledged = sum(map(self._feed.unacknowledged, self.partitions))
+        self._sent_before = list(self._feed.sent_by_partition)
         self._feed.acks.watch(self.killed_ns)
         self._feed.go_first_to(self.partitions)
         self.killed_at_ms = time.time_ns() // 1_000_000
         self.acks_in_second_before = self._feed.acks.in_second_before(self.killed_ns)
         os.close(self._descriptor)
+
+    def unreached(self) -> list[int]:
+        """The partitions to which no record was sent since."""
+        sent = self._feed.sent_by_partition
+        return [partition for partition in self.partitions if sent[partition] == self._sent_before[partition]]
 
     def gaps_s(self) -> dict[int, float]:
         """The gap of each partition that has answered since."""

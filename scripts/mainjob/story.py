@@ -202,7 +202,9 @@ class Story:
     def _watch_the_election(self, kill: Kill) -> None:
         failover = self._figures.failover
         few = not self.ahead.full and len(self.ahead) <= _NEARLY_USED_UP
-        if self._until("nobody leads them", lambda: kill.over, 5 if few else 40):
+        reached = self._until("nobody leads them", lambda: not kill.unreached(), 5 if few else 40)
+        failover.unreached = kill.unreached()
+        if reached and self._until("nobody leads them", lambda: kill.over, 40):
             failover.gap_s = max(kill.gaps_s().values())
             self._teller.step(f"  every partition acknowledges again {failover.gap_s:.3f} s after the kill")
         failover.gaps_s = kill.gaps_s()

@@ -20,13 +20,18 @@ class Input:
 
 @dataclass
 class Failover:
-    """The kill. `gap_s` is None where no record, or not one on every partition, was sent and acknowledged after it."""
+    """The kill.
+
+    unreached   partitions of the victim to which no record was sent after it: the input had none left for them
+    gap_s       None until each of its partitions has acknowledged a record that was sent after it
+    """
 
     victim: int | None = None
     controller: int | None = None
     partitions: list[int] = field(default_factory=list)
     acks_in_second_before: int = 0
     unacknowledged: int = 0
+    unreached: list[int] = field(default_factory=list)
     gap_s: float | None = None
     gaps_s: dict[int, float] = field(default_factory=dict)
     in_sync_again_s: float | None = None
@@ -95,8 +100,8 @@ class Figures:
             )
         if not failover.unacknowledged:
             reasons.append("no record of the victim's partitions was unacknowledged")
-        if failover.gap_s is None:
-            reasons.append("the victim's partitions got no records after it")
+        if failover.unreached:
+            reasons.append("not all of the victim's partitions got a record after it")
         return reasons
 
     def failures(self) -> list[str]:
@@ -137,6 +142,15 @@ class Figures:
             )
         if not stream.excluded:
             yield "the chosen time excluded no record"
+        if stream.failed_tasks:
+            yield f"{stream.failed_tasks} Spark tasks failed"
+        failover = self.failover
+        if failover.victim is not None and not failover.unreached and failover.gap_s is None:
+            yield "not all of the victim's partitions acknowledged again after the kill"
+        if failover.victim is not None and failover.in_sync_again_s is None:
+            yield "the killed broker did not come back in sync"
+        if self.bite():
+            return  # too few lines to tell of a time before, during and after it: that has been said
         for when, batches in (
             ("before", stream.batches_before),
             ("during", stream.batches_during),
@@ -144,7 +158,3 @@ class Figures:
         ):
             if not batches:
                 yield f"the stream made no progress {when} the failover"
-        if stream.failed_tasks:
-            yield f"{stream.failed_tasks} Spark tasks failed"
-        if self.failover.victim is not None and self.failover.in_sync_again_s is None:
-            yield "the killed broker did not come back in sync"

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import cast
+
 from mainjob.acknowledgements import Acknowledgements
-from mainjob.failover import Seats, choose_victim
+from mainjob.failover import Kill, Seats, choose_victim
+from mainjob.feed import Feed
 
 from tidelog import PartitionDescription
+from tidelog.local.process import Process
 
 SECOND = 1_000_000_000
 
@@ -77,3 +85,34 @@ def test_what_was_acknowledged_is_known_by_number_and_by_place() -> None:
     acks.gave_up(TimeoutError("no outcome"))
     assert (acks.acked, acks.failed, acks.by_partition, acks.ends) == (3, 1, [0, 3], [0, 3])
     assert str(acks.first_error) == "no outcome"
+
+
+class Books:
+    """What a feed knows of its records, without sending any."""
+
+    def __init__(self, time: Time) -> None:
+        self.sent_by_partition = [5, 5, 5]
+        self.acks = Acknowledgements(3, time)
+
+    def unacknowledged(self, partition: int) -> int:
+        return self.sent_by_partition[partition] - self.acks.by_partition[partition]
+
+    def go_first_to(self, partitions: Iterable[int]) -> None:
+        pass
+
+
+def test_partitions_that_got_no_record_since_the_kill_are_told_from_those_that_do_not_answer() -> None:
+    books = Books(Time())
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        process = cast(Process, SimpleNamespace(pid=victim.pid, running=True))
+        kill = Kill(1, seats((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)), (1, 0, (1, 2, 3))), process, cast(Feed, books))
+        books.sent_by_partition = [6, 6, 6]
+        kill.blow()
+        assert victim.wait(10) == -signal.SIGKILL
+    assert kill.unacknowledged == 12
+    assert kill.unreached() == [0, 2]
+    books.sent_by_partition[2] += 1
+    assert kill.unreached() == [0]
+    books.sent_by_partition[0] += 1
+    assert kill.unreached() == []
+    assert not kill.over

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ def good() -> Figures:
     stream.batches_before, stream.batches_during, stream.batches_after = 3, 2, 1
     return Figures(
         Input(lines=1000, sources=2),
-        Failover(2, 1, [0, 3], 812, 16, 0.4321, {0: 0.4321, 3: 0.3}, 4.2),
+        Failover(2, 1, [0, 3], 812, 16, gap_s=0.4321, gaps_s={0: 0.4321, 3: 0.3}, in_sync_again_s=4.2),
         Audit(acknowledged=1000, read=1000, by_spark=True),
         stream,
     )
@@ -33,7 +34,8 @@ def test_a_run_in_which_everything_held_has_no_failures_and_its_verdict() -> Non
     [
         ("failover", {"acks_in_second_before": 199}, "the kill could not bite: 199 acknowledgements"),
         ("failover", {"unacknowledged": 0}, "no record of the victim's partitions was unacknowledged"),
-        ("failover", {"gap_s": None}, "got no records after it"),
+        ("failover", {"unreached": [3], "gap_s": None}, "not all of the victim's partitions got a record after it"),
+        ("failover", {"gap_s": None}, "not all of the victim's partitions acknowledged again"),
         ("failover", {"victim": None}, "no broker was killed"),
         ("failover", {"in_sync_again_s": None}, "did not come back in sync"),
         ("audit", {"read": 999}, "1000, 1000, 999"),
@@ -65,6 +67,48 @@ def test_each_condition_that_does_not_hold_is_named(part: str, changes: dict[str
     failures = figures.failures()
     assert len(failures) == 1
     assert said in failures[0]
+
+
+def ten_lines(batches: tuple[int, int, int]) -> Figures:
+    """A run that went as well as ten lines can."""
+    stream = Stream(1, excluded=1, plain=9, counted=9, ended=True)
+    stream.batches_before, stream.batches_during, stream.batches_after = batches
+    return Figures(
+        Input(lines=10, sources=1),
+        Failover(2, 1, [0, 3], 5, 2, gap_s=0.4, gaps_s={0: 0.4, 3: 0.3}, in_sync_again_s=4.2),
+        Audit(acknowledged=10, read=10, by_spark=True),
+        stream,
+    )
+
+
+@pytest.mark.parametrize("batches", list(product((0, 1), repeat=3)))
+def test_too_few_lines_are_said_and_nothing_else_whatever_the_stream_had_time_for(
+    batches: tuple[int, int, int],
+) -> None:
+    figures = ten_lines(batches)
+    [failure] = figures.failures()
+    assert failure.startswith("the kill could not bite: 5 acknowledgements in the second before it")
+    assert failure.endswith("(the input had 10 lines)")
+    assert not figures.went_wrong
+
+
+def test_too_few_lines_hide_nothing_that_went_wrong() -> None:
+    figures = ten_lines((1, 1, 0))
+    figures.failover.gap_s = None
+    assert figures.went_wrong
+    figures = ten_lines((1, 1, 0))
+    figures.failover.in_sync_again_s = None
+    assert figures.went_wrong
+    figures = ten_lines((1, 1, 0))
+    figures.stream.failed_tasks = 1
+    assert figures.went_wrong
+
+
+def test_partitions_that_no_line_was_left_for_are_a_lack_of_lines_and_no_fault() -> None:
+    figures = ten_lines((1, 0, 0))
+    figures.failover.unreached, figures.failover.gap_s = [3], None
+    assert len(figures.failures()) == 1
+    assert not figures.went_wrong
 
 
 def test_an_empty_input_cannot_be_bitten_and_still_has_a_verdict() -> None:
