@@ -32,7 +32,7 @@ class Log:
     """Batches by offset.
 
     log_start_offset  first offset that may be read. Raised by trimming, never lowered.
-    topic_id          from `partition.metadata`; "" where that is missing.
+    topic_id          from `partition.metadata`; "" where that is missing or damaged.
     config            may be replaced at any time.
 
     log_start_offset ≤ log_end_offset
@@ -50,7 +50,7 @@ class Log:
         self.directory = directory
         self.config = config
         self.recovered = recovered
-        self.topic_id = partition_metadata.read_topic_id(files, directory)
+        self.topic_id, self.topic_id_proven = partition_metadata.read(files, directory)
         self._files = files
         self._segments = Segments(directory, files, recovered.segments)
         self._epochs = recovered.epochs
@@ -163,8 +163,8 @@ class Log:
 
     def assign_topic_id(self, topic_id: str) -> None:
         """Writes `partition.metadata`, which says which topic of this name the log belongs to."""
-        partition_metadata.write_topic_id(self._files, self.directory, topic_id)
-        self.topic_id = topic_id
+        partition_metadata.write(self._files, self.directory, topic_id)
+        self.topic_id, self.topic_id_proven = topic_id, True
 
     # --- appending -----------------------------------------------------------------------------------
 
@@ -178,7 +178,6 @@ class Log:
 
         Errors are those of `storage.admission`, which may take long, and of `append_admitted`.
         """
-        self._raise_if_failed()
         return self.append_admitted(admit(batch, self.config, now_ms), leader_epoch, now_ms)
 
     def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from storage import meta_properties
+from storage import meta_properties, partition_metadata
 from storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -40,7 +40,6 @@ from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
 from storage.files import Files, Lock
 from storage.log import Log
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
-from storage.partition_metadata import read_topic_id
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
@@ -133,9 +132,9 @@ class LogDirectory:
         """The names of the logs that were set aside."""
         return [name for name in self._files.names(self.path) if name.endswith(STRAY)]
 
-    def topic_id_of(self, tp: TopicPartition) -> str:
-        """Which topic the log belongs to, open or not; "" where that is not known."""
-        return read_topic_id(self._files, self.path / log_name(tp))
+    def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
+        """Which topic the log belongs to, open or not."""
+        return partition_metadata.read(self._files, self.path / log_name(tp))
 
     def open_log(self, tp: TopicPartition, config: LogConfig) -> Log:
         """Opens a log, recovers it where it must be, or creates it. StorageError; InvalidTopicError.

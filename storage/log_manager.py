@@ -92,13 +92,15 @@ class LogManager:
 
         Interrupted deletions are finished. `config_of` gives a topic's settings.
         `hosted` are the topic ids of all partitions that the cluster has on this broker: a log of any other partition
-        or topic is a stray and is set aside, but for topics in `unread`: of those nothing is known.
+        or topic is a stray and is set aside, but for topics in `unread`: of those nothing is known. Where the id of a
+        stray may have come by damage, it counts as lost.
 
         Slow after a crash; run it on a thread. Ends early, after the logs at hand, where the manager is closed
         meanwhile. DataDirectoryError where a partition has a log in two directories, StorageError where no directory
         works any more.
         """
-        found = {directory: self._found(directory, hosted, unread) for directory in self.directories}
+        doubted: set[TopicPartition] = set()
+        found = {directory: self._found(directory, hosted, unread, doubted) for directory in self.directories}
         homes: dict[TopicPartition, LogDirectory] = {}
         for directory, tps in found.items():
             for tp in tps:
@@ -121,31 +123,48 @@ class LogManager:
             list(pool.map(open_all, self.directories))
         if any(directory.closed for directory in self.directories):
             return
-        self._note_absent(homes, hosted)
+        self._note_absent(homes, hosted, doubted)
         for path, error in self.failed():
             self.take_offline(path, error)
         self._raise_if_none_works()
 
     def _found(
-        self, directory: LogDirectory, hosted: Mapping[TopicPartition, str] | None, unread: Collection[str]
+        self,
+        directory: LogDirectory,
+        hosted: Mapping[TopicPartition, str] | None,
+        unread: Collection[str],
+        doubted: set[TopicPartition],
     ) -> list[TopicPartition]:
         found: list[TopicPartition] = []
         with self._failing(directory):
             directory.finish_deletions()
             for tp in directory.found():
-                topic_id = directory.topic_id_of(tp) if hosted is not None else ""
-                if hosted is not None and tp.topic not in unread and _differ(topic_id, hosted.get(tp)):
+                if hosted is None or tp.topic in unread:
+                    found.append(tp)
+                    continue
+                topic_id, proven = directory.metadata_of(tp)
+                if _differ(topic_id, hosted.get(tp)):
+                    stray = directory.set_aside(tp)
                     _LOG.warning(
-                        "%s of topic id %s is not this broker's any more: set aside", tp, topic_id or "unknown"
+                        "%s of topic id %s is not this broker's any more: set aside, %s",
+                        tp,
+                        topic_id or "unknown",
+                        stray,
                     )
-                    directory.set_aside(tp)
+                    if not proven:
+                        doubted.add(tp)
                 else:
                     found.append(tp)
             for name in directory.strays():
                 _LOG.warning("%s holds records of a topic that is gone", directory.path / name)
         return found
 
-    def _note_absent(self, found: Iterable[TopicPartition], hosted: Mapping[TopicPartition, str] | None) -> None:
+    def _note_absent(
+        self,
+        found: Iterable[TopicPartition],
+        hosted: Mapping[TopicPartition, str] | None,
+        doubted: Collection[TopicPartition],
+    ) -> None:
         """Which of the partitions that should be here are not: their logs are offline, or lost."""
         working = [directory for directory in self.directories if directory.works]
         present = {tp for directory in working for tp in directory.logs}
@@ -156,11 +175,14 @@ class LogManager:
         elif hosted is not None:
             before = lost_logs.read(self._files, (directory.path for directory in working))
             born = any(directory.newborn for directory in working)
-            self._lost = {tp: topic_id for tp, topic_id in absent.items() if born or before.get(tp) == topic_id}
+            self._lost = {
+                tp: topic_id for tp, topic_id in absent.items() if born or tp in doubted or before.get(tp) == topic_id
+            }
             if self._lost:
                 _LOG.error(
-                    "a log directory was found empty: %d logs are gone, %s ...", len(self._lost), min(self._lost)
-                )
+                    "%d logs are gone (a log directory was found empty) or set aside in doubt, %s ...",
+                    len(self._lost), min(self._lost),
+                )  # fmt: skip
             if self._lost != before:
                 self._write_lost()
 
@@ -180,14 +202,18 @@ class LogManager:
         log_name(tp)
         directory = self._home_of(tp)
         if directory is not None and _differ(directory.logs[tp].topic_id, topic_id):
-            _LOG.warning("%s belongs to topic id %s, not %s: set aside", tp, directory.logs[tp].topic_id, topic_id)
+            earlier = directory.logs[tp]
+            _LOG.warning("%s belongs to topic id %s, not %s: set aside", tp, earlier.topic_id, topic_id)
             self.set_aside(tp)
             directory = None
+            if not earlier.topic_id_proven:
+                self._lost[tp] = topic_id
+                self._write_lost()
         if directory is None:
             self._raise_if_elsewhere(tp, topic_id, in_sync)
             directory = self._create(tp, config)
         log = directory.logs[tp]
-        if topic_id and log.topic_id != topic_id:
+        if topic_id and (log.topic_id, log.topic_id_proven) != (topic_id, True):
             with self._failing(directory, reraise=True):
                 log.assign_topic_id(topic_id)
         log.config = config
@@ -206,7 +232,9 @@ class LogManager:
             raise StorageError(f"the log of {tp} may lie in a directory that is offline: {self._failed_paths()}")
         if tp in self._lost and not _differ(self._lost[tp], topic_id):
             if in_sync:
-                raise StorageError(f"the log of {tp} is gone, and the cluster still counts on its records")
+                raise StorageError(
+                    f"the log of {tp} is gone, or set aside in doubt, and the cluster still counts on its records"
+                )
             del self._lost[tp]
             self._write_lost()
 

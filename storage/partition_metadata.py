@@ -2,34 +2,73 @@
 
 version: 0
 topic_id: AAAAAAAAAAAAAAAAAAAAAQ
+crc32c: 9e4d7c3a                    of the lines above; Kafka writes none, and reads no further than the id
+
+A log whose id is another than the cluster's is that of an earlier topic, and no record of it may be seen again. So the
+id of a log must not change by damage: what the checksum contradicts is no id at all, and the log, which is then taken
+to be that of the topic of its name, keeps its records. An id without a checksum may be damaged or not.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
 
 from storage.files import Files
 
+_LOG = logging.getLogger(__name__)
+
 FILE_NAME = "partition.metadata"
 
-_WHOLE_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_LINES = re.compile(
+    r"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]+)(?P<end>\n(crc32c: (?P<crc>[0-9a-f]{8})\n)?)?", re.ASCII
+)
+_ID_LENGTH = 22
 
 
-def read_topic_id(files: Files, directory: Path) -> str:
-    """The base64url topic id; "" where the file is missing or damaged.
+class PartitionMetadata(NamedTuple):
+    """`topic_id` in base64url, "" where it is not known; `proven`: it is the very one that was written."""
 
-    The beginning of an id is no id, or a power failure could make a log that of another topic.
-    """
+    topic_id: str
+    proven: bool
+
+
+UNKNOWN = PartitionMetadata("", False)
+
+
+def read(files: Files, directory: Path) -> PartitionMetadata:
+    """Of the log in `directory`; `UNKNOWN` where the file is missing, or damaged, which is reported."""
     data = files.read(directory / FILE_NAME)
     if data is None:
-        return ""
-    text = data.decode("ascii", "replace")
-    fields = dict(line.partition(": ")[::2] for line in text.splitlines())
-    topic_id = fields.get("topic_id", "") if fields.get("version") == "0" else ""
-    return topic_id if text.endswith("\n") or _WHOLE_ID.fullmatch(topic_id) else ""  # Kafka ends the file with the id
+        return UNKNOWN
+    found = parse(data)
+    if found is None:
+        _LOG.error(
+            "%s is damaged: the log is taken to be that of the topic that has its name now", directory / FILE_NAME
+        )
+    return found or UNKNOWN
 
 
-def write_topic_id(files: Files, directory: Path, topic_id: str) -> None:
+def parse(data: bytes) -> PartitionMetadata | None:
+    """What the file says; None where it is damaged. The beginning of an id is no id."""
+    match = _LINES.fullmatch(data.decode("ascii", "replace"))
+    if match is None or (match["end"] is None and len(match["id"]) != _ID_LENGTH):  # Kafka ends the file with the id
+        return None
+    crc = match["crc"]
+    if crc is None:
+        return PartitionMetadata(match["id"], False)
+    return PartitionMetadata(match["id"], True) if data == _encode(match["id"]) else None
+
+
+def write(files: Files, directory: Path, topic_id: str) -> None:
     """Not synced: a thousand of them would take seconds, and a log that loses its id is adopted by the next topic."""
-    files.replace(directory / FILE_NAME, f"version: 0\ntopic_id: {topic_id}\n".encode("ascii"), sync=False)
+    files.replace(directory / FILE_NAME, _encode(topic_id), sync=False)
+
+
+def _encode(topic_id: str) -> bytes:
+    lines = f"version: 0\ntopic_id: {topic_id}\n".encode("ascii")
+    return lines + f"crc32c: {crc32c(lines):08x}\n".encode("ascii")

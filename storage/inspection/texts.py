@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
+from storage import partition_metadata
 from storage.inspection.findings import Damage, Fact, Finding, Value
 from storage.inspection.source import Source
 from storage.producer_snapshots import CRC_COVERS_FROM, ENTRY, PREFIX, VERSION
@@ -94,6 +95,8 @@ def inspect_partition_metadata(source: Source) -> Iterator[Finding]:
         yield Damage(0, f"version {fields.get('version')!r}, not 0")
     elif not _TOPIC_ID.match(fields.get("topic_id", "")):
         yield Damage(0, f"{fields.get('topic_id')!r} is no topic id")
+    elif partition_metadata.parse(bytes(source.read(0, 4096))) is None:
+        yield Damage(0, "the checksum is not that of the topic id")
 
 
 def inspect_meta_properties(source: Source) -> Iterator[Finding]:

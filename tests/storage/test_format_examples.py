@@ -153,9 +153,9 @@ def test_the_epochs_of_a_log(tmp_path: Path) -> None:
 
 
 def test_the_id_of_a_topic(tmp_path: Path) -> None:
-    partition_metadata.write_topic_id(FILES, tmp_path, "AAAAAAAAAAAAAAAAAAAAAQ")
+    partition_metadata.write(FILES, tmp_path, "AAAAAAAAAAAAAAAAAAAAAQ")
     assert (tmp_path / "partition.metadata").read_text() == blocks("Small files")[2]
-    assert partition_metadata.read_topic_id(FILES, tmp_path) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert partition_metadata.read(FILES, tmp_path) == ("AAAAAAAAAAAAAAAAAAAAAQ", True)
 
 
 def test_whose_a_directory_is_and_that_it_was_closed_in_order(tmp_path: Path) -> None:

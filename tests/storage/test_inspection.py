@@ -72,6 +72,7 @@ CASES = [
     Case("another version", "leader-epoch-checkpoint", lambda _: b"1\n0\n", 0, "version '1', not 0"),
     Case("an empty checkpoint", "leader-epoch-checkpoint", cut(0), 0, "torn"),
     Case("half a topic id", "partition.metadata", cut(30), 0, "no topic id"),
+    Case("another topic id", "partition.metadata", lambda data: data.replace(b"AQ", b"QA"), 0, "checksum"),
 ]
 
 

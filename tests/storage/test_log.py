@@ -308,7 +308,7 @@ def test_the_topic_id_survives(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert log.topic_id == ""
     log.assign_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
-    assert (tmp_path / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+    assert "topic_id: AAAAAAAAAAAAAAAAAAAAAQ\n" in (tmp_path / "partition.metadata").read_text()
     assert open_log(tmp_path).topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"
 
 

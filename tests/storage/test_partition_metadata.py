@@ -6,25 +6,132 @@ from pathlib import Path
 
 import pytest
 
-from storage.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
-from tests.storage.logs import UnsyncedFiles
+from storage import partition_metadata
+from storage.config import LogConfig
+from storage.log_manager import LogManager
+from storage.partition_metadata import FILE_NAME, UNKNOWN, PartitionMetadata
+from tests.storage.logs import UnsyncedFiles, append
+from tidelog.errors import StorageError
+from tidelog.model import TopicPartition
 
+FILES = UnsyncedFiles()
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+BY_KAFKA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+BY_US = BY_KAFKA + b"\ncrc32c: abc8535c\n"
+#: One flipped bit.
+ANOTHER_ID, ANOTHER_ID_BY_KAFKA = BY_US.replace(b"AAQ", b"ACQ"), BY_KAFKA.replace(b"AAQ", b"ACQ")
+ORDERS = TopicPartition("orders", 0)
 
 
-def test_the_id_of_the_topic_is_kept(tmp_path: Path) -> None:
-    write_topic_id(UnsyncedFiles(), tmp_path, TOPIC_ID)
-    assert (tmp_path / FILE_NAME).read_bytes() == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
-    assert read_topic_id(UnsyncedFiles(), tmp_path) == TOPIC_ID
+def read(directory: Path, data: bytes) -> PartitionMetadata:
+    (directory / FILE_NAME).write_bytes(data)
+    return partition_metadata.read(FILES, directory)
 
 
-def test_kafka_writes_no_line_end(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_bytes(b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
-    assert read_topic_id(UnsyncedFiles(), tmp_path) == TOPIC_ID
+def flipped(data: bytes, bit: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
 
 
-@pytest.mark.parametrize("kept", range(len(b"version: 0\ntopic_id: ") + len(TOPIC_ID)))
+def test_the_id_of_the_topic_is_kept_with_a_checksum(tmp_path: Path) -> None:
+    partition_metadata.write(FILES, tmp_path, TOPIC_ID)
+    assert (tmp_path / FILE_NAME).read_bytes() == BY_US
+    assert partition_metadata.read(FILES, tmp_path) == (TOPIC_ID, True)
+
+
+def test_kafka_writes_none_and_no_line_end(tmp_path: Path) -> None:
+    assert read(tmp_path, BY_KAFKA) == read(tmp_path, BY_KAFKA + b"\n") == (TOPIC_ID, False)
+
+
+@pytest.mark.parametrize("kept", range(len(BY_KAFKA)))
 def test_a_torn_file_names_no_topic_rather_than_another_one(tmp_path: Path, kept: int) -> None:
     for rest in (b"", bytes(40), bytes(42 - kept)):
-        (tmp_path / FILE_NAME).write_bytes(f"version: 0\ntopic_id: {TOPIC_ID}".encode()[:kept] + rest)
-        assert read_topic_id(UnsyncedFiles(), tmp_path) == ""
+        assert read(tmp_path, BY_KAFKA[:kept] + rest) == UNKNOWN
+
+
+@pytest.mark.parametrize("kept", range(len(BY_KAFKA), len(BY_US)))
+def test_a_torn_checksum_proves_nothing(tmp_path: Path, kept: int) -> None:
+    assert read(tmp_path, BY_US[:kept]) in (UNKNOWN, (TOPIC_ID, False))
+
+
+def test_no_flipped_bit_makes_another_topics_log_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for bit in range(8 * len(BY_US)):
+        assert read(tmp_path, flipped(BY_US, bit)) == UNKNOWN
+    assert len(caplog.records) == 8 * len(BY_US)
+    assert f"{tmp_path / FILE_NAME} is damaged" in caplog.text
+
+
+# --- what becomes of the log ---------------------------------------------------------------------------------
+
+
+def start(directory: Path, topic_id: str = TOPIC_ID, *, unread: bool = False) -> LogManager:
+    manager = LogManager.open([directory], FILES, 1, "c1", "boot-1")
+    manager.open_logs(hosted={} if unread else {ORDERS: topic_id}, unread={"orders"} if unread else ())
+    return manager
+
+
+def log_with(directory: Path, metadata: bytes) -> None:
+    """A broker has a record, and stops; then its `partition.metadata` is this."""
+    manager = LogManager.open([directory], FILES, 1, "c1", "boot-1")
+    manager.open_logs()
+    append(manager.get_or_create(ORDERS, TOPIC_ID, LogConfig(), in_sync=True))
+    manager.close()
+    (directory / "orders-0" / FILE_NAME).write_bytes(metadata)
+
+
+def ends_at(manager: LogManager, topic_id: str = TOPIC_ID, *, in_sync: bool) -> int:
+    return manager.get_or_create(ORDERS, topic_id, LogConfig(), in_sync=in_sync).log_end_offset
+
+
+def strays(directory: Path) -> list[Path]:
+    return list(directory.glob("orders-0.*-stray"))
+
+
+@pytest.mark.parametrize("unread", [False, True])
+@pytest.mark.parametrize("in_sync", [False, True])
+def test_a_damaged_file_costs_no_record_and_is_written_anew(tmp_path: Path, in_sync: bool, unread: bool) -> None:
+    log_with(tmp_path, ANOTHER_ID)
+    assert ends_at(start(tmp_path, unread=unread), in_sync=in_sync) == 1
+    assert (tmp_path / "orders-0" / FILE_NAME).read_bytes() == BY_US
+    assert not strays(tmp_path)
+
+
+def test_a_file_that_kafka_wrote_gets_a_checksum_when_the_cluster_names_the_id(tmp_path: Path) -> None:
+    log_with(tmp_path, BY_KAFKA)
+    assert ends_at(start(tmp_path), in_sync=True) == 1
+    assert (tmp_path / "orders-0" / FILE_NAME).read_bytes() == BY_US
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_topic_that_was_made_anew_begins_empty_even_where_this_replica_counts_as_in_sync(
+    tmp_path: Path, unread: bool
+) -> None:
+    log_with(tmp_path, BY_US)
+    assert ends_at(start(tmp_path, "anew", unread=unread), "anew", in_sync=True) == 0
+    assert len(strays(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_another_id_without_a_checksum_makes_no_empty_log_of_a_replica_that_counts_as_in_sync(
+    tmp_path: Path, unread: bool
+) -> None:
+    log_with(tmp_path, ANOTHER_ID_BY_KAFKA)
+    for begun in range(3):  # nor does a later start, which finds no log to doubt
+        manager = start(tmp_path, unread=unread and not begun)
+        with pytest.raises(StorageError, match="set aside in doubt"):
+            ends_at(manager, in_sync=True)
+        assert manager.works
+        manager.close()
+    assert len(strays(tmp_path)) == 1
+    assert ends_at(start(tmp_path), in_sync=False) == 0, "the others have the records"
+
+
+def test_a_log_that_was_set_aside_in_doubt_can_be_had_back(tmp_path: Path) -> None:
+    log_with(tmp_path, ANOTHER_ID_BY_KAFKA)
+    start(tmp_path).close()
+    [stray] = strays(tmp_path)
+    (stray / FILE_NAME).unlink()
+    stray.rename(tmp_path / "orders-0")
+    assert ends_at(start(tmp_path), in_sync=True) == 1
+    assert not (tmp_path / "lost-logs").exists()
