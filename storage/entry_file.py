@@ -29,6 +29,7 @@ class EntryFile:
         "_file",
         "_layout",
         "_page",
+        "_page_bytes",
         "_page_number",
         "_size",
         "_tail",
@@ -44,6 +45,7 @@ class EntryFile:
         self._file = file
         self._layout = layout
         self._size = layout.size
+        self._page_bytes = PAGE * layout.size
         #: Held while the file is written and while another page becomes the last one.
         self._writing = threading.Lock()
         self._unsynced = True
@@ -95,7 +97,7 @@ class EntryFile:
     def _load_fences(self) -> tuple[array[int], array[int]]:
         data = self._read(0, self._tail_start)
         fences = self._fences = (array("q"), array("q"))
-        for at in range(0, len(data), PAGE * self._size):
+        for at in range(0, len(data), self._page_bytes):
             self._note_fence(*self._layout.unpack_from(data, at))
         if self.count > self._tail_start:
             self._note_fence(*self[self._tail_start])
@@ -122,7 +124,7 @@ class EntryFile:
         tail += self._layout.pack(first, second)
         self.count += 1
         self._unsynced = True
-        if len(tail) == PAGE * self._size:
+        if len(tail) == self._page_bytes:
             self._finish_page(tail)
 
     def _finish_page(self, tail: bytearray) -> None:

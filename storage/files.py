@@ -154,12 +154,10 @@ class RealFile:
             written = os.pwritev(self._fd if self._fd >= 0 else self._open(), parts, position)
         except OSError as error:
             raise _storage_error(self.path, error) from error
-        missing = -written
-        for part in parts:
-            missing += len(part)
-        if missing:
+        size = sum(map(len, parts))
+        if written != size:
             raise StorageError(
-                f"{self.path}: only {written} of {written + missing} bytes were written: the disk is full, or a limit"
+                f"{self.path}: only {written} of {size} bytes were written: the disk is full, or a limit"
             )
 
     def truncate(self, size: int) -> None:
