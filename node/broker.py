@@ -16,6 +16,7 @@ from pathlib import Path
 from cluster.coordination import BrokerIdTaken, Coordination
 from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper import ZooKeeperStore
+from node.controller_channel import CONNECT_TIMEOUT_MS
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
 from node.delayed import Waiting
@@ -44,7 +45,6 @@ log = logging.getLogger(__name__)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: The longest that anything due waits for its tick.
 _TICK_MS = 20
-_CONNECT_TIMEOUT_MS = 1000
 _HANDOVER_RETRY_S = 0.1
 
 
@@ -245,7 +245,7 @@ class Broker:
         return await Connection.open(
             endpoint,
             client_id=f"broker-{self._settings.broker_id}",
-            timeout_ms=_CONNECT_TIMEOUT_MS,
+            timeout_ms=CONNECT_TIMEOUT_MS,
             sender_epoch=self._identity.broker_epoch,
             cluster_id=self._cluster_id,
         )

@@ -25,7 +25,8 @@ from tidelog.model import Endpoint
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 5000
-CONNECT_TIMEOUT_MS = 1000
+#: A handshake takes four round trips, of half a second between continents.
+CONNECT_TIMEOUT_MS = 2500
 #: Between two attempts to reach a broker; after a refusal of what was asked always the longest.
 LEAST_BACKOFF_MS = 20
 MOST_BACKOFF_MS = 500
