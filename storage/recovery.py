@@ -24,7 +24,15 @@ from pathlib import Path
 
 from storage import segment_swap
 from storage.config_values import INT64_MAX
-from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, STRAY_SUFFIX, TIME_INDEX_SUFFIX, offsets_named
+from storage.file_names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    STRAY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offsets_named,
+)
 from storage.files import Files
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshots import Snapshots
@@ -36,6 +44,8 @@ from tidelog.records import BatchHeader
 
 _LOG = logging.getLogger(__name__)
 _LEFTOVERS = (".tmp", DELETED_SUFFIX)
+#: Files that are worth nothing without their `.log`.
+_BESIDE_LOG = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -289,6 +299,6 @@ def _remove_leftovers(directory: Path, files: Files) -> None:
     names = files.names(directory)
     logs = {name for name in names if name.endswith(LOG_SUFFIX)}
     for name in names:
-        orphan = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and name.rpartition(".")[0] + LOG_SUFFIX not in logs
+        orphan = name.endswith(_BESIDE_LOG) and name.rpartition(".")[0] + LOG_SUFFIX not in logs
         if (orphan or name.endswith(_LEFTOVERS)) and not files.is_directory(directory / name):
             files.remove(directory / name)

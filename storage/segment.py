@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name, stray_name
+from storage.file_names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_name,
+    stray_name,
+)
 from storage.files import File, Files
 from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.scan import header_at, scan_checked, scan_headers
@@ -424,7 +432,10 @@ class Segment:
 
     def retire(self) -> None:
         """Takes the segment out of its log, the `.log` first; `delete` removes the files."""
-        self._rename(DELETED_SUFFIX, (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+        kinds = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX]
+        if self._files.exists(self._path(TRANSACTION_INDEX_SUFFIX, self.suffix)):
+            kinds.append(TRANSACTION_INDEX_SUFFIX)
+        self._rename(DELETED_SUFFIX, kinds)
         self.suffix = DELETED_SUFFIX
 
     def _rename(self, suffix: str, kinds: Sequence[str]) -> None:
@@ -433,9 +444,9 @@ class Segment:
             self._files.rename(self._path(kind, self.suffix), self._path(kind, suffix))
 
     def delete(self) -> None:
-        """The `.log` goes last: what a crash leaves behind is a segment whose indexes are built again."""
+        """What a crash leaves behind is a segment whose indexes are built again; what nobody builds goes last."""
         self.close()
-        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
+        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             self._files.remove(self._path(kind, self.suffix))
 
     def set_aside(self) -> str:
@@ -443,7 +454,7 @@ class Segment:
         self.close()
         stray = self._stray_path(self.base_offset)
         self._files.rename(self._path(LOG_SUFFIX, self.suffix), stray)
-        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX):
+        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             self._files.remove(self._path(kind, self.suffix))
         return stray.name
 

@@ -23,6 +23,7 @@ from storage.file_names import (
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_name,
     offsets_named,
 )
@@ -68,6 +69,7 @@ def _finish(directory: Path, files: Files, base_offset: int) -> None:
     for old in offsets_named(files.names(directory), LOG_SUFFIX):
         if base_offset < old < end_offset:
             Segment(directory, old, files).delete()
+    files.remove(directory / file_name(base_offset, TRANSACTION_INDEX_SUFFIX))  # of a segment that was replaced
     for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
         path = directory / file_name(base_offset, kind)
         if files.exists(_with_suffix(path, SWAP_SUFFIX)):

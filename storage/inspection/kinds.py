@@ -18,6 +18,7 @@ from storage.file_names import (
     SESSION_ID,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     mark_of,
     offset_of,
     offsets_named,
@@ -45,7 +46,7 @@ _BY_NAME: dict[str, Callable[[Source], Iterator[Finding]]] = {
     SESSION_ID: texts.inspect_line,
     LOCK: texts.inspect_line,
 }
-_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", SNAPSHOT_SUFFIX)
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
 def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
@@ -67,7 +68,7 @@ def _findings(path: Path, records: bool) -> Iterator[Finding]:
             yield from inspect_batches(source, base_offset, records=records)
         elif suffix == SNAPSHOT_SUFFIX:
             yield from texts.inspect_snapshot(source)
-        elif suffix == ".txnindex":
+        elif suffix == TRANSACTION_INDEX_SUFFIX:
             yield from inspect_aborted(source)
         else:
             beside = path.with_name(stem + LOG_SUFFIX + mark)
