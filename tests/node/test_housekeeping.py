@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -113,22 +113,26 @@ async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
 
 async def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
-        begun: list[int] = []
+        rounds: Counter[str] = Counter()
 
         class Watched(Upkeep):
             def begin_cleaning(self, now_ms: int, upper_bounds: object) -> None:
-                begun.append(now_ms)
+                rounds["compaction"] += 1
+
+            def sync_due(self, now_ms: int) -> int:
+                rounds["syncs, as often"] += 1
+                return 0
 
         on = here.keeping(Watched(here.manager, here.files))
         on.start()
-        await until(lambda: bool(begun))
+        await until(lambda: rounds["compaction"] > 0)
         await on.stop()
-        begun.clear()
+        rounds.clear()
         off = here.keeping(Watched(here.manager, here.files), log_cleaner_enable=False)
         off.start()
-        await asyncio.sleep(0.05)
+        await until(lambda: rounds["syncs, as often"] > 3)
         await off.stop()
-        assert not begun
+        assert not rounds["compaction"]
 
 
 async def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) -> None:
@@ -144,10 +148,11 @@ async def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) ->
 async def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_short(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         released = threading.Event()
-        ended: list[bool] = []
+        began, ended = threading.Event(), list[bool]()
 
         class Endless:
             def write_next(self) -> bool:
+                began.set()
                 ended.append(released.wait(20))
                 return False
 
@@ -164,6 +169,6 @@ async def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_shor
 
         keeping = here.keeping(Busy(here.manager, here.files))
         keeping.start()
-        await asyncio.sleep(0.05)
+        await until(began.is_set)
         await keeping.stop()
         assert ended[-2:] == [True, True]
