@@ -22,6 +22,7 @@ from node.detector import FenceLimiter, ProbeOutcome, probe
 from node.reign import Reign
 from node.settings import BrokerSettings
 from node.topic_rules import plan_topic
+from node.turns import turn
 from tidelog.clock import Clock
 from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
@@ -135,7 +136,7 @@ class ControllerShell:
             try:
                 if names.count(new.name) > 1:
                     raise InvalidRequestError(f"the request names topic {new.name!r} twice")
-                outcome = await self._create(new, request.validate_only)
+                outcome = await self._create(new, request.validate_only, deadline_ms)
                 if not request.validate_only:
                     pending += [TopicPartition(new.name, partition) for partition in range(outcome.num_partitions)]
             except BrokerError as error:
@@ -161,7 +162,7 @@ class ControllerShell:
         for topic in request.topics:
             try:
                 reign = self._reign_or_raise()
-                async with reign.topics_lock:
+                async with turn(reign.topics_lock, self._clock, deadline_ms):
                     if topic not in reign.controller.topics:
                         raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                     await reign.delete_topic(topic)
@@ -211,9 +212,9 @@ class ControllerShell:
             raise NotControllerError(f"broker {self._settings.broker_id} is not the controller")
         return self._reign
 
-    async def _create(self, new: NewTopic, validate_only: bool) -> CreatedTopic:
+    async def _create(self, new: NewTopic, validate_only: bool, deadline_ms: int) -> CreatedTopic:
         reign = self._reign_or_raise()
-        async with reign.topics_lock:
+        async with turn(reign.topics_lock, self._clock, deadline_ms):
             assignment = plan_topic(
                 new,
                 existing=reign.controller.topics,

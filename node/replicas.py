@@ -20,6 +20,7 @@ from node.delayed import Waiting
 from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
 from node.syncing import OffloadSync, Syncing
+from node.turns import turn
 from storage.config import LogConfig
 from tidelog.clock import Clock
 from tidelog.control_messages import (
@@ -179,9 +180,12 @@ class Replicas:
 
     # --- what the controller says ----------------------------------------------------------------------------
 
-    async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Become leader or follower of each partition; those whose state is old are refused one by one."""
-        async with self._control:
+    async def apply_leader_and_isr(self, request: LeaderAndIsrRequest, deadline_ms: int = -1) -> LeaderAndIsrResponse:
+        """Become leader or follower of each partition; those whose state is old are refused one by one.
+
+        RequestTimedOutError where an earlier request takes until `deadline_ms` (−1: never), as below.
+        """
+        async with turn(self._control, self.clock, deadline_ms):
             if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
             self.brokers_changed(request.live_brokers)
@@ -208,9 +212,9 @@ class Replicas:
                 ),
             )
 
-    async def apply_stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    async def apply_stop_replica(self, request: StopReplicaRequest, deadline_ms: int = -1) -> StopReplicaResponse:
         """Stop serving, and delete where asked to. What is not here has been stopped."""
-        async with self._control:
+        async with turn(self._control, self.clock, deadline_ms):
             if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop_replica(each) for each in request.partitions}

@@ -50,8 +50,8 @@ class Handlers:
             ApiKey.CREATE_TOPICS: lambda request, _: controller.create_topics(request),
             ApiKey.DELETE_TOPICS: lambda request, _: controller.delete_topics(request),
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
-            ApiKey.LEADER_AND_ISR: lambda request, _: replicas.apply_leader_and_isr(request),
-            ApiKey.STOP_REPLICA: lambda request, _: replicas.apply_stop_replica(request),
+            ApiKey.LEADER_AND_ISR: lambda request, context: replicas.apply_leader_and_isr(request, context.deadline_ms),
+            ApiKey.STOP_REPLICA: lambda request, context: replicas.apply_stop_replica(request, context.deadline_ms),
             ApiKey.UPDATE_METADATA: lambda request, _: update_metadata(metadata, replicas, request),
             ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controller.controlled_shutdown(request),
         }

@@ -463,6 +463,20 @@ def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
     run(story)
 
 
+def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create()
+        reign = cluster.controller._reign
+        assert reign is not None
+        async with reign.topics_lock:
+            (created,) = (await cluster.controller.create_topics(CreateTopicsRequest((NewTopic("u"),), 100))).topics
+            (deleted,) = (await cluster.controller.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=100))).topics
+        assert (created.error_code, deleted.error_code) == (RequestTimedOutError.code, RequestTimedOutError.code)
+        assert (await cluster.brokers[1].coordination.topic_names()) == ["t"]
+
+    run(story)
+
+
 def test_what_a_broker_does_not_answer_is_said_again() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.brokers[2].deaf = True

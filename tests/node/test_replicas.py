@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from cluster.state import PartitionState, VersionedState
 from tests.node.client_requests import TP, fetch_request, produce_request
@@ -13,6 +15,7 @@ from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, U
 from tidelog.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
+    RequestTimedOutError,
     StaleControllerEpochError,
     StorageError,
 )
@@ -31,6 +34,31 @@ async def test_a_dead_controllers_requests_are_refused() -> None:
         update = UpdateMetadataRequest(1, 4, cluster.live(), (), ())
         assert (await node.ask(update, sender_epoch=1)).error_code == stale
         assert node.replica().partition.is_leader
+
+
+@on_virtual_time
+async def test_behind_a_disk_that_hangs_no_queue_of_the_controllers_repetitions_grows() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        node, other, hangs = cluster.leader, TP._replace(partition=1), asyncio.Event()
+        await cluster.elect(1, tell=(), tp=other)
+
+        async def offload(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            await hangs.wait()
+            return function(*args, **kwargs)
+
+        node.replicas.offload = offload  # type: ignore[assignment]
+        told = []
+        for _ in range(20):
+            deadline_ms = node.replicas.clock.monotonic_ms() + 5000
+            request = cluster.leader_and_isr(other)
+            told.append(asyncio.ensure_future(node.replicas.apply_leader_and_isr(request, deadline_ms)))
+            await asyncio.sleep(5)
+        await asyncio.sleep(0.1)
+        assert [each.done() for each in told] == [False] + [True] * 19, "the first has its turn, and keeps it"
+        assert all(isinstance(each.exception(), RequestTimedOutError) for each in told[1:])
+        hangs.set()
+        assert (await told[0]).partitions[0].error_code == 0
 
 
 @on_virtual_time

@@ -1,0 +1,59 @@
+"""Producer ids, while the blocks that they are taken from are slow to come."""
+
+from __future__ import annotations
+
+import asyncio
+
+from node.handlers.producer_ids import ProducerIds
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import BrokerNotAvailableError, RequestTimedOutError
+from tidelog.messages import InitProducerIdRequest
+
+PATIENCE_S = 6
+
+
+class Blocks:
+    """Blocks of three. While `silent` there is an error instead, after `PATIENCE_S`."""
+
+    def __init__(self) -> None:
+        self.silent = False
+        self.asked = 0
+
+    async def next_producer_id_block(self, broker_id: int) -> range:
+        self.asked += 1
+        first = 3 * self.asked
+        await asyncio.sleep(PATIENCE_S if self.silent else 0.001)
+        if self.silent:
+            raise RequestTimedOutError("no answer")
+        return range(first, first + 3)
+
+
+@on_virtual_time
+async def test_many_who_come_at_once_get_an_id_each() -> None:
+    ids = ProducerIds(1, Blocks())
+    answers = await asyncio.gather(*(ids.handle(InitProducerIdRequest()) for _ in range(20)))
+    assert sorted(answer.producer_id for answer in answers) == list(range(3, 23))
+
+
+@on_virtual_time
+async def test_during_an_outage_nobody_waits_for_the_failures_of_others() -> None:
+    blocks = Blocks()
+    blocks.silent = True
+    ids = ProducerIds(1, blocks)
+    started = asyncio.get_running_loop().time()
+    answers = await asyncio.gather(*(ids.handle(InitProducerIdRequest()) for _ in range(20)))
+    assert {answer.error_code for answer in answers} == {BrokerNotAvailableError.code}
+    assert asyncio.get_running_loop().time() - started < PATIENCE_S + 0.1
+    assert blocks.asked == 1
+    blocks.silent = False
+    assert (await ids.handle(InitProducerIdRequest())).error_code == 0
+
+
+@on_virtual_time
+async def test_who_gives_up_takes_the_attempt_from_nobody() -> None:
+    ids = ProducerIds(1, Blocks())
+    impatient = asyncio.ensure_future(ids.handle(InitProducerIdRequest()))
+    patient = asyncio.ensure_future(ids.handle(InitProducerIdRequest()))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert (await patient).producer_id == 3
