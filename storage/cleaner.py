@@ -30,12 +30,13 @@ from storage.compaction import (
     replaces,
 )
 from storage.config import LogConfig
-from storage.file_names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, file_name
 from storage.files import Files
 from storage.log import Log
 from storage.offset_map import OffsetMap
 from storage.scan import scan_batches
 from storage.segment import BatchSpan, Segment
+from storage.segment_files import SegmentFiles
 from tidelog.errors import (
     CleaningAbortedError,
     CorruptMessageError,
@@ -249,11 +250,7 @@ class _Draft:
     """A new segment while it is written, under its `.cleaned` names."""
 
     def __init__(self, plan: CleaningPlan, base_offset: int, files: Files) -> None:
-        self._files = files
-        self._paths = [
-            plan.log.directory / (file_name(base_offset, kind) + CLEANED_SUFFIX)
-            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-        ]
+        self._files = SegmentFiles(plan.log.directory, base_offset, files, CLEANED_SUFFIX)
         self._remove()  # what a round left that could not tidy up after itself
         try:
             self._segment = Segment(
@@ -287,8 +284,7 @@ class _Draft:
 
     def _remove(self) -> None:
         with contextlib.suppress(StorageError):
-            for path in self._paths:
-                self._files.remove(path)
+            self._files.delete()
 
     def _write(self) -> None:
         if self._segment.size + self._waiting > _MAX_SEGMENT_BYTES:

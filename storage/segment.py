@@ -7,18 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.file_names import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    file_name,
-    stray_name,
-)
+from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from storage.files import File, Files
 from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.scan import header_at, scan_checked, scan_headers
+from storage.segment_files import SegmentFiles
 from storage.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
@@ -27,7 +20,6 @@ from tidelog.records import BatchHeader
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _LOOKED_AT_ONCE = 20 * 1024
-_COPIED_BYTES = 1 << 20
 
 
 class DamagedIndexError(Exception):
@@ -49,7 +41,6 @@ class Segment:
     size          bytes of the `.log` that hold whole batches: where the next append goes
     next_offset   one past the last offset in the segment; base_offset while it is empty
     largest       the largest timestamp (ms, −1 for none) and the last offset of the first batch that reached it
-    suffix        what follows the names of the files: "" in a log, else see `storage.segment_swap`
     """
 
     def __init__(
@@ -57,26 +48,22 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.index_interval_bytes = index_interval_bytes
-        self._directory = directory
-        self._files = files
-        self._open_files(suffix)
+        self._files = SegmentFiles(directory, base_offset, files, suffix)
+        self._open_files()
         self.next_offset = base_offset
         self.largest = IndexedTime(NO_TIMESTAMP, base_offset)
 
-    def _open_files(self, suffix: str) -> None:
-        self.suffix = suffix
-        self.log: File = self._files.open(self._path(LOG_SUFFIX, suffix))
-        self.offset_index = OffsetIndex(self._files.open(self._path(INDEX_SUFFIX, suffix)), self.base_offset)
-        self.time_index = TimeIndex(self._files.open(self._path(TIME_INDEX_SUFFIX, suffix)), self.base_offset)
+    def _open_files(self) -> None:
+        self.log: File = self._files.open(LOG_SUFFIX)
+        self.offset_index = OffsetIndex(self._files.open(INDEX_SUFFIX), self.base_offset)
+        self.time_index = TimeIndex(self._files.open(TIME_INDEX_SUFFIX), self.base_offset)
         self.size = self.log.size()
         self._first_timestamp: int | None = None
 
-    def _path(self, kind: str, suffix: str) -> Path:
-        return self._directory / (file_name(self.base_offset, kind) + suffix)
-
     def reopened(self) -> Segment:
         """Another object of the same segment, loaded from the files."""
-        segment = Segment(self._directory, self.base_offset, self._files, self.index_interval_bytes, self.suffix)
+        files = self._files
+        segment = Segment(files.directory, self.base_offset, files.files, self.index_interval_bytes, files.suffix)
         segment.load()
         return segment
 
@@ -184,7 +171,7 @@ class Segment:
                 yield header
         if end < self.size:
             if self.next_offset < synced_to:
-                self._set_aside(end)
+                self._files.set_tail_aside(self.log, end, self.size, self.next_offset)
             self.log.truncate(end)
             self.size = end
 
@@ -426,51 +413,25 @@ class Segment:
         self.time_index.close()
 
     def rename(self, suffix: str) -> None:
-        """The files get another suffix, the `.log` last: where it is, its indexes are too."""
-        self._rename(suffix, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX))
-        self._open_files(suffix)
+        """As `SegmentFiles.rename`."""
+        self.close()
+        self._files.rename(suffix)
+        self._open_files()
 
     def retire(self) -> None:
-        """Takes the segment out of its log, the `.log` first; `delete` removes the files."""
-        kinds = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX]
-        if self._files.exists(self._path(TRANSACTION_INDEX_SUFFIX, self.suffix)):
-            kinds.append(TRANSACTION_INDEX_SUFFIX)
-        self._rename(DELETED_SUFFIX, kinds)
-        self.suffix = DELETED_SUFFIX
-
-    def _rename(self, suffix: str, kinds: Sequence[str]) -> None:
+        """As `SegmentFiles.retire`."""
         self.close()
-        for kind in kinds:
-            self._files.rename(self._path(kind, self.suffix), self._path(kind, suffix))
+        self._files.retire()
 
     def delete(self) -> None:
-        """What a crash leaves behind is a segment whose indexes are built again; what nobody builds goes last."""
+        """As `SegmentFiles.delete`."""
         self.close()
-        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            self._files.remove(self._path(kind, self.suffix))
+        self._files.delete()
 
     def set_aside(self) -> str:
-        """Takes the segment out of its log for good, and keeps its batches, under the name that is returned."""
+        """As `SegmentFiles.set_aside`."""
         self.close()
-        stray = self._stray_path(self.base_offset)
-        self._files.rename(self._path(LOG_SUFFIX, self.suffix), stray)
-        for kind in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            self._files.remove(self._path(kind, self.suffix))
-        return stray.name
-
-    def _set_aside(self, position: int) -> None:
-        """A copy of what stands from `position` on. It is synced, as what it was copied from may have been."""
-        copy = self._files.open(self._stray_path(self.next_offset))
-        try:
-            for at in range(position, self.size, _COPIED_BYTES):
-                copy.write(at - position, [self.log.read(at, min(_COPIED_BYTES, self.size - at))])
-            copy.sync()
-        finally:
-            copy.close()
-        self._files.sync_directory(self._directory)
-
-    def _stray_path(self, offset: int) -> Path:
-        return self._directory / stray_name(offset, self._files.names(self._directory))
+        return self._files.set_aside()
 
     def _clear_indexes(self) -> None:
         self.offset_index.keep(0)

@@ -17,19 +17,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from storage.file_names import (
-    CLEANED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    file_name,
-    offsets_named,
-)
+from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, file_name, offsets_named
 from storage.files import File, Files
 from storage.scan import scan_headers
 from storage.segment import Segment
+from storage.segment_files import SegmentFiles
 from tidelog.errors import CorruptMessageError
 
 _LOG = logging.getLogger(__name__)
@@ -68,12 +60,9 @@ def _finish(directory: Path, files: Files, base_offset: int) -> None:
         end_offset = base_offset  # it is all there is: opening the log keeps what can be read of it
     for old in offsets_named(files.names(directory), LOG_SUFFIX):
         if base_offset < old < end_offset:
-            Segment(directory, old, files).delete()
-    files.remove(directory / file_name(base_offset, TRANSACTION_INDEX_SUFFIX))  # of a segment that was replaced
-    for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
-        path = directory / file_name(base_offset, kind)
-        if files.exists(_with_suffix(path, SWAP_SUFFIX)):
-            files.rename(_with_suffix(path, SWAP_SUFFIX), path)
+            SegmentFiles(directory, old, files).delete()
+    SegmentFiles(directory, base_offset, files).remove_transactions()
+    SegmentFiles(directory, base_offset, files, SWAP_SUFFIX).rename("")
     _LOG.info("%s: finished the swap of the segments from %d to %d", directory.name, base_offset, end_offset)
 
 
