@@ -20,17 +20,14 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from cluster.backoff import Backoff
-from cluster.follower import Following, Phase
-from node.replica import Replica
+from cluster.follower import Phase
+from node.followed import Followed
 from tidelog.clock import Clock
 from tidelog.control_messages import BrokerInfo
-from tidelog.errors import BrokerError, ProtocolError, StorageError, TidelogError, error_for
+from tidelog.errors import BrokerError, ProtocolError, StorageError, TidelogError
 from tidelog.messages import (
     ApiVersionsResponse,
-    EpochEndOffset,
-    EpochPartition,
     FetchPartition,
-    FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
     OffsetForLeaderEpochRequest,
@@ -77,30 +74,6 @@ class FetchSettings:
     partition_max_bytes: int = 1 << 20
     response_max_bytes: int = 10 << 20
     request_timeout_ms: int = 60_000
-
-
-class Followed:
-    """One partition in a conversation.
-
-    ask   what the next fetch says of it; None while it aligns, waits after an error, or is no longer followed.
-          An answer counts only for the very `ask` that stands here: any change of epoch or log end replaces it
-    """
-
-    __slots__ = ("ask", "following", "replica")
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.following = Following(replica.partition.leader_epoch, replica.log)
-        self.ask: FetchPartition | None = None
-
-    def next_ask(self, max_bytes: int) -> FetchPartition:
-        """The fetch from the end of the log."""
-        tp, log_ = self.replica.topic_partition, self.replica.log
-        leader_epoch = self.following.leader_epoch
-        self.ask = FetchPartition(
-            tp.topic, tp.partition, leader_epoch, log_.log_end_offset, max_bytes, log_.log_start_offset
-        )
-        return self.ask
 
 
 class Conversation:
@@ -244,11 +217,8 @@ class Conversation:
         due = tuple(each for each in self._unsettled.values() if each.following.is_due(Phase.ALIGNING, now_ms))
         if not due:
             return None
-        questions = []
-        for each in due:
-            tp, following = each.replica.topic_partition, each.following
-            questions.append(EpochPartition(tp.topic, tp.partition, following.leader_epoch, following.asked_epoch))
-        request = OffsetForLeaderEpochRequest(tuple(questions), self._settings.broker_id)
+        questions = tuple(each.question() for each in due)
+        request = OffsetForLeaderEpochRequest(questions, self._settings.broker_id)
         return LookUp(self._send(connection, request, self._settings.request_timeout_ms), due)
 
     def _apply_look_up(self, sent: LookUp, response: Response) -> None:
@@ -256,26 +226,7 @@ class Conversation:
             raise ProtocolError(f"broker {self.leader} answered another question than was asked")
         for followed, answer in zip(sent.followed, response.partitions, strict=True):
             if self.partitions.get(followed.replica.topic_partition) is followed:
-                self._guarded(followed, self._apply_alignment, answer)
-
-    def _apply_alignment(self, followed: Followed, answer: EpochEndOffset) -> None:
-        following, replica = followed.following, followed.replica
-        now_ms = self._clock.monotonic_ms()
-        if error := error_for(answer.error_code):
-            following.failed(error, -1, replica.log, now_ms)
-            return
-        decision = following.epoch_answered(replica.log, answer.leader_epoch, answer.end_offset, now_ms)
-        if decision is None:
-            log.warning("%s: the leader knows nothing of epoch %d", replica.topic_partition, following.asked_epoch)
-            return
-        log_ = replica.log
-        if decision.offset < log_.log_start_offset:
-            self._restart_log(replica, decision.offset)
-        elif decision.offset < log_.log_end_offset:
-            log.info("%s: truncated from %d to %d", replica.topic_partition, log_.log_end_offset, decision.offset)
-            log_.truncate_to(decision.offset)
-            self._log_was_cut(replica)
-        following.truncated(decision, log_)
+                self._guarded(followed, followed.epoch_answered, answer)
 
     # --- fetching --------------------------------------------------------------------------------------------
 
@@ -291,49 +242,30 @@ class Conversation:
         if not isinstance(response, FetchResponse) or len(response.partitions) != len(sent.followed):
             raise ProtocolError(f"broker {self.leader} answered another question than was asked")
         for followed, ask, answer in zip(sent.followed, sent.asks, response.partitions, strict=True):
-            # Another epoch, another log end, or dropped: this answer is about a log that is no more.
-            if followed.ask is not ask or followed.replica.log.log_end_offset != ask.fetch_offset:
+            if not followed.awaits(ask):
                 continue
             replica = followed.replica
             news = answer.error_code or answer.records or answer.log_start_offset > replica.log.log_start_offset
             if not news:
                 replica.partition.leader_reported(answer.high_watermark, ask.fetch_offset)
-            else:
-                self._guarded(followed, self._apply_fetched, answer)
+                continue
+            self._guarded(followed, followed.fetch_answered, answer)
+            # Whoever got records waits until all others had their share of an answer.
+            if self._fetching.pop(replica.topic_partition, None):
+                self._fetching[replica.topic_partition] = followed
 
-    def _apply_fetched(self, followed: Followed, answer: FetchPartitionResponse) -> None:
-        replica, following = followed.replica, followed.following
-        followed.ask = None
-        error = error_for(answer.error_code)
-        if error is not None:
-            log.info("%s: broker %d: %s", replica.topic_partition, self.leader, error)
-            now_ms = self._clock.monotonic_ms()
-            restart = following.failed(error, answer.log_start_offset, replica.log, now_ms)
-            if restart is not None:
-                self._restart_log(replica, restart.offset)
-            return
-        if answer.records:
-            replica.log.append_as_follower(answer.records)
-        following.fetched()
-        replica.partition.leader_reported(answer.high_watermark, replica.log.log_end_offset)
-        # What the leader has dropped goes here too; never more than is known to be committed.
-        replica.log.raise_log_start(min(answer.log_start_offset, replica.partition.high_watermark))
-        tp = replica.topic_partition
-        if self._fetching.pop(tp, None):
-            self._fetching[tp] = followed
-
-    def _guarded(self, followed: Followed, apply: Callable[[Followed, Answer], None], answer: Answer) -> None:
+    def _guarded(self, followed: Followed, apply: Callable[[Answer, int], None], answer: Answer) -> None:
         """Apply one partition's answer; what goes wrong with it delays no other."""
+        tp, now_ms = followed.replica.topic_partition, self._clock.monotonic_ms()
         try:
-            apply(followed, answer)
+            apply(answer, now_ms)
         except StorageError as error:
-            self._on_storage_error(error, followed.replica.topic_partition)
-            followed.following.delay(self._clock.monotonic_ms())
+            self._on_storage_error(error, tp)
+            followed.following.delay(now_ms)
         except BrokerError as error:
-            log.warning("%s: cannot take over what broker %d sent: %s", followed.replica.topic_partition, self.leader,
-                        error)  # fmt: skip
-            followed.following.delay(self._clock.monotonic_ms())
-        if self.partitions.get(followed.replica.topic_partition) is followed:
+            log.warning("%s: cannot take over what broker %d sent: %s", tp, self.leader, error)
+            followed.following.delay(now_ms)
+        if self.partitions.get(tp) is followed:
             self._settle(followed)
 
     def _settle(self, followed: Followed) -> None:
@@ -366,18 +298,6 @@ class Conversation:
             self._settle(followed)
         ends = (each.following.delayed_until_ms for each in self._unsettled.values())
         return min((end_ms for end_ms in ends if end_ms > now_ms), default=None)
-
-    def _restart_log(self, replica: Replica, offset: int) -> None:
-        log_ = replica.log
-        log.warning("%s: dropped [%d, %d), begins anew at %d", replica.topic_partition, log_.log_start_offset,
-                    log_.log_end_offset, offset)  # fmt: skip
-        log_.truncate_fully_and_start_at(offset)
-        self._log_was_cut(replica)
-
-    def _log_was_cut(self, replica: Replica) -> None:
-        log_ = replica.log
-        if replica.partition.truncated(log_.log_start_offset, log_.log_end_offset):
-            log.warning("%s: records below the high watermark were cut", replica.topic_partition)
 
 
 def _address(broker: BrokerInfo) -> tuple[int, str, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from node.conversation import Conversation, FetchSettings, Followed, Opener
+from node.conversation import Conversation, FetchSettings, Opener
+from node.followed import Followed
 from node.replica import Replica
 from tidelog.clock import Clock
 from tidelog.control_messages import BrokerInfo
