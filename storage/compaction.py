@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from storage.config import LogConfig
+from storage.offset_index import MAX_RELATIVE_OFFSET
 from storage.offset_map import OffsetMap
 from storage.retention import written_ms
-from storage.segment import MAX_RELATIVE_OFFSET
 from tidelog.model import Buffer
 from tidelog.records import BatchHeader, empty_batch, excerpt_batch, outline_batch, validate_batch
 

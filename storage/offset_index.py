@@ -19,6 +19,8 @@ from typing import NamedTuple
 from storage.sparse_index import SparseIndex
 
 LAYOUT = Struct(">ii")
+#: The farthest that an offset may be from the base offset of its segment.
+MAX_RELATIVE_OFFSET = 2**31 - 1
 _OFFSET = 0  # the field
 
 

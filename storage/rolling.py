@@ -10,7 +10,8 @@ from __future__ import annotations
 from zlib import crc32
 
 from storage.config import LogConfig
-from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.offset_index import MAX_RELATIVE_OFFSET
+from storage.segment import Segment
 
 
 def must_roll(

@@ -1,0 +1,209 @@
+"""A segment's `.log` and what its two indexes say of it, held against one another.
+
+Every answer is borne out by the batches that it leads to: a damaged index costs time, never an answer. Nothing is
+changed here; where the indexes are wrong, `DamagedIndexError` tells the segment to make them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from storage.files import File
+from storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
+from storage.scan import header_at, scan_checked, scan_headers
+from storage.time_index import IndexedTime, TimeIndex
+from tidelog.errors import CorruptMessageError
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records import BatchHeader
+
+_LOOKED_AT_ONCE = 20 * 1024
+
+
+class DamagedIndexError(Exception):
+    """An index contradicts the log; the log is right. Never leaves the segment."""
+
+
+class Extent(NamedTuple):
+    """How far the batches go: as the fields of `storage.segment.Segment`; `last_batch` is the last that was seen."""
+
+    next_offset: int
+    largest: IndexedTime
+    last_batch: BatchHeader | None
+
+
+class IndexedLog(NamedTuple):
+    """The first `size` bytes of the `.log`, and its indexes.
+
+    All methods: DamagedIndexError; CorruptMessageError where the log itself does not consist of whole batches.
+    """
+
+    base_offset: int
+    log: File
+    size: int
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+
+    # --- opening -------------------------------------------------------------------------------------
+
+    def extent(self, index_interval_bytes: int) -> Extent:
+        """Of all batches, seen from the last entries on; those must be right, and nothing missing behind them."""
+        self._raise_if_ragged()
+        entry, reached = self.offset_index.last, self.time_index.last
+        if entry is not None:
+            self._confirm(entry)
+        indexed_end, indexed_timestamp = self.offset_index.last_position, self.time_index.last_timestamp
+        next_offset, largest = self.base_offset, IndexedTime(NO_TIMESTAMP, self.base_offset)
+        header: BatchHeader | None = None
+        start = self.start_of(reached.offset) if reached is not None else 0
+        for position, header in scan_headers(self.log, start, self.size):
+            self.expect_offset(header, position, next_offset)
+            if header.max_timestamp > largest.timestamp:
+                largest = IndexedTime(header.max_timestamp, header.last_offset)
+            # What the entries say together with what they leave out: the time index has seen every batch up to the last
+            # that the offset index names, and no more bytes follow that one than may go without an entry.
+            if position <= indexed_end and entry is not None and largest.timestamp > indexed_timestamp:
+                raise DamagedIndexError
+            if position - indexed_end > index_interval_bytes:
+                raise DamagedIndexError
+            if reached is not None and header.last_offset >= reached.offset:
+                if largest != reached:
+                    raise DamagedIndexError
+                reached = None
+            next_offset = header.last_offset + 1
+        if reached is not None:
+            raise DamagedIndexError
+        return Extent(next_offset, largest, header)
+
+    def batch_below(self, recovery_point: int) -> tuple[int, int] | None:
+        """(position, base offset) of a batch below it, up to where the indexes are right; None where there is none."""
+        self._raise_if_ragged()
+        entry = self.offset_index.floor(recovery_point - 1)
+        if entry is None:
+            return None
+        header = self._confirm(entry)
+        self.largest_below(entry.position)
+        return entry.position, header.base_offset
+
+    def largest_below(self, position: int) -> IndexedTime:
+        """The running maximum before the batch at `position`."""
+        header = header_at(self.log, position, self.size)
+        reached = self.time_index.last_before(header.base_offset)
+        known = reached.timestamp if reached is not None else NO_TIMESTAMP
+        # The time index was brought up to date at each entry of the offset index: here the last of those before.
+        entry = self.offset_index.floor(header.base_offset - 1)
+        largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
+        for at, header in scan_headers(self.log, self.start_of(reached.offset) if reached else 0, position):
+            if header.max_timestamp > largest.timestamp:
+                largest = IndexedTime(header.max_timestamp, header.last_offset)
+            if entry is not None and at <= entry.position and largest.timestamp > known:
+                raise DamagedIndexError
+            if reached is not None and header.last_offset >= reached.offset:
+                if largest != reached:
+                    raise DamagedIndexError
+                reached = None
+        return largest
+
+    def expect_offset(self, header: BatchHeader, position: int, next_offset: int) -> None:
+        """CorruptMessageError where a batch of this segment cannot begin so, or end so far away."""
+        if header.base_offset < next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise CorruptMessageError(f"{self.log.path}: offset {header.base_offset} at {position} cannot be")
+
+    # --- finding -------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """(position, header) of the first batch that ends at or after `offset`; None past the end."""
+        start, following = 0, self.base_offset
+        entry = self.offset_index.floor(offset)
+        if entry is not None and entry.offset <= offset:
+            header = self._confirm(entry)
+            if entry.offset == offset:
+                return entry.position, header
+            start, following = entry.position + header.size_bytes, entry.offset + 1
+        expected_offset = following
+        for position, header in scan_headers(self.log, start, self.size):
+            if header.base_offset != following:
+                break
+            if header.last_offset >= offset:
+                return position, header
+            following = header.next_offset
+        # Compaction left a hole, or a header is damaged so that the batch looked for would be passed over.
+        for position, header, _ in self.checked_from(start, expected_offset):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def checked_from(
+        self, position: int, expected_offset: int | None = None, *, beyond: bool = False
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Every batch from `position` on, where one begins, as `scan_checked`; `beyond`: but that of an index entry."""
+        if expected_offset is None:
+            expected_offset = self.base_offset
+            if position:
+                header = header_at(self.log, position, self.size)
+                expected_offset = header.next_offset if beyond else header.base_offset
+                position += header.size_bytes if beyond else 0
+        return scan_checked(self.log, position, self.size, expected_offset, at_once=_LOOKED_AT_ONCE)
+
+    def start_of(self, offset: int) -> int:
+        """At most one index interval before the first batch that ends at or after `offset`, or at it."""
+        entry = self.offset_index.floor(offset)
+        if entry is None or entry.offset > offset:
+            return 0
+        self._confirm(entry)
+        return entry.position
+
+    def start_for_timestamp(self, timestamp: int) -> int:
+        """A position at or before the first batch that reaches `timestamp`, at most one index interval away from it."""
+        # Both neighbours of the target are held against the log, and against the order of the file: where they are
+        # right, no damage elsewhere can have misled the search between them.
+        times = self.time_index
+        slot = times.ceiling_slot(timestamp)
+        if slot:
+            below = times.entry(slot - 1)
+            earlier = times.entry(slot - 2).timestamp if slot > 1 else NO_TIMESTAMP
+            if not earlier < below.timestamp < timestamp:
+                raise DamagedIndexError
+            self._confirm_time(below)
+        if slot == len(times):
+            if timestamp <= times.last_timestamp:
+                raise DamagedIndexError
+            entry = self.offset_index.last
+        else:
+            reached = times.entry(slot)
+            self._confirm_time(reached)
+            entry = self.offset_index.floor(reached.offset - 1)
+        if entry is None:
+            return 0
+        self._confirm(entry)
+        return entry.position
+
+    def maximum_before(self, offset: int) -> IndexedTime | None:
+        """The last time index entry whose batch ends before `offset`."""
+        reached = self.time_index.last_before(offset)
+        if reached is not None:
+            self._confirm_time(reached)
+        return reached
+
+    # --- confirming ----------------------------------------------------------------------------------
+
+    def _raise_if_ragged(self) -> None:
+        if self.offset_index.ragged or self.time_index.ragged:
+            raise DamagedIndexError
+
+    def _confirm_time(self, entry: IndexedTime) -> None:
+        found = self.find(entry.offset)
+        if found is None or found[1].last_offset != entry.offset or found[1].max_timestamp != entry.timestamp:
+            raise DamagedIndexError
+
+    def _confirm(self, entry: OffsetPosition) -> BatchHeader:
+        """The header of the batch that an index entry names; DamagedIndexError if it is another batch, or none."""
+        if entry.position < 0:
+            raise DamagedIndexError
+        try:
+            header = header_at(self.log, entry.position, self.size)
+        except CorruptMessageError:
+            raise DamagedIndexError from None
+        if header.last_offset != entry.offset or header.base_offset < self.base_offset:
+            raise DamagedIndexError
+        return header
