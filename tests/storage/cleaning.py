@@ -7,7 +7,7 @@ from pathlib import Path
 from storage.cleaner import MAP_BYTES, Cleaning, plan_cleaning
 from storage.files import Files
 from storage.log import Log
-from tests.storage.logs import NOW, UnsyncedFiles, config, read_all
+from tests.storage.logs import NOW, UnsyncedFiles, config, open_log, read_all, records_of
 from tidelog.records import BatchHeader, Codec, MarkerKind, encode_batch, encode_control_batch, iter_headers
 from tidelog.records.header import HEADER, seal
 
@@ -50,6 +50,16 @@ def clean(
         for segment in cleaning.install(piece):
             segment.delete()
     return cleaning.end_offset
+
+
+def compacted(directory: Path, **settings: object) -> Log:
+    """A log that is cleaned whenever something of it is dirty."""
+    return open_log(directory, **{**COMPACT, **settings})
+
+
+def values_of(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of all records."""
+    return [(record.offset, record.key, record.value) for record, _ in records_of(log)]
 
 
 def headers_of(log: Log) -> list[BatchHeader]:

@@ -1,4 +1,4 @@
-"""Compaction of a log: what remains, when it happens, and what stays right around it."""
+"""What compaction leaves of a log: records, batches, producers, transactions and tombstones."""
 
 from __future__ import annotations
 
@@ -7,31 +7,23 @@ from pathlib import Path
 import pytest
 
 from storage.cleaner import Cleaning, plan_cleaning
-from storage.log import Log
 from tests.storage.cleaning import (
     COMPACT,
     DAY_MS,
     clean,
+    compacted,
     headers_of,
     keyed,
     put,
     roll,
+    values_of,
     with_attributes,
     write_compacted_log,
 )
-from tests.storage.logs import NOW, UnsyncedFiles, config, first_at_or_after, largest, open_log, read_all, records_of
-from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError
-from tidelog.records import Codec, MarkerKind, decode_records, encode_control_batch, iter_headers
+from tests.storage.logs import NOW, UnsyncedFiles, config, first_at_or_after, largest, open_log, records_of
+from tidelog.records import Codec, MarkerKind, encode_control_batch
 
 TRANSACTIONAL = 0x10
-
-
-def compacted(directory: Path, **settings: object) -> Log:
-    return open_log(directory, **{**COMPACT, **settings})
-
-
-def values_of(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(record.offset, record.key, record.value) for record, _ in records_of(log)]
 
 
 # --- what remains ------------------------------------------------------------------------------------
@@ -281,268 +273,7 @@ def test_a_tombstone_of_log_append_time_keeps_its_time_when_it_is_marked(tmp_pat
     assert [record.timestamp for record, _ in records_of(log)] == [NOW, NOW]
 
 
-# --- when --------------------------------------------------------------------------------------------
-
-
-def test_a_log_is_cleaned_from_its_dirty_ratio_on(tmp_path: Path) -> None:
-    log = compacted(tmp_path, min_cleanable_dirty_ratio=0.5)
-    for number in range(4):
-        put(log, (b"a%d" % number, b"1"))
-        roll(log)
-    assert plan_cleaning(log, 3, NOW, 4) is None, "one of four segments is dirty"
-    plan = plan_cleaning(log, 2, NOW, 4)
-    assert plan is not None
-    assert plan.dirty_ratio == 0.5
-    assert plan_cleaning(log, 4, NOW, 4) is None
-
-
-def test_what_is_clean_is_not_cleaned_again_however_small_the_ratio(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    put(log, (b"a", b"1"))
-    roll(log)
-    assert plan_cleaning(log, clean(log), NOW, 1) is None
-
-
-def test_records_younger_than_the_minimal_lag_wait(tmp_path: Path) -> None:
-    log = compacted(tmp_path, min_compaction_lag_ms=1000)
-    put(log, (b"a", b"1"), timestamp=NOW - 2000)
-    roll(log)
-    put(log, (b"a", b"2"), timestamp=NOW - 500)
-    roll(log)
-    put(log, (b"a", b"3"), timestamp=NOW - 2000)
-    roll(log)
-    assert clean(log, now_ms=NOW) == 1
-    assert len(values_of(log)) == 3
-    assert clean(log, 1, now_ms=NOW + 500) == 3
-    assert values_of(log) == [(2, b"a", b"3")]
-
-
-def test_a_record_that_waits_longer_than_the_maximal_lag_makes_the_log_due(tmp_path: Path) -> None:
-    log = compacted(tmp_path, min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
-    put(log, (b"a", b"1"), timestamp=NOW - 10_000)
-    roll(log)
-    put(log, (b"b", b"1"), timestamp=NOW)
-    roll(log)
-    assert plan_cleaning(log, 1, NOW, 2) is None, "what is clean does not wait"
-    assert plan_cleaning(log, 1, NOW + 1000, 2) is None
-    assert plan_cleaning(log, 1, NOW + 1001, 2) is not None
-
-
-def test_a_note_that_contradicts_the_log_makes_all_of_it_dirty(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    put(log, (b"a", b"1"))
-    roll(log)
-    put(log, (b"a", b"2"))
-    roll(log)
-    assert clean(log, 99) == 2
-    assert values_of(log) == [(1, b"a", b"2")]
-
-
-def test_when_the_map_is_full_the_rest_waits_for_the_next_round(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    for number in range(6):
-        put(log, (b"key %d" % number, b"1"), (b"same", b"1"))
-    roll(log)
-    rounds = [0]
-    while (noted := clean(log, rounds[-1], map_bytes=5 * 192)) != rounds[-1]:
-        rounds.append(noted)
-    assert rounds == [0, 6, 12]
-    assert [key for _, key, _ in values_of(log)] == [b"key %d" % number for number in range(6)] + [b"same"]
-
-
-def test_a_batch_with_more_keys_than_the_map_may_hold_is_taken_all_the_same(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    put(log, *((b"%d" % number, b"1") for number in range(50)))
-    put(log, *((b"%d" % number, b"2") for number in range(50)))
-    roll(log)
-    noted = clean(log, map_bytes=192)
-    assert noted == 50
-    assert clean(log, noted, map_bytes=192) == 100
-    assert [offset for offset, _, _ in values_of(log)] == list(range(50, 100))
-
-
-# --- segments ----------------------------------------------------------------------------------------
-
-
-def test_small_segments_become_one_that_is_named_as_the_first(tmp_path: Path) -> None:
-    log = compacted(tmp_path, index_interval_bytes=50)
-    for number in range(10):
-        put(log, (b"key %d" % (number % 4), b"%d" % number * 20), timestamp=NOW + 10 - number)
-        roll(log)
-    old = log.segments[-2].log.modified_ms()
-    clean(log)
-    assert [segment.base_offset for segment in log.segments] == [0, 10]
-    assert [offset for offset, _, _ in values_of(log)] == [6, 7, 8, 9]
-    assert log.segments[0].log.modified_ms() == old
-    assert len(log.segments[0].offset_index) > 1
-    for target in range(NOW - 1, NOW + 12):
-        assert log.offset_for_timestamp(target, 10) == first_at_or_after(records_of(log), target, 10)
-
-
-def test_segments_are_merged_up_to_segment_bytes(tmp_path: Path) -> None:
-    log = compacted(tmp_path, segment_bytes=350)
-    for number in range(7):
-        put(log, (b"key %d" % number, b"x" * 20))
-        roll(log)
-    size = log.segments[0].size
-    assert 3 * size <= 350 < 4 * size
-    clean(log)
-    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 7]
-
-
-def test_a_reader_that_goes_on_where_it_stopped_reads_on_in_the_new_segment(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    for number in range(20):
-        put(log, (b"key %d" % (number % 3), b"%d" % number))
-        if number % 5 == 4:
-            roll(log)
-    first = log.read(0, 200)
-    position = list(iter_headers(first))[-1][1].next_offset
-    clean(log)
-    rest = log.read(position, 10_000)
-    assert [record.offset for at, _ in iter_headers(rest) for record in decode_records(rest, at)] == [17, 18, 19]
-
-
-def test_epochs_are_what_they_were(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    for epoch in range(5):
-        log.append_as_leader(keyed((b"a", b"1")), epoch, NOW)
-        roll(log)
-    before = log.epochs
-    clean(log)
-    assert log.epochs == before
-    assert log.end_offset_for_epoch(2) == (2, 3)
-    log.close()
-    assert compacted(tmp_path, recovery_point=5).epochs == before
-
-
-# --- what comes between ------------------------------------------------------------------------------
-
-
-def planned(log: Log) -> Cleaning:
-    plan = plan_cleaning(log, 0, NOW, log.log_end_offset)
-    assert plan is not None
-    return Cleaning(plan, UnsyncedFiles())
-
-
-def test_a_damaged_batch_makes_the_log_uncleanable_and_changes_nothing(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    for number in range(3):
-        put(log, (b"a", b"value %d" % number))
-        roll(log)
-    path = log.segments[1].log.path
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-    before = read_all(log)
-    cleaning = planned(log)
-    with pytest.raises(UncleanableLogError, match="byte 0"):
-        cleaning.write_next()
-    assert not cleaning.overtaken
-    assert read_all(log) == before
-    assert not list(tmp_path.glob("*.cleaned"))
-
-
-def test_a_log_that_is_truncated_meanwhile_refuses_what_was_cleaned(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    for number in range(4):
-        put(log, (b"a", b"%d" % number))
-        roll(log)
-    cleaning = planned(log)
-    piece = cleaning.write_next()
-    assert piece is not None
-    log.truncate_to(1)
-    with pytest.raises(CleaningAbortedError):
-        cleaning.install(piece)
-    assert values_of(log) == [(0, b"a", b"0")]
-    assert sorted(int(path.stem) for path in tmp_path.glob("*.log")) == [0, 1]
-    assert not list(tmp_path.glob("*.cleaned"))
-    assert put(log, (b"a", b"new")) == 1
-
-
-def test_what_a_truncation_put_into_a_planned_segment_does_not_count_as_damage(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    put(log, (b"a", b"0"))
-    put(log, (b"a", b"1"))
-    roll(log)
-    put(log, (b"a", b"2"))
-    roll(log)
-    cleaning = planned(log)
-    log.truncate_to(1)
-    put(log, (b"b", b"another"))
-    roll(log)
-    with pytest.raises(UncleanableLogError):
-        cleaning.write_next()
-    assert cleaning.overtaken
-
-
-def test_a_log_that_is_deleted_meanwhile_gets_no_file_back(tmp_path: Path) -> None:
-    directory = tmp_path / "orders-0"
-    log = compacted(directory)
-    for number in range(4):
-        put(log, (b"a", b"%d" % number))
-        roll(log)
-    cleaning = planned(log)
-    piece = cleaning.write_next()
-    assert piece is not None
-    log.abandon()
-    directory.rename(tmp_path / "orders-0.deleted")
-    assert cleaning.overtaken
-    with pytest.raises(CleaningAbortedError):
-        cleaning.install(piece)
-    assert [path.name for path in tmp_path.iterdir()] == ["orders-0.deleted"]
-
-
-def test_a_segment_that_is_deleted_meanwhile_does_not_come_back_empty(tmp_path: Path) -> None:
-    log = compacted(tmp_path, cleanup_policy="compact,delete", retention_ms=1000, segment_bytes=100)
-    for number in range(4):
-        put(log, (b"a", b"%d" % number), timestamp=NOW + number * 1000)
-        roll(log)
-    cleaning = planned(log)
-    for segment in log.delete_old_segments(NOW + 2500, log.log_end_offset):
-        segment.delete()
-    with pytest.raises(StorageError):
-        cleaning.write_next()
-    assert cleaning.overtaken
-    assert sorted(int(path.stem) for path in tmp_path.glob("*.log")) == [
-        segment.base_offset for segment in log.segments
-    ]
-
-
-def test_a_round_can_be_ended_from_outside_and_leaves_nothing(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    for number in range(4):
-        put(log, (b"a", b"%d" % number))
-        roll(log)
-    plan = plan_cleaning(log, 0, NOW, 4)
-    assert plan is not None
-    moved = []
-
-    def pace(count: int) -> None:
-        moved.append(count)
-        if len(moved) == 6:
-            raise CleaningAbortedError("shutting down")
-
-    cleaning = Cleaning(plan, UnsyncedFiles(), pace=pace)
-    with pytest.raises(CleaningAbortedError):
-        cleaning.write_next()
-    assert sum(moved) == 6 * log.segments[0].size
-    assert not list(tmp_path.glob("*.cleaned"))
-    assert cleaning.bytes_read == sum(moved)
-
-
-def test_compact_and_delete_lose_old_segments_too(tmp_path: Path) -> None:
-    log = compacted(tmp_path, cleanup_policy="compact,delete", retention_ms=1000, segment_bytes=100)
-    for number in range(3):
-        put(log, (b"key %d" % number, b"1"), timestamp=NOW + number * 1000)
-        roll(log)
-    noted = clean(log)
-    log.delete_old_segments(NOW + 2500, log.log_end_offset)
-    assert values_of(log) == [(2, b"key 2", b"1")]
-    assert clean(log, noted) == noted
-
-
-# --- for other tests ---------------------------------------------------------------------------------
+# --- all of it together ------------------------------------------------------------------------------
 
 
 def test_the_compacted_log_of_the_corpus_has_what_it_promises(tmp_path: Path) -> None:
@@ -561,16 +292,3 @@ def test_the_compacted_log_of_the_corpus_has_what_it_promises(tmp_path: Path) ->
     for target in range(NOW - 1, NOW + 20):
         assert log.offset_for_timestamp(target, log.log_end_offset) == first_at_or_after(records, target, 10**9)
     assert log.offset_of_max_timestamp(log.log_end_offset) == largest(records, 10**9)
-
-
-def test_what_was_written_for_a_log_that_was_closed_meanwhile_is_removed(tmp_path: Path) -> None:
-    log = compacted(tmp_path)
-    put(log, (b"a", b"0"), (b"a", b"1"))
-    roll(log)
-    cleaning = planned(log)
-    piece = cleaning.write_next()
-    assert piece is not None and list(tmp_path.glob("*.cleaned"))
-    log.close()
-    with pytest.raises(CleaningAbortedError):
-        cleaning.install(piece)
-    assert not list(tmp_path.glob("*.cleaned"))

@@ -1,0 +1,138 @@
+"""A round of compaction during which something happens: it is given up, and nothing is lost or left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.cleaner import Cleaning, plan_cleaning
+from storage.log import Log
+from tests.storage.cleaning import compacted, put, roll, values_of
+from tests.storage.logs import NOW, UnsyncedFiles, read_all
+from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError
+
+
+def planned(log: Log) -> Cleaning:
+    plan = plan_cleaning(log, 0, NOW, log.log_end_offset)
+    assert plan is not None
+    return Cleaning(plan, UnsyncedFiles())
+
+
+def test_a_damaged_batch_makes_the_log_uncleanable_and_changes_nothing(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    for number in range(3):
+        put(log, (b"a", b"value %d" % number))
+        roll(log)
+    path = log.segments[1].log.path
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    before = read_all(log)
+    cleaning = planned(log)
+    with pytest.raises(UncleanableLogError, match="byte 0"):
+        cleaning.write_next()
+    assert not cleaning.overtaken
+    assert read_all(log) == before
+    assert not list(tmp_path.glob("*.cleaned"))
+
+
+def test_a_log_that_is_truncated_meanwhile_refuses_what_was_cleaned(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    for number in range(4):
+        put(log, (b"a", b"%d" % number))
+        roll(log)
+    cleaning = planned(log)
+    piece = cleaning.write_next()
+    assert piece is not None
+    log.truncate_to(1)
+    with pytest.raises(CleaningAbortedError):
+        cleaning.install(piece)
+    assert values_of(log) == [(0, b"a", b"0")]
+    assert sorted(int(path.stem) for path in tmp_path.glob("*.log")) == [0, 1]
+    assert not list(tmp_path.glob("*.cleaned"))
+    assert put(log, (b"a", b"new")) == 1
+
+
+def test_what_a_truncation_put_into_a_planned_segment_does_not_count_as_damage(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    put(log, (b"a", b"0"))
+    put(log, (b"a", b"1"))
+    roll(log)
+    put(log, (b"a", b"2"))
+    roll(log)
+    cleaning = planned(log)
+    log.truncate_to(1)
+    put(log, (b"b", b"another"))
+    roll(log)
+    with pytest.raises(UncleanableLogError):
+        cleaning.write_next()
+    assert cleaning.overtaken
+
+
+def test_a_log_that_is_deleted_meanwhile_gets_no_file_back(tmp_path: Path) -> None:
+    directory = tmp_path / "orders-0"
+    log = compacted(directory)
+    for number in range(4):
+        put(log, (b"a", b"%d" % number))
+        roll(log)
+    cleaning = planned(log)
+    piece = cleaning.write_next()
+    assert piece is not None
+    log.abandon()
+    directory.rename(tmp_path / "orders-0.deleted")
+    assert cleaning.overtaken
+    with pytest.raises(CleaningAbortedError):
+        cleaning.install(piece)
+    assert [path.name for path in tmp_path.iterdir()] == ["orders-0.deleted"]
+
+
+def test_a_segment_that_is_deleted_meanwhile_does_not_come_back_empty(tmp_path: Path) -> None:
+    log = compacted(tmp_path, cleanup_policy="compact,delete", retention_ms=1000, segment_bytes=100)
+    for number in range(4):
+        put(log, (b"a", b"%d" % number), timestamp=NOW + number * 1000)
+        roll(log)
+    cleaning = planned(log)
+    for segment in log.delete_old_segments(NOW + 2500, log.log_end_offset):
+        segment.delete()
+    with pytest.raises(StorageError):
+        cleaning.write_next()
+    assert cleaning.overtaken
+    assert sorted(int(path.stem) for path in tmp_path.glob("*.log")) == [
+        segment.base_offset for segment in log.segments
+    ]
+
+
+def test_a_round_can_be_ended_from_outside_and_leaves_nothing(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    for number in range(4):
+        put(log, (b"a", b"%d" % number))
+        roll(log)
+    plan = plan_cleaning(log, 0, NOW, 4)
+    assert plan is not None
+    moved = []
+
+    def pace(count: int) -> None:
+        moved.append(count)
+        if len(moved) == 6:
+            raise CleaningAbortedError("shutting down")
+
+    cleaning = Cleaning(plan, UnsyncedFiles(), pace=pace)
+    with pytest.raises(CleaningAbortedError):
+        cleaning.write_next()
+    assert sum(moved) == 6 * log.segments[0].size
+    assert not list(tmp_path.glob("*.cleaned"))
+    assert cleaning.bytes_read == sum(moved)
+
+
+def test_what_was_written_for_a_log_that_was_closed_meanwhile_is_removed(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    put(log, (b"a", b"0"), (b"a", b"1"))
+    roll(log)
+    cleaning = planned(log)
+    piece = cleaning.write_next()
+    assert piece is not None and list(tmp_path.glob("*.cleaned"))
+    log.close()
+    with pytest.raises(CleaningAbortedError):
+        cleaning.install(piece)
+    assert not list(tmp_path.glob("*.cleaned"))
