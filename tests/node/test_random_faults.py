@@ -135,7 +135,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
         await node.replicas.checkpoint_high_watermarks()
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @example([("wait", 0, 1), ("cut", 0, 2), ("cut", 0, 3)])
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
@@ -143,7 +143,7 @@ async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: li
     await endure(steps, machines_die=False)
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @example([*PRODUCED, *BACK_WITH_LESS])
 @example([("elect", 2, 7), *PRODUCED, *BACK_WITH_LESS])
 @given(st.lists(STEPS, min_size=5, max_size=40))
