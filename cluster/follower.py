@@ -14,12 +14,12 @@ No decision looks at the high watermark: a follower's is too old to cut by.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from cluster.backoff import Backoff
 from tidelog.errors import BrokerError, OffsetOutOfRangeError
+from tidelog.frozen import frozen
 
 UNKNOWN_EPOCH = -1
 
@@ -48,7 +48,7 @@ class Phase(Enum):
     FETCHING = "fetching"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TruncateTo:
     """Cut the log at `offset`, or begin there anew where that lies before its start.
 
@@ -59,7 +59,7 @@ class TruncateTo:
     aligned: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestartAt:
     """The leader's log begins after the end of ours: drop everything, begin at `offset`."""
 

@@ -21,10 +21,11 @@ The rules (KIP-101, KIP-320, KIP-903, KAFKA-2729):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from cluster.state import PartitionState, VersionedState
+from tidelog.frozen import frozen
 from tidelog.model import NO_LEADER, TopicPartition
 
 UNKNOWN_OFFSET = -1
@@ -38,7 +39,7 @@ class Role(Enum):
     LEADER = "leader"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FollowerState:
     """What the leader knows of one follower in this epoch; replaced whole on every fetch.
 
@@ -69,7 +70,7 @@ class FollowerState:
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IsrProposal:
     """An ISR that the leader wants to write on top of `partition_epoch`. Pending until its outcome is known."""
 
@@ -77,7 +78,7 @@ class IsrProposal:
     partition_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     """What an event brought about: the high watermark rose; an ISR is to be proposed; the leader has stopped."""
 

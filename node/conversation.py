@@ -25,6 +25,7 @@ from node.followed import Followed
 from tidelog.clock import Clock
 from tidelog.control_messages import BrokerInfo
 from tidelog.errors import BrokerError, ProtocolError, StorageError, TidelogError
+from tidelog.frozen import frozen
 from tidelog.messages import (
     ApiVersionsResponse,
     FetchPartition,
@@ -61,7 +62,7 @@ Answer = TypeVar("Answer")
 Opener = Callable[[Endpoint], Awaitable[Peer]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchSettings:
     """How a follower asks.
 
@@ -304,7 +305,7 @@ def _address(broker: BrokerInfo) -> tuple[int, str, int]:
     return broker.epoch, broker.replication_host, broker.replication_port
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LookUp:
     """A question for the ends of epochs, and about whom."""
 
@@ -312,7 +313,7 @@ class LookUp:
     followed: tuple[Followed, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fetch:
     """A fetch, and what it says of whom."""
 

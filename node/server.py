@@ -27,14 +27,6 @@ from tidelog.codec import (
     decode_request,
     encode,
 )
-from tidelog.connection import (
-    READ_BATCH,
-    apply_common_options,
-    descriptor_of,
-    has_input,
-    receive_message,
-    send_message,
-)
 from tidelog.control_messages import CONTROL_REQUESTS
 from tidelog.errors import (
     BrokerError,
@@ -47,6 +39,7 @@ from tidelog.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from tidelog.frozen import frozen
 from tidelog.messages import (
     CLIENT_REQUESTS,
     ApiRange,
@@ -59,6 +52,7 @@ from tidelog.messages import (
     Response,
 )
 from tidelog.model import Buffer, Endpoint
+from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +64,7 @@ _MOST_ERROR_TEXT = 1000
 _REQUESTS: dict[int, type[Request]] = {cls.api: cls for cls in (*CLIENT_REQUESTS, *CONTROL_REQUESTS)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestContext:
     """What a handler may know of the asking side. `peer` names the connection; `deadline_ms` is monotonic."""
 
@@ -121,15 +115,14 @@ class Server:
         self._settle = settle
         self._clock = clock
         self._between_brokers = between_brokers
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket = open_socket(zmq.ROUTER)
         self._parked: dict[bytes, deque[list[Buffer]]] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
         self._open = False
-        self._reading = False
+        self._reading = self._look_due = False
 
     def start(self) -> None:
         """Bind and serve. OSError-like zmq.ZMQError where the port is taken becomes an OSError that names it."""
-        apply_common_options(self._socket)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
             self._socket.bind(f"tcp://{self.endpoint}")
@@ -153,21 +146,28 @@ class Server:
         self._socket.close(linger=0)
 
     def _on_readable(self) -> None:
-        self._reading = True  # what is answered meanwhile needs no look of its own
+        self._reading = self._look_due = True
         try:
             for _ in range(READ_BATCH):
-                if not self._open or not has_input(self._socket):
+                message = receive_message(self._socket) if self._open else None
+                if message is None:
+                    self._look_due = False
                     break
-                peer, *frames = receive_message(self._socket)
+                peer, *frames = message
                 self._on_request(bytes(peer), frames)
+                if not self._open or not has_input(self._socket):
+                    self._look_due = False
+                    break
             self._settle()
         finally:
             self._reading = False
-            self._look_again()
+            if self._look_due:
+                self._look_again()
 
     def _look_again(self) -> None:
-        """The descriptor announces only changes: a send or receive may have swallowed one."""
-        if self._open and not self._reading and has_input(self._socket):
+        if self._reading:
+            self._look_due = True  # once, for all that is answered meanwhile
+        elif self._open and has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:

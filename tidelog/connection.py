@@ -8,28 +8,20 @@ still wants an answer opens another. Nothing can outlive it.
 The first exchange is ApiVersions. It tells who the peer is, which versions it speaks, and what its monotonic
 clock shows: every later request states its deadline on that clock, so that a peer that slept, or whose wall
 clock jumped, still knows which requests nobody waits for any more.
-
-Sockets are read through their file descriptor, which is edge-triggered: EVENTS is looked at after every send
-and receive, else a message could lie there unseen.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from tidelog.clock import SystemClock
-from tidelog.codec import (
-    MAX_FRAME_BYTES,
-    RequestHeader,
-    decode_response,
-    encode,
-)
+from tidelog.codec import RequestHeader, decode_response, encode
 from tidelog.errors import (
     DisconnectedError,
     OverloadedError,
@@ -40,20 +32,11 @@ from tidelog.errors import (
     error_for,
 )
 from tidelog.messages import ApiVersionsRequest, ApiVersionsResponse, Request, Response
-from tidelog.model import Buffer, Endpoint
+from tidelog.model import Endpoint
+from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
 
-#: A peer that answers no ZMTP ping for this long is taken for gone.
-HEARTBEAT_INTERVAL_MS = 1000
-HEARTBEAT_TIMEOUT_MS = 4000
 #: Requests without an answer on one connection.
 MAX_IN_FLIGHT = 1000
-#: Messages read in one turn of the loop, so that one busy peer does not starve the others.
-READ_BATCH = 64
-
-# Flags as bare numbers: the arithmetic of enumerations costs more than the calls that they are for.
-_EVENTS, _INPUT = int(zmq.EVENTS), int(zmq.POLLIN)
-_AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
-_COPIED_BELOW_BYTES = 1 << 19
 
 CLIENT_SOFTWARE = "tidelog/0.1.0"
 
@@ -63,46 +46,6 @@ _GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _clock = SystemClock()
 
 R = TypeVar("R", bound=Response)
-
-
-def apply_common_options(socket: zmq.Socket[bytes]) -> None:
-    """What both sides' sockets have in common: bounds, heartbeats, and no lingering after close."""
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.SNDHWM, MAX_IN_FLIGHT)
-    socket.setsockopt(zmq.RCVHWM, MAX_IN_FLIGHT)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-    socket.setsockopt(zmq.IPV6, 1)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-
-
-def descriptor_of(socket: zmq.Socket[bytes]) -> int:
-    """The file descriptor that the loop watches."""
-    return cast(int, socket.getsockopt(zmq.FD))
-
-
-def has_input(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits; asking also re-arms the descriptor."""
-    return bool(cast(int, socket.getsockopt(_EVENTS)) & _INPUT)
-
-
-def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    """One message, without waiting: zmq.Again where the queue is full, and nothing of it was sent then."""
-    send = socket.send
-    last = len(frames) - 1
-    for index, frame in enumerate(frames):
-        # Below that size a copy is cheaper than what ZeroMQ must do to give a frame back.
-        send(frame, _MORE if index < last else _AT_ONCE, copy=len(frame) < _COPIED_BELOW_BYTES)
-
-
-def receive_message(socket: zmq.Socket[bytes]) -> list[memoryview]:
-    """The next message, uncopied; ask `has_input` first."""
-    frame = socket.recv(_AT_ONCE, copy=False)
-    frames = [frame.buffer]
-    while frame.more:
-        frame = socket.recv(_AT_ONCE, copy=False)
-        frames.append(frame.buffer)
-    return frames
 
 
 class Connection:
@@ -125,8 +68,7 @@ class Connection:
         self._peer_clock_ms = 0
         self._closed = self._loop.create_future()
         self._reading = False
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        apply_common_options(self._socket)
+        self._socket = open_socket(zmq.DEALER)
         self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE)
         self._loop.add_reader(descriptor_of(self._monitor), self._on_monitor)
@@ -270,12 +212,17 @@ class Connection:
             self._loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
+        if self._closed.done():
+            return
         self._reading = True  # what is sent meanwhile needs no look of its own
         try:
             for _ in range(READ_BATCH):
+                frames = receive_message(self._socket)
+                if frames is None:
+                    return
+                self._on_frames(frames)
                 if self._closed.done() or not has_input(self._socket):
                     return
-                self._on_frames(receive_message(self._socket))
         except ProtocolError as error:
             self.close(f"the broker sent no message of this protocol ({error})")
             return

@@ -5,12 +5,11 @@ Messages as in `tidelog.messages`; only the endpoint between brokers takes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tidelog.frozen import frozen
 from tidelog.messages import ApiKey, DescribePartition, Message, Request, Response
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerInfo(Message):
     """A live broker: where clients reach it and where its peers do. `epoch` is the czxid of its registration."""
 
@@ -23,7 +22,7 @@ class BrokerInfo(Message):
     shutting_down: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionStateMessage(Message):
     """A partition as its state znode has it; `partition_epoch` is that znode's version."""
 
@@ -37,7 +36,7 @@ class PartitionStateMessage(Message):
     replicas: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicInfo(Message):
     """A topic's identity and its settings (only those that differ from the defaults)."""
 
@@ -46,7 +45,7 @@ class TopicInfo(Message):
     configs: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionOutcome(Message):
     """The outcome for one partition."""
 
@@ -55,7 +54,7 @@ class PartitionOutcome(Message):
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaderAndIsrResponse(Response):
     """`error_code` is for the request as a whole."""
 
@@ -63,7 +62,7 @@ class LeaderAndIsrResponse(Response):
     partitions: tuple[PartitionOutcome, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaderAndIsrRequest(Request):
     """Makes the addressee leader or follower. Repeated until answered; older epochs are ignored one by one."""
 
@@ -78,7 +77,7 @@ class LeaderAndIsrRequest(Request):
     between_brokers = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopReplicaPartition(Message):
     """`delete` also removes the log."""
 
@@ -88,7 +87,7 @@ class StopReplicaPartition(Message):
     delete: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopReplicaResponse(Response):
     """`error_code` is for the request as a whole."""
 
@@ -96,7 +95,7 @@ class StopReplicaResponse(Response):
     partitions: tuple[PartitionOutcome, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopReplicaRequest(Request):
     """The addressee stops being a replica of these."""
 
@@ -109,14 +108,14 @@ class StopReplicaRequest(Request):
     between_brokers = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpdateMetadataResponse(Response):
     """`error_code` is for the request as a whole."""
 
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpdateMetadataRequest(Request):
     """What the addressee tells clients from now on: all live brokers, and the partitions that changed.
 
@@ -135,7 +134,7 @@ class UpdateMetadataRequest(Request):
     between_brokers = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ControlledShutdownResponse(Response):
     """`remaining` are the partitions that the broker still leads."""
 
@@ -143,7 +142,7 @@ class ControlledShutdownResponse(Response):
     remaining: tuple[DescribePartition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ControlledShutdownRequest(Request):
     """A broker asks the controller to move its leaderships away before it stops."""
 

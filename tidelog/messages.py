@@ -9,10 +9,10 @@ success (`tidelog.errors.error_for`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
+from tidelog.frozen import frozen
 from tidelog.model import CONSUMER_REPLICA_ID, NO_TIMESTAMP, READ_UNCOMMITTED, Buffer
 
 
@@ -61,7 +61,7 @@ class Request(Message):
 # --- ApiVersions: the first exchange on every connection -------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ApiRange(Message):
     """The versions of one API that the broker speaks."""
 
@@ -70,7 +70,7 @@ class ApiRange(Message):
     max_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ApiVersionsResponse(Response):
     """Who answers. `monotonic_ms` is the broker's own clock, on which the deadlines of this connection are stated."""
 
@@ -82,7 +82,7 @@ class ApiVersionsResponse(Response):
     apis: tuple[ApiRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ApiVersionsRequest(Request):
     """Who asks."""
 
@@ -95,7 +95,7 @@ class ApiVersionsRequest(Request):
 # --- Produce -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducePartition(Message):
     """`records` is exactly one RecordBatch (v2)."""
 
@@ -104,7 +104,7 @@ class ProducePartition(Message):
     records: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducePartitionResponse(Message):
     """`base_offset` is that of the first record, also when the batch was a repetition."""
 
@@ -117,14 +117,14 @@ class ProducePartitionResponse(Message):
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProduceResponse(Response):
     """One entry for each partition of the request, in its order."""
 
     partitions: tuple[ProducePartitionResponse, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProduceRequest(Request):
     """`acks` is 0 (no answer comes), 1 (the leader's log) or −1 (the whole ISR, within `timeout_ms`)."""
 
@@ -139,7 +139,7 @@ class ProduceRequest(Request):
 # --- Fetch -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchPartition(Message):
     """`log_start_offset` is the follower's, −1 from consumers."""
 
@@ -151,7 +151,7 @@ class FetchPartition(Message):
     log_start_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchPartitionResponse(Message):
     """`records` are whole batches from the file; the first may begin before `fetch_offset`. None: nothing to read."""
 
@@ -164,14 +164,14 @@ class FetchPartitionResponse(Message):
     records: Buffer | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchResponse(Response):
     """One entry for each partition of the request, in its order."""
 
     partitions: tuple[FetchPartitionResponse, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchRequest(Request):
     """Waits up to `max_wait_ms` for `min_bytes`.
 
@@ -192,7 +192,7 @@ class FetchRequest(Request):
 # --- ListOffsets -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListOffsetsPartition(Message):
     """`timestamp` in ms, or −1 latest, −2 earliest, −3 the largest timestamp."""
 
@@ -202,7 +202,7 @@ class ListOffsetsPartition(Message):
     current_leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListOffsetsPartitionResponse(Message):
     """`offset` and `timestamp` are −1 where no record qualifies."""
 
@@ -214,14 +214,14 @@ class ListOffsetsPartitionResponse(Message):
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListOffsetsResponse(Response):
     """One entry for each partition of the request, in its order."""
 
     partitions: tuple[ListOffsetsPartitionResponse, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListOffsetsRequest(Request):
     """Offsets by time; only the leader answers (but for `replica_id` −2, which may ask a follower)."""
 
@@ -236,7 +236,7 @@ class ListOffsetsRequest(Request):
 # --- Metadata ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerAddress(Message):
     """Where clients reach a live broker."""
 
@@ -245,7 +245,7 @@ class BrokerAddress(Message):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionMetadata(Message):
     """`leader` is −1 while there is none (`error_code` LEADER_NOT_AVAILABLE)."""
 
@@ -258,7 +258,7 @@ class PartitionMetadata(Message):
     offline_replicas: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicMetadata(Message):
     """`topic_id` is the UUID in Kafka's base64url form, empty with an error."""
 
@@ -269,7 +269,7 @@ class TopicMetadata(Message):
     partitions: tuple[PartitionMetadata, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataResponse(Response):
     """The answering broker's picture of the cluster."""
 
@@ -279,7 +279,7 @@ class MetadataResponse(Response):
     topics: tuple[TopicMetadata, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataRequest(Request):
     """`topics` None asks for all."""
 
@@ -292,7 +292,7 @@ class MetadataRequest(Request):
 # --- OffsetForLeaderEpoch ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochPartition(Message):
     """Asks where `leader_epoch` ends in the leader's log."""
 
@@ -302,7 +302,7 @@ class EpochPartition(Message):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochEndOffset(Message):
     """The largest epoch ≤ the asked one, and where it ends (exclusive); (−1, −1) where there is none."""
 
@@ -313,14 +313,14 @@ class EpochEndOffset(Message):
     end_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetForLeaderEpochResponse(Response):
     """One entry for each partition of the request, in its order."""
 
     partitions: tuple[EpochEndOffset, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetForLeaderEpochRequest(Request):
     """A follower aligns its log by this before its first fetch of an epoch (KIP-101, KIP-320)."""
 
@@ -334,7 +334,7 @@ class OffsetForLeaderEpochRequest(Request):
 # --- InitProducerId ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InitProducerIdResponse(Response):
     """A producer id that nobody had before, with epoch 0."""
 
@@ -343,7 +343,7 @@ class InitProducerIdResponse(Response):
     producer_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InitProducerIdRequest(Request):
     """Any broker answers."""
 
@@ -356,7 +356,7 @@ class InitProducerIdRequest(Request):
 # --- Topics ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewTopic(Message):
     """`num_partitions` and `replication_factor` of −1 take the broker's defaults; an `assignment` replaces both."""
 
@@ -367,7 +367,7 @@ class NewTopic(Message):
     configs: dict[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreatedTopic(Message):
     """The outcome for one topic."""
 
@@ -379,14 +379,14 @@ class CreatedTopic(Message):
     replication_factor: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateTopicsResponse(Response):
     """One entry for each topic of the request, in its order."""
 
     topics: tuple[CreatedTopic, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateTopicsRequest(Request):
     """To the controller. Answered when every partition has a leader, else REQUEST_TIMED_OUT (created all the same)."""
 
@@ -398,7 +398,7 @@ class CreateTopicsRequest(Request):
     response = CreateTopicsResponse
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeletedTopic(Message):
     """The outcome for one topic."""
 
@@ -407,14 +407,14 @@ class DeletedTopic(Message):
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteTopicsResponse(Response):
     """One entry for each topic of the request, in its order."""
 
     topics: tuple[DeletedTopic, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteTopicsRequest(Request):
     """To the controller."""
 
@@ -428,7 +428,7 @@ class DeleteTopicsRequest(Request):
 # --- DescribeReplicas (ours): what only a partition's leader knows -----------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DescribePartition(Message):
     """Names a partition."""
 
@@ -436,7 +436,7 @@ class DescribePartition(Message):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplicasDescription(Message):
     """`log_end_offsets` has each replica's, as far as the leader knows it (−1: not heard of in this epoch)."""
 
@@ -451,14 +451,14 @@ class ReplicasDescription(Message):
     log_end_offsets: dict[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DescribeReplicasResponse(Response):
     """One entry for each partition of the request, in its order."""
 
     partitions: tuple[ReplicasDescription, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DescribeReplicasRequest(Request):
     """To each partition's leader."""
 

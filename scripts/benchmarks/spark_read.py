@@ -10,7 +10,7 @@ from benchmarks.figures import Benchmark, Figure, NotMeasured
 from benchmarks.lab import Lab
 from benchmarks.produce import topic_of
 
-_ROWS = 1_000_000
+_ROWS = 4_000_000
 _SIZE = 100
 _PARTITIONS = 6
 _TIMEOUT_S = 600

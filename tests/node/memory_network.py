@@ -13,10 +13,10 @@ from typing import Protocol
 
 from node.handlers import Handlers
 from node.server import RequestContext
-from tidelog.connection import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
 from tidelog.errors import BrokerError, DisconnectedError, TimeoutError
 from tidelog.messages import ApiVersionsResponse, Request, Response
 from tidelog.model import Endpoint
+from tidelog.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
 
 LATENCY_S = 0.001
 #: A connection ends after so long a silence.
