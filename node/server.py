@@ -56,6 +56,10 @@ from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, r
 
 log = logging.getLogger(__name__)
 
+#: Requests of one connection that wait for their answers; more are refused.
+MAX_UNANSWERED = 1000
+#: No request waits longer, whatever it asks for and however long its sender would.
+MAX_WAIT_MS = 600_000
 #: Answers that wait for one slow peer; beyond it that peer's newest are dropped (its requests then time out).
 MAX_PARKED = 256
 PARKED_RETRY_S = 0.005
@@ -75,8 +79,8 @@ class RequestContext:
     between_brokers: bool
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
-        """When a request that may wait so long is answered: not after its sender has stopped waiting."""
-        due_ms = now_ms + max(0, wait_ms)
+        """When a request that wants to wait so long is answered: not after its sender has stopped waiting."""
+        due_ms = now_ms + min(max(0, wait_ms), MAX_WAIT_MS)
         return due_ms if self.deadline_ms < 0 else min(due_ms, self.deadline_ms)
 
 
@@ -118,6 +122,7 @@ class Server:
         self._socket = open_socket(zmq.ROUTER)
         self._parked: dict[bytes, deque[list[Buffer]]] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._unanswered: dict[bytes, int] = {}
         self._open = False
         self._reading = self._look_due = False
 
@@ -184,6 +189,8 @@ class Server:
             context = RequestContext(
                 peer, header.client_id, header.sender_epoch, header.deadline_ms, self._between_brokers
             )
+            if self._unanswered.get(peer, 0) >= MAX_UNANSWERED:
+                raise RequestTimedOutError(f"{MAX_UNANSWERED} requests of this connection are without an answer")
             outcome = self._handler(request, context)
         except BrokerError as error:
             self._refuse(peer, header, error)
@@ -197,15 +204,21 @@ class Server:
         if isinstance(outcome, Response):
             self._reply(peer, header, outcome)
             return
+        self._unanswered[peer] = self._unanswered.get(peer, 0) + 1
         if isinstance(outcome, LaterResponse):
-            outcome.then(partial(self._reply, peer, header))
+            outcome.then(partial(self._reply_later, peer, header))
             return
         future = asyncio.ensure_future(outcome)
         self._waiting.add(future)
-        future.add_done_callback(lambda done: self._on_outcome(peer, header, done))
+        future.add_done_callback(partial(self._on_outcome, peer, header))
+
+    def _reply_later(self, peer: bytes, header: RequestHeader, response: Response) -> None:
+        self._note_answer(peer)
+        self._reply(peer, header, response)
 
     def _on_outcome(self, peer: bytes, header: RequestHeader, done: asyncio.Future[Response]) -> None:
         self._waiting.discard(done)
+        self._note_answer(peer)
         if done.cancelled():
             return
         error = done.exception()
@@ -216,6 +229,13 @@ class Server:
         else:
             log.error("request %s of %s failed", header.api_key, header.client_id, exc_info=error)
             self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
+
+    def _note_answer(self, peer: bytes) -> None:
+        left = self._unanswered[peer] - 1
+        if left:
+            self._unanswered[peer] = left
+        else:
+            del self._unanswered[peer]
 
     def _checked_request(self, header: RequestHeader, body: Body) -> Request:
         identity = self._identity

@@ -188,7 +188,7 @@ class Connection:
     def _write(self, request: Request, correlation: int, version: int, deadline_ms: int, addressee: int) -> None:
         if self._closed.done():
             raise DisconnectedError(f"connection to {self.endpoint} is closed")
-        if len(self._in_flight) >= MAX_IN_FLIGHT:
+        if len(self._in_flight) >= MAX_IN_FLIGHT and not self._forget_cancelled():
             raise OverloadedError(f"{MAX_IN_FLIGHT} requests to {self.endpoint} are without an answer")
         header = RequestHeader(
             request.api,
@@ -205,6 +205,13 @@ class Connection:
         except zmq.Again:
             raise OverloadedError(f"the queue to {self.endpoint} is full") from None
         self._look_again()
+
+    def _forget_cancelled(self) -> bool:
+        """Whether that made room: nobody waits for the answers any more, but they may still come."""
+        cancelled = [correlation for correlation, (_, future, _) in self._in_flight.items() if future.done()]
+        for correlation in cancelled:
+            self._in_flight.pop(correlation)[2].cancel()
+        return bool(cancelled)
 
     def _look_again(self) -> None:
         """The descriptor announces only changes: a send or receive may have swallowed one."""

@@ -13,7 +13,8 @@ import msgpack
 import pytest
 import zmq
 
-from node.server import Identity, RequestContext, Server
+from node.later import LaterResponse
+from node.server import MAX_UNANSWERED, Identity, RequestContext, Server
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, decode_response
 from tidelog.connection import Connection
@@ -24,6 +25,7 @@ from tidelog.errors import (
     DisconnectedError,
     InconsistentClusterIdError,
     ProtocolError,
+    RequestTimedOutError,
     StaleBrokerEpochError,
     TimeoutError,
     UnknownServerError,
@@ -45,7 +47,7 @@ from tidelog.messages import (
 from tidelog.model import Endpoint
 
 EMPTY = MetadataResponse("c", 1, (), ())
-Handle = Callable[[Request, RequestContext], Response | Awaitable[Response] | None]
+Handle = Callable[[Request, RequestContext], Response | LaterResponse | Awaitable[Response] | None]
 
 
 @asynccontextmanager
@@ -196,6 +198,38 @@ async def test_a_call_that_is_not_answered_in_time_raises_and_the_connection_sta
             await connection.call(MetadataRequest(), timeout_ms=20)
         hold = False
         assert await connection.call(MetadataRequest(), timeout_ms=5000) == EMPTY
+
+
+async def test_a_thousand_requests_of_a_connection_may_wait_for_their_answers_and_more_are_refused() -> None:
+    held: list[LaterResponse] = []
+    all_there = asyncio.Event()
+
+    def handle(request: Request, context: RequestContext) -> LaterResponse:
+        held.append(LaterResponse())
+        if len(held) == MAX_UNANSWERED + 2:
+            all_there.set()
+        return held[-1]
+
+    async with serving(handle) as server, connected(server) as connection, connected(server) as other:
+        given_up = [connection.send(MetadataRequest(), timeout_ms=60_000) for _ in range(MAX_UNANSWERED)]
+        for call in given_up:
+            call.cancel()
+        with pytest.raises(RequestTimedOutError, match="1000 requests"):
+            await connection.call(MetadataRequest(), timeout_ms=5000)
+        assert len(held) == MAX_UNANSWERED
+        others = other.send(MetadataRequest(), timeout_ms=5000)
+        held[0].give(EMPTY)
+        again = connection.send(MetadataRequest(), timeout_ms=5000)
+        await asyncio.wait_for(all_there.wait(), 5)
+        for later in held:
+            later.give(EMPTY)
+        assert await others == await again == EMPTY
+
+
+def test_no_request_waits_longer_than_ten_minutes_whatever_it_asks_for() -> None:
+    patient = RequestContext(b"", "test", -1, deadline_ms=-1, between_brokers=False)
+    assert patient.due_ms(5, 2**31 - 1) == 5 + 600_000
+    assert replace(patient, deadline_ms=400).due_ms(5, 2**31 - 1) == 400
 
 
 @pytest.mark.parametrize(
