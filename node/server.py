@@ -19,6 +19,7 @@ from typing import Any, cast
 import zmq
 
 from node.later import LaterResponse
+from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import Clock
 from tidelog.codec import (
     Body,
@@ -65,7 +66,7 @@ MAX_PARKED = 256
 PARKED_RETRY_S = 0.005
 _MOST_ERROR_TEXT = 1000
 
-_REQUESTS: dict[int, type[Request]] = {cls.api: cls for cls in (*CLIENT_REQUESTS, *CONTROL_REQUESTS)}
+_REQUESTS: dict[int, type[Request]] = {cls.api: cls for cls in (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *CONTROL_REQUESTS)}
 
 
 @frozen

@@ -1,7 +1,8 @@
 """The native protocol's messages: one frozen dataclass each, a request beside its response.
 
-Here is what clients may ask (and followers, who fetch as consumers do); what the controller and the brokers ask
-of each other is in `tidelog.control_messages`. On the wire a message is a msgpack array of its fields in their
+Here is what clients may ask (and followers, who fetch as consumers do), but for what administers settings, records
+and disks, which is in `tidelog.admin_messages`; what the controller and the brokers ask of each other is in
+`tidelog.control_messages`. On the wire a message is a msgpack array of its fields in their
 order (`tidelog.codec`); a `Buffer` field is an index into the frames that follow. API numbers, error codes and the
 meaning of the fields are Kafka's; numbers from 1000 on are ours. Times are milliseconds. An `error_code` of 0 means
 success (`tidelog.errors.error_for`).
@@ -30,8 +31,12 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    DESCRIBE_LOG_DIRS = 35
+    INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_REPLICAS = 1000
 
 

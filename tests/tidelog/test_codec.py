@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.codec import (
     MAX_STRING,
     Body,
@@ -34,7 +35,7 @@ from tidelog.messages import (
 from tidelog.model import Buffer
 
 HEADER = RequestHeader(3, 0, 7, "cli", "", 1000, -1, 5)
-REQUESTS = (*CLIENT_REQUESTS, *CONTROL_REQUESTS)
+REQUESTS = (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *CONTROL_REQUESTS)
 ALL = sorted({*REQUESTS, *(request.response for request in REQUESTS)}, key=lambda cls: cls.__name__)
 
 
