@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from storage.config_values import (
     INT32_MAX,
     INT64_MAX,
     Parser,
+    WholeNumber,
     as_text,
     boolean,
     format_version,
@@ -27,6 +29,7 @@ from storage.config_values import (
     ratio,
     throttled_replicas,
 )
+from tidelog.admin_messages import ConfigType
 from tidelog.errors import InvalidConfigError
 from tidelog.records import Codec
 
@@ -159,7 +162,7 @@ class LogConfig:
         for name, text in configs.items():
             setting = _SETTINGS.get(name)
             if setting is None:
-                raise InvalidConfigError(f"there is no topic setting {_quoted(name)!r}")
+                raise no_such_setting(name)
             try:
                 values[setting.name] = setting.metadata["parse"](text.strip())
             except ValueError as error:
@@ -177,10 +180,36 @@ class LogConfig:
         return {name: as_text(getattr(self, setting.name)) for name, setting in _SETTINGS.items()}
 
 
+def no_such_setting(name: str) -> InvalidConfigError:
+    """What to answer to somebody who means a setting that does not exist."""
+    nearest = get_close_matches(name.replace("_", "."), _SETTINGS, n=1)
+    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    return InvalidConfigError(f"there is no topic setting {_quoted(name)!r}{hint}")
+
+
+def config_type(name: str) -> ConfigType | None:
+    """How a topic setting's text is read; None where there is no such setting."""
+    setting = _SETTINGS.get(name)
+    if setting is None:
+        return None
+    parse = setting.metadata["parse"]
+    if isinstance(parse, WholeNumber):
+        return ConfigType.INT if parse.high <= INT32_MAX else ConfigType.LONG
+    return _TYPES[type(setting.default)]
+
+
 def _quoted(text: str) -> str:
     """As much of it as belongs into a message."""
     return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
 
+
+_TYPES = {
+    bool: ConfigType.BOOLEAN,
+    float: ConfigType.DOUBLE,
+    str: ConfigType.STRING,
+    tuple: ConfigType.LIST,
+    frozenset: ConfigType.LIST,
+}
 
 _SETTINGS = {setting.metadata["name"]: setting for setting in dataclasses.fields(LogConfig)}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 INT32_MAX = 2**31 - 1
@@ -20,19 +21,27 @@ _FORMAT_VERSION = re.compile(r"[0-9]{1,2}(\.[0-9]{1,2}){1,3}(-IV[0-9])?\Z", re.A
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?\Z", re.ASCII)
 
 
-def number(low: int = -INT64_MAX - 1, high: int = INT64_MAX, *, also: int | None = None) -> Parser:
-    """A whole number from `low` to `high`, or `also`."""
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """Reads a whole number from `low` to `high`, or `also`."""
 
-    def parse(text: str) -> int:
+    low: int
+    high: int
+    also: int | None
+
+    def __call__(self, text: str) -> int:
         if not _NUMBER.match(text):
             raise ValueError("must be a whole number")
         value = int(text)
-        if not low <= value <= high and value != also:
-            allowed = f"must be at least {low}" if value < low else f"must be at most {high}"
-            raise ValueError(f"{allowed}, or {also}" if also is not None else allowed)
+        if not self.low <= value <= self.high and value != self.also:
+            allowed = f"must be at least {self.low}" if value < self.low else f"must be at most {self.high}"
+            raise ValueError(f"{allowed}, or {self.also}" if self.also is not None else allowed)
         return value
 
-    return parse
+
+def number(low: int = -INT64_MAX - 1, high: int = INT64_MAX, *, also: int | None = None) -> WholeNumber:
+    """A whole number from `low` to `high`, or `also`."""
+    return WholeNumber(low, high, also)
 
 
 def ratio(text: str) -> float:
