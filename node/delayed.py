@@ -95,17 +95,17 @@ class DelayedProduce(DelayedResponse):
 class Waiting:
     """The purgatories of one broker, and what has changed since they were last looked at.
 
-    `soon` runs a callback in the loop's next turn (`loop.call_soon`).
+    `soon` runs a callback in the loop's next turn (`loop.call_soon`). By `now_ns` it is measured how long each waits.
     """
 
-    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int] = lambda: 0) -> None:
         self._soon = soon
         self._scheduled = False
         self._grown: dict[TopicPartition, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
-        self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory()
-        self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory()
-        self.follower_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory()
+        self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns)
+        self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
+        self.follower_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
 
     def __len__(self) -> int:
         return len(self.produces) + len(self.consumer_fetches) + len(self.follower_fetches)

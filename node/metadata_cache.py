@@ -6,7 +6,7 @@ it is fenced by epochs elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tidelog.control_messages import BrokerInfo, PartitionStateMessage, UpdateMetadataRequest
@@ -26,13 +26,17 @@ class CachedTopic:
 
 
 class MetadataCache:
-    """The picture. `brokers` maps the ids of live brokers to what is known of them, and is replaced whole."""
+    """The picture. `brokers` maps the ids of live brokers to what is known of them, and is replaced whole.
+
+    informed   a controller has told of the topics since this broker started
+    """
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = NO_LEADER
         self.controller_epoch = -1
         self.brokers: Mapping[int, BrokerInfo] = {}
+        self.informed = False
         self._topics: dict[str, CachedTopic] = {}
 
     def admit_controller(self, controller_id: int, controller_epoch: int) -> bool:
@@ -61,6 +65,13 @@ class MetadataCache:
             topic.configs = info.configs
         for state in request.partitions:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
+
+        self.informed = True
+
+    @property
+    def partitions(self) -> Iterator[PartitionStateMessage]:
+        """The state of every partition that is known."""
+        return (state for topic in self._topics.values() for state in topic.partitions.values())
 
     def topic(self, name: str) -> CachedTopic | None:
         """What is known of one topic."""

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
+from node.durations import Durations
+
 K = TypeVar("K", bound=Hashable)
 
 #: Below this many entries the heap is never worth rebuilding.
@@ -24,13 +26,15 @@ class DelayedOperation(ABC):
 
     deadline_ms   monotonic; from then on `expire` completes it
     completed     set once, by the purgatory alone
+    begun_ns      when it began to wait; set by the purgatory
     """
 
-    __slots__ = ("completed", "deadline_ms")
+    __slots__ = ("begun_ns", "completed", "deadline_ms")
 
     def __init__(self, deadline_ms: int) -> None:
         self.deadline_ms = deadline_ms
         self.completed = False
+        self.begun_ns = 0
 
     @abstractmethod
     def is_satisfied(self) -> bool:
@@ -52,9 +56,15 @@ class Purgatory(Generic[K, Op]):
     """Operations by the keys that they watch, with at most `capacity` of them.
 
     Where it is full a newcomer expires at once: an answer that is early is honest, a queue without a bound is not.
+
+    waits     how long those waited that are complete by now, by `now_ns`
+    expired   how many of them waited in vain
     """
 
-    def __init__(self, capacity: int = 100_000) -> None:
+    def __init__(self, capacity: int = 100_000, now_ns: Callable[[], int] = lambda: 0) -> None:
+        self.waits = Durations()
+        self.expired = 0
+        self._now_ns = now_ns
         self._capacity = capacity
         self._watchers: dict[K, dict[Op, None]] = {}
         self._keys: dict[Op, Collection[K]] = {}
@@ -78,6 +88,7 @@ class Purgatory(Generic[K, Op]):
             self._finish(operation, operation.on_expiration)
             return True
         self._keys[operation] = keys
+        operation.begun_ns = self._now_ns()
         for key in keys:
             self._watchers.setdefault(key, {})[operation] = None
         self._arrivals += 1
@@ -127,6 +138,7 @@ class Purgatory(Generic[K, Op]):
             if not operation.completed:
                 self._finish(operation, operation.on_expiration)
                 expired += 1
+        self.expired += expired
         return expired
 
     def next_deadline_ms(self) -> int | None:
@@ -138,7 +150,10 @@ class Purgatory(Generic[K, Op]):
     def _finish(self, operation: Op, answer: Callable[[], None]) -> None:
         # Marked and forgotten first: an answer may wake others, and they must not find it waiting.
         operation.completed = True
-        for key in self._keys.pop(operation, ()):
+        keys = self._keys.pop(operation, None)
+        if keys is not None:
+            self.waits.add(self._now_ns() - operation.begun_ns)
+        for key in keys or ():
             watchers = self._watchers[key]
             del watchers[operation]
             if not watchers:

@@ -105,6 +105,8 @@ class Replicas:
                       only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
                       each time: a process that was stopped finds requests waiting for it before any timer of its own
     on_storage_error  told once when no log directory is left; by then every replica is offline
+
+    isr_shrinks, isr_expansions   how often an ISR of this leader's was written without, or with one more member
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Replicas:
         self._syncing = Syncing(self._synced, self.storage_failed, offload_sync)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed_isrs: set[TopicPartition] = set()
+        self.isr_shrinks = self.isr_expansions = 0
         self._next_isr_check_ms = 0
         self._next_notification_ms = 0
         self._failure_untold = False
@@ -379,6 +382,8 @@ class Replicas:
             else:
                 log.info("%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
                 self._changed_isrs.add(tp)
+                self.isr_shrinks += len(proposal.state.isr) < len(partition.isr)
+                self.isr_expansions += len(proposal.state.isr) > len(partition.isr)
                 now_ms = self.clock.monotonic_ms()
                 end = replica.log.log_end_offset
                 self.act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))

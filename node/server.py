@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import zmq
 
+from node.durations import RequestTimes
 from node.later import LaterResponse
 from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import Clock
@@ -102,6 +103,7 @@ class Server:
     """One bound endpoint. `endpoint` has the real port after `start` (0 lets the system choose).
 
     settle   called after all requests that had arrived were handled: what they made answerable is answered then
+    times    how long its answers took
     """
 
     def __init__(
@@ -113,11 +115,13 @@ class Server:
         *,
         between_brokers: bool,
         settle: Callable[[], None] = lambda: None,
+        now_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self.endpoint = endpoint
         self._identity = identity
         self._handler = handler
         self._settle = settle
+        self.times = RequestTimes(now_ns)
         self._clock = clock
         self._between_brokers = between_brokers
         self._socket = open_socket(zmq.ROUTER)
@@ -177,6 +181,7 @@ class Server:
             self._loop.call_soon(self._on_readable)
 
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:
+        begun_ns = self.times.now_ns()
         try:
             header, body = decode_request(frames)
         except ProtocolError:
@@ -201,23 +206,26 @@ class Server:
             self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
             return
         if outcome is None:
+            self.times.answered(header.api_key, begun_ns)
             return
         if isinstance(outcome, Response):
             self._reply(peer, header, outcome)
+            self.times.answered(header.api_key, begun_ns)
             return
         self._unanswered[peer] = self._unanswered.get(peer, 0) + 1
         if isinstance(outcome, LaterResponse):
-            outcome.then(partial(self._reply_later, peer, header))
+            outcome.then(partial(self._reply_later, peer, header, begun_ns))
             return
         future = asyncio.ensure_future(outcome)
         self._waiting.add(future)
-        future.add_done_callback(partial(self._on_outcome, peer, header))
+        future.add_done_callback(partial(self._on_outcome, peer, header, begun_ns))
 
-    def _reply_later(self, peer: bytes, header: RequestHeader, response: Response) -> None:
+    def _reply_later(self, peer: bytes, header: RequestHeader, begun_ns: int, response: Response) -> None:
         self._note_answer(peer)
         self._reply(peer, header, response)
+        self.times.answered(header.api_key, begun_ns)
 
-    def _on_outcome(self, peer: bytes, header: RequestHeader, done: asyncio.Future[Response]) -> None:
+    def _on_outcome(self, peer: bytes, header: RequestHeader, begun_ns: int, done: asyncio.Future[Response]) -> None:
         self._waiting.discard(done)
         self._note_answer(peer)
         if done.cancelled():
@@ -225,6 +233,7 @@ class Server:
         error = done.exception()
         if error is None:
             self._reply(peer, header, done.result())
+            self.times.answered(header.api_key, begun_ns)
         elif isinstance(error, BrokerError):
             self._refuse(peer, header, error)
         else:
@@ -282,6 +291,7 @@ class Server:
             self._send(peer, frames)
 
     def _refuse(self, peer: bytes, header: RequestHeader, error: BrokerError) -> None:
+        self.times.refused_with(error.code)
         self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, str(error)[:_MOST_ERROR_TEXT])))
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:

@@ -46,7 +46,12 @@ class Session:
 
         True from one session timeout after the sending of the last answered request on (DESIGN 5).
         """
-        return self._clock.monotonic_ms() - self._store.confirmed_at_ms >= self._store.session_timeout_ms
+        return self.silence_ms >= self._store.session_timeout_ms
+
+    @property
+    def silence_ms(self) -> int:
+        """Since the sending of the last request that ZooKeeper answered."""
+        return self._clock.monotonic_ms() - self._store.confirmed_at_ms
 
     async def _beat(self) -> None:
         pause_s = self._store.session_timeout_ms / 1000 / _HEARTBEATS_PER_TIMEOUT

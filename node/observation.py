@@ -1,0 +1,49 @@
+"""What a broker answers to those who watch it: /healthz, /readyz and /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+
+from node.http_port import Answer, line
+from node.measures import Family, Measures
+
+
+class Observation:
+    """From the broker's first step on.
+
+    stage      what its start is about, or why it ends; "" while it serves
+    measures   known once its parts are there
+    """
+
+    def __init__(self) -> None:
+        self.stage = "starting"
+        self.measures: Measures | None = None
+        #: One at a time, whoever asks: the threads are for the disks.
+        self._scraping = asyncio.Lock()
+
+    def why_not_ready(self) -> str | None:
+        """One line; None for a broker that is ready."""
+        if self.stage or self.measures is None:
+            return self.stage or "starting"
+        return self.measures.why_not_ready()
+
+    async def answer(self, path: str) -> Answer | None:
+        """None where there is no such path."""
+        match path:
+            case "/healthz":
+                return line(200, "alive")  # that the loop says so is the news
+            case "/readyz":
+                reason = self.why_not_ready()
+                return line(200, "ready") if reason is None else line(503, reason)
+            case "/metrics":
+                if self.measures is None:
+                    return line(503, self.stage)
+                async with self._scraping:
+                    return await asyncio.to_thread(_expose, await self.measures.read())
+        return None
+
+
+def _expose(families: list[Family]) -> Answer:
+    from node import exposition
+
+    return Answer(200, exposition.expose(families), exposition.CONTENT_TYPE)

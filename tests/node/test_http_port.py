@@ -1,0 +1,125 @@
+"""The port for those who watch: over real loopback sockets, with readers and askers of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from node.http_port import MAX_REQUEST_BYTES, Answer, HttpPort, line
+from tests.virtual_time import until
+from tidelog.model import Endpoint
+
+LARGE = b"x" * (8 << 20)
+
+
+async def tell(path: str) -> Answer | None:
+    match path:
+        case "/one":
+            return line(200, "a word\nand another")
+        case "/large":
+            return Answer(200, LARGE)
+        case "/broken":
+            raise RuntimeError("secret")
+    return None
+
+
+@asynccontextmanager
+async def a_port(deadline_s: float = 5, max_connections: int = 32) -> AsyncIterator[HttpPort]:
+    port = HttpPort(Endpoint("127.0.0.1", 0), tell, deadline_s=deadline_s, max_connections=max_connections)
+    await port.start()
+    try:
+        yield port
+    finally:
+        await port.stop()
+
+
+async def connect(port: HttpPort) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(port.endpoint.host, port.endpoint.port)
+
+
+async def exchange(port: HttpPort, sent: bytes) -> bytes:
+    reader, writer = await connect(port)
+    writer.write(sent)
+    try:
+        return await reader.read(-1)
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_an_answer_says_how_long_it_is_and_ends_the_connection() -> None:
+    async with a_port() as port:
+        told = await exchange(port, b"GET /one?verbose=1 HTTP/1.1\r\nHost: h\r\n\r\n")
+        head, body = told.split(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n") and b"Connection: close" in head
+        assert body == b"a word and another\n" and f"Content-Length: {len(body)}".encode() in head
+        told = await exchange(port, b"HEAD /one HTTP/1.1\r\n\r\n")
+        assert told.endswith(b"\r\n\r\n") and b"Content-Length: 19" in told
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /two HTTP/1.1\r\n\r\n", 404),
+        (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", 404),
+        (b"POST /one HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"GET /one\r\n\r\n", 400),
+        (b"\xff\x00\x01\r\n\r\n", 400),
+        (b"GET http://elsewhere/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET /broken HTTP/1.1\r\n\r\n", 500),
+        (b"GET /one HTTP/1.1\r\nX: " + b"x" * MAX_REQUEST_BYTES + b"\r\n\r\n", 431),
+    ],
+)
+async def test_what_is_asked_wrongly_is_refused(request_: bytes, status: int) -> None:
+    async with a_port() as port:
+        told = await exchange(port, request_)
+        assert told.startswith(f"HTTP/1.1 {status} ".encode())
+        assert b"secret" not in told and told.count(b"\n") == told.split(b"\r\n\r\n")[0].count(b"\n") + 3
+
+
+async def test_who_does_not_finish_the_question_is_hung_up_on() -> None:
+    async with a_port(deadline_s=0.05) as port:
+        assert await exchange(port, b"GET /one HTTP/1.1\r\n") == b""
+
+
+async def test_a_reader_that_reads_nothing_holds_up_nobody_and_is_hung_up_on() -> None:
+    async with a_port(deadline_s=0.3) as port:
+        reader, writer = await connect(port)
+        writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        told = await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")
+        assert told.startswith(b"HTTP/1.1 200"), "another is answered meanwhile"
+        await until(lambda: not port._open)
+        assert len(await reader.read(-1)) < len(LARGE)
+        writer.close()
+
+
+async def test_there_are_only_so_many_connections() -> None:
+    async with a_port(max_connections=2) as port:
+        held = [await connect(port) for _ in range(2)]
+        assert await exchange(port, b"GET /one HTTP/1.1\r\n\r\n") == b""
+        for _, writer in held:
+            writer.close()
+        await until(lambda: not port._open)
+        assert await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    async with a_port() as port:
+        with pytest.raises(OSError, match=f"cannot listen on {port.endpoint}") as raised:
+            await HttpPort(port.endpoint, tell).start()
+        assert raised.value.errno == errno.EADDRINUSE
+
+
+async def test_nobody_is_served_after_the_end() -> None:
+    async with a_port() as port:
+        reader, writer = await connect(port)
+        await port.stop()
+        with pytest.raises(OSError):
+            await connect(port)
+        assert await reader.read() == b""
+        writer.close()
