@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from cluster.election import initial_state, next_state, preferred_state, renewed_state
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
-from tidelog.control_messages import BrokerInfo, PartitionStateMessage, StopReplicaPartition, TopicInfo
+from tidelog.control_messages import BrokerInfo, ListenerAddress, PartitionStateMessage, StopReplicaPartition, TopicInfo
 from tidelog.model import TopicPartition
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
@@ -311,7 +311,10 @@ class Controller:
         """The live brokers in the messages' form."""
         return tuple(
             BrokerInfo(
-                b.broker_id, b.epoch, b.host, b.port, b.replication_host, b.replication_port, id_ in self.leaving
+                b.broker_id,
+                b.epoch,
+                tuple(ListenerAddress(name, at.host, at.port) for name, at in sorted(b.listeners.items())),
+                id_ in self.leaving,
             )
             for id_, b in sorted(self.brokers.items())
         )

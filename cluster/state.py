@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
 #: The version of a znode that does not exist, in the fields that hold znode versions.
@@ -46,27 +47,24 @@ class VersionedState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`: where clients (`host`, `port`) and brokers (`replication_*`) reach broker N.
+    """`/brokers/ids/N`: where broker N is reached, by the name of the listener; TIDELOG and REPLICATION are there.
 
     `epoch` is the czxid of the znode, −1 in a registration that has not been written yet.
     """
 
     broker_id: int
-    host: str
-    port: int
-    replication_host: str
-    replication_port: int
+    listeners: Mapping[str, Endpoint]
     epoch: int = -1
 
     @property
     def endpoint(self) -> Endpoint:
         """Where clients connect."""
-        return Endpoint(self.host, self.port)
+        return self.listeners[CLIENTS]
 
     @property
     def replication_endpoint(self) -> Endpoint:
         """Where brokers and the controller connect."""
-        return Endpoint(self.replication_host, self.replication_port)
+        return self.listeners[BROKERS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
 from tidelog.errors import TidelogError
+from tidelog.listeners import BROKERS, CLIENTS, Listener
 from tidelog.model import Endpoint, TopicPartition
 
 CONTROLLER = "/controller"
@@ -40,9 +41,6 @@ PERSISTENT_PATHS = (
     DELETE_TOPICS,
     "/cluster",
 )
-
-_REPLICATION = "REPLICATION"
-_CLIENTS = "TIDELOG"
 
 
 class MalformedZnodeError(TidelogError):
@@ -126,15 +124,12 @@ def decode_controller_epoch(data: bytes) -> int:
 
 def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
     """`/brokers/ids/N`. `host` and `port` are the PLAINTEXT listener's in Kafka; we have none."""
-    endpoints = [
-        f"{_REPLICATION}://{registration.replication_endpoint}",
-        f"{_CLIENTS}://{registration.endpoint}",
-    ]
+    listeners = [Listener(name, endpoint) for name, endpoint in sorted(registration.listeners.items())]
     return _encode(
         {
             "features": {},
-            "listener_security_protocol_map": {_REPLICATION: "PLAINTEXT", _CLIENTS: "PLAINTEXT"},
-            "endpoints": endpoints,
+            "listener_security_protocol_map": {listener.name: "PLAINTEXT" for listener in listeners},
+            "endpoints": list(map(str, listeners)),
             "jmx_port": -1,
             "port": -1,
             "host": None,
@@ -151,8 +146,9 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration
         for text in value["endpoints"]:
             name, _, address = text.partition("://")
             listeners[name] = Endpoint.parse(address)
-        clients, replication = listeners[_CLIENTS], listeners[_REPLICATION]
-    return BrokerRegistration(broker_id, clients.host, clients.port, replication.host, replication.port, epoch=czxid)
+        if missing := {CLIENTS, BROKERS} - listeners.keys():
+            raise KeyError(*missing)
+    return BrokerRegistration(broker_id, listeners, epoch=czxid)
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:

@@ -20,6 +20,7 @@ from node.controller_channel import CONNECT_TIMEOUT_MS
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
 from node.delayed import Waiting
+from node.doors import Door
 from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.housekeeping import Housekeeping
@@ -97,15 +98,14 @@ class Broker:
         handlers = self._wire(coordination)
 
         # The doors open before the registration tells where they are, so that nobody finds them closed.
-        for_clients = self._open_door(handlers, Endpoint(settings.host, settings.port), between_brokers=False)
-        for_brokers = self._open_door(
-            handlers, Endpoint(settings.replication_host, settings.replication_port), between_brokers=True
-        )
+        doors = settings.doors
+        for door in doors:
+            self._open_door(handlers, door)
         # Undone before the doors close: whoever waits here still gets an answer.
         self._undo.push_async_callback(self._replicas.close)
         self._undo.push_async_callback(self._fetchers.close)
 
-        registration = self._registration_at(coordination, for_clients, for_brokers)
+        registration = self._registration_at(coordination, doors)
         # The controller then counts this broker as gone, and nobody dials it any more.
         self._undo.push_async_callback(registration.stop)
         self._identity.broker_epoch = await registration.start()
@@ -118,9 +118,14 @@ class Broker:
         # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.
         self._undo.push_async_callback(self._hand_over)
         log.info(
-            "broker %d serves clients at %s and brokers at %s, epoch %d",
-            settings.broker_id, for_clients, for_brokers, self._identity.broker_epoch,
-        )  # fmt: skip
+            "broker %d serves %s, epoch %d", settings.broker_id, ", ".join(map(str, doors)), self._identity.broker_epoch
+        )
+        if open_doors := [str(door.bind) for door in doors if door.beyond_this_machine]:
+            log.warning(
+                "listening beyond this machine at %s: there is no authentication yet, and whoever reaches it"
+                " may read, write and delete everything",
+                ", ".join(open_doors),
+            )
 
     async def wait_ended(self) -> None:
         """Returns when the broker must stop: `end` was called, its disks failed, or its id was taken."""
@@ -216,24 +221,24 @@ class Broker:
         # The marker is the last word on a disk, and a disk that failed does not get one.
         await asyncio.to_thread(self._logs.close, clean=not isinstance(self.failure, StorageError))
 
-    def _open_door(self, handlers: Handlers, endpoint: Endpoint, *, between_brokers: bool) -> Endpoint:
+    def _open_door(self, handlers: Handlers, door: Door) -> None:
         server = Server(
-            endpoint,
+            door.bind,
             self._identity,
             handlers.handle,
             self._clock,
-            between_brokers=between_brokers,
+            between_brokers=door.between_brokers,
+            listener=door.name,
             settle=self._replicas.waiting.wake,
         )
         server.start()
         self._undo.callback(server.stop)
-        return server.endpoint
 
-    def _registration_at(self, coordination: Coordination, clients: Endpoint, brokers: Endpoint) -> Registration:
+    def _registration_at(self, coordination: Coordination, doors: Iterable[Door]) -> Registration:
         previous = self._logs.read_session() or ""
         return Registration(
             coordination,
-            BrokerRegistration(self._settings.broker_id, clients.host, clients.port, brokers.host, brokers.port),
+            BrokerRegistration(self._settings.broker_id, {door.name: door.advertised for door in doors}),
             previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,
             save_session=lambda session_id: self._logs.write_session(str(session_id)),
             on_lost=self._on_registration_lost,
@@ -303,7 +308,7 @@ class Broker:
         controller = self._metadata.brokers.get(self._shell.controller_id)
         if controller is None:
             raise TidelogError("no controller is known")
-        connection = await self._connect(Endpoint(controller.replication_host, controller.replication_port))
+        connection = await self._connect(controller.replication_endpoint)
         try:
             timeout_ms = self._settings.controlled_shutdown_timeout_ms
             answer = await connection.call(request, timeout_ms=timeout_ms)

@@ -154,7 +154,7 @@ class Conversation:
                 await self._signal.wait()
                 continue
             try:
-                await self._dial(Endpoint(broker.replication_host, broker.replication_port), backoff)
+                await self._dial(broker.replication_endpoint, backoff)
             except TidelogError as error:
                 log.info("fetching from broker %d: %s", self.leader, error)
             except Exception:
@@ -301,8 +301,8 @@ class Conversation:
         return min((end_ms for end_ms in ends if end_ms > now_ms), default=None)
 
 
-def _address(broker: BrokerInfo) -> tuple[int, str, int]:
-    return broker.epoch, broker.replication_host, broker.replication_port
+def _address(broker: BrokerInfo) -> tuple[int, Endpoint]:
+    return broker.epoch, broker.replication_endpoint
 
 
 @frozen

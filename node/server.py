@@ -42,6 +42,7 @@ from tidelog.errors import (
     UnsupportedVersionError,
 )
 from tidelog.frozen import frozen
+from tidelog.listeners import CLIENTS
 from tidelog.messages import (
     CLIENT_REQUESTS,
     ApiRange,
@@ -72,13 +73,17 @@ _REQUESTS: dict[int, type[Request]] = {cls.api: cls for cls in (*CLIENT_REQUESTS
 
 @frozen
 class RequestContext:
-    """What a handler may know of the asking side. `peer` names the connection; `deadline_ms` is monotonic."""
+    """What a handler may know of the asking side.
+
+    `peer` names the connection, `listener` the door that it came through; `deadline_ms` is monotonic.
+    """
 
     peer: bytes
     client_id: str
     sender_epoch: int
     deadline_ms: int
     between_brokers: bool
+    listener: str = CLIENTS
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
         """When a request that wants to wait so long is answered: not after its sender has stopped waiting."""
@@ -114,6 +119,7 @@ class Server:
         clock: Clock,
         *,
         between_brokers: bool,
+        listener: str = CLIENTS,
         settle: Callable[[], None] = lambda: None,
         now_ns: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -124,6 +130,7 @@ class Server:
         self.times = RequestTimes(now_ns)
         self._clock = clock
         self._between_brokers = between_brokers
+        self._listener = listener
         self._socket = open_socket(zmq.ROUTER)
         self._parked: dict[bytes, deque[list[Buffer]]] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -193,7 +200,7 @@ class Server:
                 self._reply(peer, header, self._introduction())
                 return
             context = RequestContext(
-                peer, header.client_id, header.sender_epoch, header.deadline_ms, self._between_brokers
+                peer, header.client_id, header.sender_epoch, header.deadline_ms, self._between_brokers, self._listener
             )
             if self._unanswered.get(peer, 0) >= MAX_UNANSWERED:
                 raise RequestTimedOutError(f"{MAX_UNANSWERED} requests of this connection are without an answer")

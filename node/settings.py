@@ -1,30 +1,32 @@
-"""A broker's settings: one TOML file, every key known, typed and bounded.
+"""A broker's settings: TOML, every key known, typed and bounded.
 
     broker_id = 1
     log_dirs = ["/disk1/tidelog", "/disk2/tidelog"]
     zookeeper = "127.0.0.1:2181/tidelog"
-    port = 9600
-    replication_port = 9601
+    listeners = ["TIDELOG://0.0.0.0:9600", "REPLICATION://0.0.0.0:9601"]
+    advertised_listeners = ["TIDELOG://host-1:9600", "REPLICATION://host-1:9601"]
     log_retention_hours = 72
 
 Names follow Kafka's broker settings, in snake_case; so do those that topics take their defaults from
-(`storage.broker_config`).
+(`storage.broker_config`). They may be spread over several files, so that the brokers of a cluster share one: each
+setting stands in one of them.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from node.doors import Door, plan_doors
 from storage.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.config import LogConfig
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
 
-_LAST_PORT = 65535
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
 #: The settings that topics take their defaults from: our names to Kafka's.
@@ -46,10 +48,13 @@ class BrokerSettings:
     broker_id: int = _setting("this broker's id, unique in its cluster")
     log_dirs: tuple[str, ...] = _setting("where the logs lie: a list, or names with commas between them")
     zookeeper: str = _setting("host:port,host:port/chroot of the ZooKeeper ensemble")
-    host: str = _setting("the address that clients' requests are taken at", "127.0.0.1")
-    port: int = _setting("the port for clients; 0 lets the system choose", 0, most=_LAST_PORT)
-    replication_host: str = _setting("the address that brokers' requests are taken at", "127.0.0.1")
-    replication_port: int = _setting("the port for brokers; 0 lets the system choose", 0, most=_LAST_PORT)
+    listeners: tuple[str, ...] = _setting(
+        "where requests are taken: NAME://address:port; TIDELOG and TIDELOG_… are for clients, REPLICATION for brokers",
+        ("TIDELOG://127.0.0.1:9600", "REPLICATION://127.0.0.1:9601"),
+    )
+    advertised_listeners: tuple[str, ...] = _setting(
+        "where others find those listeners: NAME://host:port; what is not named here is found where it is bound", ()
+    )
     zookeeper_session_timeout_ms: int = _setting("silence after which ZooKeeper forgets this broker", 6000, least=1000)
     zookeeper_connect_timeout_ms: int = _setting("how long the start waits for ZooKeeper", 30_000, least=100)
     replica_lag_time_max_ms: int = _setting("a follower this long behind leaves the ISR", 30_000, least=100)
@@ -105,8 +110,11 @@ class BrokerSettings:
             if expected is int and not each.metadata["least"] <= value <= each.metadata["most"]:
                 least, most = each.metadata["least"], each.metadata["most"]
                 raise ConfigError(f"{each.name} must be between {least} and {most}, not {value}")
-        if not self.log_dirs or not all(type(path) is str and path for path in self.log_dirs):
+            if type(value) is tuple and not all(type(text) is str and text for text in texts):
+                raise ConfigError(f"{each.name} must hold texts that are not empty, not {value!r}")
+        if not self.log_dirs:
             raise ConfigError("log_dirs must name directories")
+        plan_doors(self.listeners, self.advertised_listeners)
         if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"log_level must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}")
         hosts, _, _ = self.zookeeper.partition("/")
@@ -116,28 +124,35 @@ class BrokerSettings:
             except ValueError as error:
                 raise ConfigError(f"zookeeper: {error}") from None
 
+    @property
+    def doors(self) -> tuple[Door, ...]:
+        """Which doors are opened, and what is told of them."""
+        return plan_doors(self.listeners, self.advertised_listeners)
+
     @classmethod
-    def load(cls, path: Path) -> BrokerSettings:
-        """The settings in a TOML file; ConfigError names the file and the key that is wrong."""
-        try:
-            with path.open("rb") as file:
-                values = tomllib.load(file)
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from None
+    def load(cls, *paths: Path) -> BrokerSettings:
+        """What these TOML files say together; ConfigError names the file and the key that is wrong."""
+        values: dict[str, object] = {}
         known = {each.name: each for each in _own_fields()}
-        if unknown := sorted(set(values) - set(known) - set(_TOPIC_DEFAULTS)):
-            raise ConfigError(f"{path}: no such setting: {', '.join(unknown)}")
+        for path in paths:
+            of_file = _read(path)
+            for name in of_file:
+                if name not in known and name not in _TOPIC_DEFAULTS:
+                    raise ConfigError(f"{path}: no such setting: {name}{_nearest(name, known)}")
+            if twice := sorted(values.keys() & of_file.keys()):
+                raise ConfigError(f"{path}: {twice[0]} stands in another of the settings files already")
+            values |= of_file
+        files = ", ".join(map(str, paths))
         required = {name for name, each in known.items() if each.default is MISSING}
-        if missing := sorted(required - set(values)):
-            raise ConfigError(f"{path}: missing: {', '.join(missing)}")
-        own = {name: value for name, value in values.items() if name in known}
-        own["log_dirs"] = _paths(own["log_dirs"])
+        if missing := sorted(required - values.keys()):
+            raise ConfigError(f"{files}: missing: {', '.join(missing)}")
+        own: dict[str, Any] = {name: value for name, value in values.items() if name in known}
+        hints = get_type_hints(cls)
+        own |= {name: _listed(value) for name, value in own.items() if hints[name] == tuple[str, ...]}
         try:
             return cls(**own, topic_defaults=_topic_defaults(values))
         except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+            raise ConfigError(f"{files}: {error}") from None
 
 
 def _own_fields() -> list[Field[Any]]:
@@ -152,7 +167,30 @@ _KINDS = {
 }
 
 
-def _paths(value: object) -> object:
+def _read(path: Path) -> dict[str, object]:
+    """One file's settings. `a.b = 1` counts as one of the name `a.b`: that is how Kafka writes them."""
+    try:
+        with path.open("rb") as file:
+            return _flat(tomllib.load(file))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in table.items():
+        flat |= _flat(value, f"{prefix}{name}.") if value and isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = get_close_matches(name.replace(".", "_").replace("-", "_").lower(), [*known, *_TOPIC_DEFAULTS], n=1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
+def _listed(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return tuple(value) if isinstance(value, list) else value

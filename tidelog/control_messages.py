@@ -5,21 +5,42 @@ Messages as in `tidelog.messages`; only the endpoint between brokers takes them.
 
 from __future__ import annotations
 
+from tidelog.errors import ProtocolError
 from tidelog.frozen import frozen
+from tidelog.listeners import BROKERS
 from tidelog.messages import ApiKey, DescribePartition, Message, Request, Response
+from tidelog.model import Endpoint
+
+
+@frozen
+class ListenerAddress(Message):
+    """Where one door of a broker is found; what its name means stands in `tidelog.listeners`."""
+
+    name: str
+    host: str
+    port: int
 
 
 @frozen
 class BrokerInfo(Message):
-    """A live broker: where clients reach it and where its peers do. `epoch` is the czxid of its registration."""
+    """A live broker and its doors, by name. `epoch` is the czxid of its registration."""
 
     broker_id: int
     epoch: int
-    host: str
-    port: int
-    replication_host: str
-    replication_port: int
+    listeners: tuple[ListenerAddress, ...]
     shutting_down: bool = False
+
+    def endpoint_of(self, listener: str) -> Endpoint | None:
+        """Where its door of this name is, None where it has none."""
+        return next((Endpoint(each.host, each.port) for each in self.listeners if each.name == listener), None)
+
+    @property
+    def replication_endpoint(self) -> Endpoint:
+        """Where its peers and the controller connect."""
+        endpoint = self.endpoint_of(BROKERS)
+        if endpoint is None:
+            raise ProtocolError(f"broker {self.broker_id} has no listener {BROKERS}")
+        return endpoint
 
 
 @frozen

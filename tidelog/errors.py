@@ -51,6 +51,7 @@ __all__ = [
     "InvalidTopicError",
     "InvalidTxnStateError",
     "LeaderNotAvailableError",
+    "ListenerNotFoundError",
     "LocalError",
     "LogDirNotFoundError",
     "MessageTooLargeError",
@@ -359,6 +360,14 @@ class UnknownProducerIdError(BrokerError):
     """The broker has no record of this producer id."""
 
     code = 59
+
+
+class ListenerNotFoundError(BrokerError):
+    """The partition's leader has no listener of the name that the request came through."""
+
+    code = 72
+    retriable = True
+    stale_metadata = True
 
 
 class TopicDeletionDisabledError(BrokerError):

@@ -44,7 +44,7 @@ class Handlers:
             ApiKey.PRODUCE: Produces(replicas).handle,
             ApiKey.FETCH: fetches.handle,
             ApiKey.LIST_OFFSETS: OffsetLookUps(replicas).list_offsets,
-            ApiKey.METADATA: lambda request, _: metadata.describe(request.topics),
+            ApiKey.METADATA: lambda request, context: metadata.describe(request.topics, context.listener),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request, _: offset_for_leader_epoch(replicas, request),
             ApiKey.INIT_PRODUCER_ID: lambda request, _: producer_ids.handle(request),
             ApiKey.CREATE_TOPICS: lambda request, _: controller.create_topics(request),

@@ -26,13 +26,15 @@ from cluster.controller import (
     Written,
 )
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
-from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
 TP = TopicPartition("t", 0)
+LISTENERS = {CLIENTS: Endpoint("h", 1), BROKERS: Endpoint("h", 2)}
 
 
 def broker(broker_id: int, epoch: int = 0) -> BrokerRegistration:
-    return BrokerRegistration(broker_id, "h", 1, "h", 2, epoch=epoch or broker_id * 10)
+    return BrokerRegistration(broker_id, LISTENERS, epoch or broker_id * 10)
 
 
 class Cluster:

@@ -14,12 +14,14 @@ from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, To
 from cluster.store import Node, OutcomeUnknownError
 from tests.cluster.stores import Server
 from tidelog.clock import SystemClock
-from tidelog.model import TopicPartition
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint, TopicPartition
 
 TP = TopicPartition("t", 0)
 TOPIC = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2), 1: (2, 1)}, {"retention.ms": "-1"})
 STATE = PartitionState(1, 0, (1, 2), 1)
-BROKER = BrokerRegistration(1, "127.0.0.1", 9600, "127.0.0.1", 9601)
+LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9600), BROKERS: Endpoint("127.0.0.1", 9601)}
+BROKER = BrokerRegistration(1, LISTENERS)
 
 
 async def join(server: Server) -> Coordination:

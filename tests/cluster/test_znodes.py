@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from cluster import znodes
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
-from tidelog.model import TopicPartition
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint, TopicPartition
 
 
 def test_a_state_is_kafkas_json() -> None:
@@ -20,7 +22,7 @@ def test_a_state_is_kafkas_json() -> None:
 
 
 def test_a_registration_lists_both_endpoints_and_takes_its_epoch_from_the_czxid() -> None:
-    broker = BrokerRegistration(3, "h", 9600, "::1", 9601)
+    broker = BrokerRegistration(3, {BROKERS: Endpoint("::1", 9601), CLIENTS: Endpoint("h", 9600)})
     data = znodes.encode_broker(broker, 1234)
     assert json.loads(data) == {
         "features": {},
@@ -32,7 +34,7 @@ def test_a_registration_lists_both_endpoints_and_takes_its_epoch_from_the_czxid(
         "version": 5,
         "timestamp": "1234",
     }
-    assert znodes.decode_broker(3, data, 77) == BrokerRegistration(3, "h", 9600, "::1", 9601, epoch=77)
+    assert znodes.decode_broker(3, data, 77) == replace(broker, epoch=77)
 
 
 def test_a_topic_keeps_its_assignment_id_and_settings() -> None:

@@ -20,8 +20,14 @@ from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
 from tests.virtual_time import VirtualClock
-from tidelog.control_messages import BrokerInfo, ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.control_messages import (
+    BrokerInfo,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    ListenerAddress,
+)
 from tidelog.errors import NotControllerError, StorageError
+from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.messages import (
     CreatedTopic,
     CreateTopicsRequest,
@@ -133,8 +139,9 @@ class Node:
 
     @property
     def info(self) -> BrokerInfo:
-        clients, brokers = ("h", self.broker_id), ("h", FIRST_PORT + self.broker_id)
-        return BrokerInfo(self.broker_id, self.epoch, *clients, *brokers, self.shutting_down)
+        clients = ListenerAddress(CLIENTS, "h", self.broker_id)
+        brokers = ListenerAddress(BROKERS, "h", FIRST_PORT + self.broker_id)
+        return BrokerInfo(self.broker_id, self.epoch, (brokers, clients), self.shutting_down)
 
     def replica(self, tp: TopicPartition = TP) -> Replica:
         found = self.replicas.get(tp)

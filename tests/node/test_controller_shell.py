@@ -39,6 +39,7 @@ from tidelog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic, Request, Response
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
@@ -77,7 +78,7 @@ class Broker:
         endpoint = self.server.endpoint
         self.registration = Registration(
             self.coordination,
-            BrokerRegistration(self.broker_id, "127.0.0.1", 1, endpoint.host, endpoint.port),
+            BrokerRegistration(self.broker_id, {CLIENTS: Endpoint("127.0.0.1", 1), BROKERS: endpoint}),
             previous_session=previous_session,
             on_lost=lambda: setattr(self.identity, "broker_epoch", -1),
             on_registered=lambda epoch: setattr(self.identity, "broker_epoch", epoch),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from cluster.coordination import Coordination
 from cluster.memory import MemoryZooKeeper
@@ -15,9 +16,15 @@ from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
 from tidelog.control_messages import LeaderAndIsrResponse, PartitionOutcome, PartitionStateMessage
 from tidelog.errors import NotControllerError
-from tidelog.model import TopicPartition
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint, TopicPartition
 
 TP = TopicPartition("t", 0)
+
+
+def registration(broker_id: int, host: str, replication_port: int) -> BrokerRegistration:
+    listeners = {CLIENTS: Endpoint(host, 1), BROKERS: Endpoint(host, replication_port)}
+    return BrokerRegistration(broker_id, listeners)
 
 
 async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> None:
@@ -32,7 +39,7 @@ async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> 
     zookeeper, clock = MemoryZooKeeper(session_timeout_ms=60_000), SystemClock()
     odd, me = (Coordination(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
     await odd.ensure_paths()
-    await odd.register_broker(BrokerRegistration(2, "127.0.0.1", 1, "127.0.0.1", port))
+    await odd.register_broker(registration(2, "127.0.0.1", port))
     seat = await odd.take_seat(2, await odd.read_seat())
     settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
     shell = ControllerShell(settings, me, clock, broker_epoch=lambda: 1)
@@ -49,7 +56,7 @@ async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> 
 async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epoch() -> None:
     coordination = Coordination(MemoryZooKeeper().connect(), SystemClock())
     clock = SystemClock()
-    leader = BrokerRegistration(2, "h", 1, "h", 2, epoch=7)
+    leader = replace(registration(2, "h", 2), epoch=7)
 
     async def nobody(*_: object) -> None:
         raise AssertionError("nobody is dialled here")

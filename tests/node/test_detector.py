@@ -11,6 +11,7 @@ from cluster.state import BrokerRegistration
 from cluster.store import OutcomeUnknownError
 from node.detector import Detector, FenceLimiter, ProbeOutcome, probe
 from tidelog.clock import SystemClock
+from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint
 
 
@@ -25,7 +26,8 @@ class FrozenClock(SystemClock):
 
 
 def broker(port: int = 1, broker_id: int = 7) -> BrokerRegistration:
-    return BrokerRegistration(broker_id, "127.0.0.1", port, "127.0.0.1", port, epoch=70)
+    endpoint = Endpoint("127.0.0.1", port)
+    return BrokerRegistration(broker_id, {CLIENTS: endpoint, BROKERS: endpoint}, epoch=70)
 
 
 async def test_a_listener_accepts_a_free_port_refuses_and_a_full_queue_is_silent() -> None:

@@ -15,7 +15,7 @@ from storage.config import LogConfig
 from tests.node.client_requests import TP, batch_of
 from tests.node.memory_log import MemoryLog
 from tests.virtual_time import VirtualClock, on_virtual_time, until
-from tidelog.control_messages import BrokerInfo
+from tidelog.control_messages import BrokerInfo, ListenerAddress
 from tidelog.errors import (
     DisconnectedError,
     FencedLeaderEpochError,
@@ -23,6 +23,7 @@ from tidelog.errors import (
     TimeoutError,
     UnknownLeaderEpochError,
 )
+from tidelog.listeners import BROKERS
 from tidelog.messages import (
     ApiVersionsResponse,
     EpochEndOffset,
@@ -38,7 +39,7 @@ from tidelog.model import Endpoint, TopicPartition
 from tidelog.records import assign_offsets
 
 OTHER = TopicPartition("t", 1)
-LEADER = BrokerInfo(1, 101, "h", 1, "h", 101)
+LEADER = BrokerInfo(1, 101, (ListenerAddress(BROKERS, "h", 101),))
 
 
 class Scripted:

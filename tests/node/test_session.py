@@ -16,8 +16,11 @@ from node.registration import Registration
 from node.session import Session
 from node.watchdog import Watchdog
 from tidelog.clock import SystemClock
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint
 
-BROKER = BrokerRegistration(1, "127.0.0.1", 9600, "127.0.0.1", 9601)
+LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9600), BROKERS: Endpoint("127.0.0.1", 9601)}
+BROKER = BrokerRegistration(1, LISTENERS)
 
 
 class SteppedClock(SystemClock):

@@ -13,9 +13,10 @@ GOOD = 'broker_id = 1\nlog_dirs = "d"\nzookeeper = "h:1,g:2/root"\n'
 
 
 def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
-    (tmp_path / "b.toml").write_text(GOOD + "port = 9600\n")
+    (tmp_path / "b.toml").write_text(GOOD + "num_partitions = 7\n")
     settings = BrokerSettings.load(tmp_path / "b.toml")
-    assert (settings.broker_id, settings.port, settings.host) == (1, 9600, "127.0.0.1")
+    assert (settings.broker_id, settings.num_partitions, settings.log_level) == (1, 7, "INFO")
+    assert [str(door) for door in settings.doors] == ["TIDELOG://127.0.0.1:9600", "REPLICATION://127.0.0.1:9601"]
     assert settings.zookeeper_session_timeout_ms == 6000
 
 
@@ -44,13 +45,18 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
     ("text", "complaint"),
     [
         (GOOD + "prot = 1\n", "no such setting: prot"),
+        (GOOD + "log_retention_hour = 1\n", "no such setting: log_retention_hour (did you mean log_retention_hours?)"),
+        (GOOD + "retention_ms = 1\n", "no such setting: retention_ms (did you mean log_retention_ms?)"),
+        (GOOD + "log.retention.ms = 1\n", "no such setting: log.retention.ms (did you mean log_retention_ms?)"),
+        (GOOD + "[listeners]\nTIDELOG = 'h:1'\n", "no such setting: listeners.TIDELOG (did you mean listeners?)"),
         ('log_dirs = "d"\nzookeeper = "h:1"\n', "missing: broker_id"),
-        (GOOD + 'port = "9600"\n', "port must be a whole number"),
-        (GOOD + "port = 70000\n", "port must be between 0 and 65535"),
-        (GOOD + "port = true\n", "port must be a whole number"),
+        (GOOD + 'num_partitions = "7"\n', "num_partitions must be a whole number"),
+        (GOOD + "num_partitions = 0\n", "num_partitions must be between 1 and 100000"),
+        (GOOD + "num_partitions = true\n", "num_partitions must be a whole number"),
+        (GOOD + "listeners = 'TIDELOG://127.0.0.1:1'\n", "listeners must have REPLICATION://"),
         (GOOD + "log_cleaner_enable = 1\n", "log_cleaner_enable must be true or false"),
         (GOOD.replace('"d"', '""'), "log_dirs must name directories"),
-        (GOOD.replace('"d"', "[1]"), "log_dirs must name directories"),
+        (GOOD.replace('"d"', "[1]"), "log_dirs must hold texts that are not empty"),
         (GOOD.replace('"d"', '["d", "\\u0000"]'), "log_dirs must not hold the character 0"),
         (GOOD + 'log_file = "\\u0000"\n', "log_file must not hold the character 0"),
         (GOOD.replace('"d"', "3"), "log_dirs must be a list of strings, or one with commas"),
@@ -63,7 +69,6 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + 'log_level = "LOUD"\n', "log_level must be"),
         (GOOD.replace("h:1,", "h,"), "zookeeper: 'h' is not host:port"),
         ("broker_id = \n", "is not TOML"),
-        (GOOD + "host = \n", "is not TOML"),
     ],
 )
 def test_anything_else_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import tidelog
 from tidelog.errors import LocalError
+from tidelog.listeners import BROKERS, CLIENTS, Listener
 from tidelog.local.ports import LOOPBACK, port_is_free
 from tidelog.local.process import Process
 from tidelog.local.state import BrokerState
+from tidelog.model import Endpoint
 
 
 def launch_broker(
@@ -36,10 +38,10 @@ def launch_broker(
         "broker_id": broker.broker_id,
         "log_dirs": [str(data_dir)],
         "zookeeper": zookeeper,
-        "host": LOOPBACK,
-        "port": broker.port,
-        "replication_host": LOOPBACK,
-        "replication_port": broker.replication_port,
+        "listeners": [
+            str(Listener(CLIENTS, Endpoint(LOOPBACK, broker.port))),
+            str(Listener(BROKERS, Endpoint(LOOPBACK, broker.replication_port))),
+        ],
         "log_file": str(log_file),
     }
     config.parent.mkdir(exist_ok=True)

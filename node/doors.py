@@ -1,0 +1,81 @@
+"""Which doors a broker opens, and which addresses it tells others for them: Kafka's listeners and advertised.listeners.
+
+A client learns the brokers' addresses for the door through which it came, so that a name that only a container
+network knows is told inside it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from tidelog.errors import ConfigError
+from tidelog.listeners import BROKERS, CLIENTS, Listener
+from tidelog.model import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Bound to `bind`, an IP address; others find it at `advertised`."""
+
+    name: str
+    bind: Endpoint
+    advertised: Endpoint
+
+    def __str__(self) -> str:
+        told = "" if self.advertised == self.bind else f" as {self.advertised}"
+        return f"{Listener(self.name, self.bind)}{told}"
+
+    @property
+    def between_brokers(self) -> bool:
+        return self.name == BROKERS
+
+    @property
+    def beyond_this_machine(self) -> bool:
+        """Whether other machines may reach it."""
+        return not _address(self.bind).is_loopback
+
+
+def plan_doors(listeners: Iterable[str], advertised_listeners: Iterable[str]) -> tuple[Door, ...]:
+    """The doors in the order of `listeners`; what is not advertised otherwise is found where it is bound.
+
+    ConfigError names the setting and what is wrong with it.
+    """
+    bound = _by_name("listeners", listeners)
+    advertised = _by_name("advertised_listeners", advertised_listeners)
+    for required in (CLIENTS, BROKERS):
+        if required not in bound:
+            raise ConfigError(f"listeners must have {required}://address:port")
+    if unknown := sorted(advertised.keys() - bound.keys()):
+        raise ConfigError(f"advertised_listeners: {unknown[0]} is not among the listeners")
+    if len(set(bound.values())) < len(bound):
+        raise ConfigError("listeners: two have the same address")
+    doors = []
+    for name, bind in bound.items():
+        door = Door(name, bind, advertised.get(name, bind))
+        try:
+            everywhere = _address(bind).is_unspecified
+        except ValueError:
+            raise ConfigError(f"listeners: {name} must be bound to an IP address, not {bind.host!r}") from None
+        if (everywhere and name not in advertised) or door.advertised.host in ("0.0.0.0", "::"):
+            raise ConfigError(f"advertised_listeners must say where others find {Listener(name, bind)}")
+        doors.append(door)
+    return tuple(doors)
+
+
+def _by_name(setting: str, texts: Iterable[str]) -> dict[str, Endpoint]:
+    found: dict[str, Endpoint] = {}
+    for text in texts:
+        try:
+            listener = Listener.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"{setting}: {error}") from None
+        if listener.name in found:
+            raise ConfigError(f"{setting}: {listener.name} stands there twice")
+        found[listener.name] = listener.endpoint
+    return found
+
+
+def _address(endpoint: Endpoint) -> IPv4Address | IPv6Address:
+    return ip_address(endpoint.host)
