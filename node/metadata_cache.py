@@ -6,11 +6,12 @@ it is fenced by epochs elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tidelog.control_messages import BrokerInfo, PartitionStateMessage, UpdateMetadataRequest
-from tidelog.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
+from tidelog.errors import LeaderNotAvailableError, ListenerNotFoundError, UnknownTopicOrPartitionError
+from tidelog.listeners import CLIENTS
 from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.model import NO_LEADER
 
@@ -82,29 +83,43 @@ class MetadataCache:
         cached = self._topics.get(topic)
         return None if cached is None else cached.partitions.get(partition)
 
-    def describe(self, topics: tuple[str, ...] | None) -> MetadataResponse:
-        """The answer to a client that asks for these topics, or for all."""
-        names = sorted(self._topics) if topics is None else list(dict.fromkeys(topics))
-        brokers = tuple(
-            BrokerAddress(broker.broker_id, broker.host, broker.port)
-            for broker in sorted(self.brokers.values(), key=lambda broker: broker.broker_id)
-        )
-        controller_id = self.controller_id if self.controller_id in self.brokers else NO_LEADER
-        return MetadataResponse(self.cluster_id, controller_id, brokers, tuple(map(self._describe_topic, names)))
+    def describe(self, topics: tuple[str, ...] | None, listener: str = CLIENTS) -> MetadataResponse:
+        """The answer to a client that asks for these topics, or for all, and that came through this listener.
 
-    def _describe_topic(self, name: str) -> TopicMetadata:
+        It is told the brokers' addresses for that listener, and those brokers alone that have it.
+        """
+        names = sorted(self._topics) if topics is None else list(dict.fromkeys(topics))
+        reachable = {
+            broker_id: BrokerAddress(broker_id, endpoint.host, endpoint.port)
+            for broker_id, broker in sorted(self.brokers.items())
+            if (endpoint := broker.endpoint_of(listener)) is not None
+        }
+        return MetadataResponse(
+            self.cluster_id,
+            self.controller_id if self.controller_id in reachable else NO_LEADER,
+            tuple(reachable.values()),
+            tuple(self._describe_topic(name, reachable) for name in names),
+        )
+
+    def _describe_topic(self, name: str, reachable: Container[int]) -> TopicMetadata:
         topic = self._topics.get(name)
         if topic is None:
             return TopicMetadata(name, UnknownTopicOrPartitionError.code)
-        partitions = tuple(self._describe_partition(topic.partitions[number]) for number in sorted(topic.partitions))
+        partitions = tuple(
+            self._describe_partition(topic.partitions[number], reachable) for number in sorted(topic.partitions)
+        )
         return TopicMetadata(name, 0, topic.topic_id, name.startswith("__"), partitions)
 
-    def _describe_partition(self, state: PartitionStateMessage) -> PartitionMetadata:
+    def _describe_partition(self, state: PartitionStateMessage, reachable: Container[int]) -> PartitionMetadata:
         # A leader whose broker is gone is no leader to a client: it waits for the election instead of dialling.
-        leader = state.leader if state.leader in self.brokers else NO_LEADER
+        if state.leader in reachable:
+            error_code, leader = 0, state.leader
+        else:
+            gone = state.leader not in self.brokers
+            error_code, leader = (LeaderNotAvailableError if gone else ListenerNotFoundError).code, NO_LEADER
         return PartitionMetadata(
             state.partition,
-            LeaderNotAvailableError.code if leader == NO_LEADER else 0,
+            error_code,
             leader,
             state.leader_epoch,
             state.replicas,
