@@ -43,8 +43,6 @@ AVOID_MS = 2_000
 WATCH_MS = 1_000
 #: Brokers learn of a new topic one after the other; one that is denied for longer does not exist.
 UNKNOWN_TOPIC_GRACE_MS = 3_000
-#: The longest wait between two attempts.
-MAX_BACKOFF_MS = 200
 
 
 class Peer(Protocol):
@@ -286,7 +284,9 @@ class ClusterClient:
 
     def backoff_ms(self, attempt: int) -> int:
         """How long to wait before attempt number `attempt` + 1, with some jitter."""
-        base = min(self.settings.retry_backoff_ms * 1.25**attempt, max(MAX_BACKOFF_MS, self.settings.retry_backoff_ms))
+        first_ms, most_ms = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
+        # Beyond a hundred attempts a power would only overflow.
+        base = min(first_ms * 1.25 ** min(attempt, 100), max(first_ms, most_ms))
         return max(1, round(base * self._rng.uniform(0.8, 1.2)))
 
     async def backoff(self, attempt: int, deadline_ms: int) -> None:

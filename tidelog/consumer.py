@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Unpack
+from typing import Self, Unpack
 
+from tidelog.aio.consumer import ITERATION_POLL_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.blocking_client import BlockingClient
 from tidelog.client import Opener, open_connection
@@ -14,9 +15,6 @@ from tidelog.model import OffsetAndTimestamp, TopicPartition
 from tidelog.settings import BootstrapServers, ConsumerOptions
 from tidelog.timestamps import Timestamp
 
-#: How long an iteration waits at a time.
-_ITERATION_POLL_MS = 1_000
-
 
 class Consumer(BlockingClient[AsyncConsumer]):
     """Reads partitions from their leaders. One thread at a time; not across a fork.
@@ -25,13 +23,15 @@ class Consumer(BlockingClient[AsyncConsumer]):
     auto_offset_reset           "latest" (default), "earliest", or "none": OffsetOutOfRangeError with the valid range
     fetch_min_bytes, fetch_max_wait_ms      what a leader waits for
     fetch_max_bytes, max_partition_fetch_bytes      what it sends at most at a time
+    prefetch_max_bytes          no fetch begins while so much is held ahead of the reader (64 MiB)
     max_poll_records            of one `poll` (500)
+    consumer_timeout_ms         an iteration ends when no record came for so long (None: never)
     max_decompressed_batch_bytes    of the records of one batch (128 MiB, at most 1 GiB); `fetch_max_bytes` bounds them
                                 as they are sent, compressed. A larger batch is a MessageTooLargeError
     default_api_timeout_ms      of every call that has a `timeout_ms` of its own and is given none (1 min)
     isolation_level             "read_uncommitted" (default) or "read_committed"
     check_crcs                  verify each batch (default)
-    request_timeout_ms, retry_backoff_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id
+    request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id
 
     Calls raise NoBrokersError where no broker was ever reached, TimeoutError at their deadline, and what a broker
     refuses for good.
@@ -47,6 +47,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
     ) -> None:
         core = AsyncConsumer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
+        self._unread: Iterator[ConsumerRecord] = iter(())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these; those that were assigned before keep their position."""
@@ -68,10 +69,23 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Read what comes after the last visible record."""
         self._now(lambda: self._core.seek_to_end(*partitions))
 
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these until `resume`; they keep their position. ValueError where one is not assigned."""
+        self._now(lambda: self._core.pause(*partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Read these again."""
+        self._now(lambda: self._core.resume(*partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """The assigned partitions that are paused."""
+        return self._now(self._core.paused)
+
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing.
 
-        OffsetOutOfRangeError (auto_offset_reset="none") names the valid range; an error is told once, then tried again.
+        OffsetOutOfRangeError (auto_offset_reset="none") has the partition, the offset and the valid range. An error of
+        one partition keeps nothing back of the others; it is told once, then tried again.
         """
         return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms)
 
@@ -117,8 +131,20 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """The names of all topics but the cluster's own."""
         return self._wait(self._core.topics(timeout_ms), timeout_ms)
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Record after record of the assigned partitions, without an end."""
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record of the assigned partitions; the iteration ends once none came for `consumer_timeout_ms`.
+
+        It takes whole polls, which `position` and `poll` do not see again; a partition that is sought or left meanwhile
+        gives no more of what was taken.
+        """
+        limit_ms = self._core.settings.consumer_timeout_ms
         while True:
-            for records in self.poll(_ITERATION_POLL_MS).values():
-                yield from records
+            for record in self._unread:
+                return record
+            polled = self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
+            if not polled and limit_ms is not None:
+                raise StopIteration
+            self._unread = self._core.one_by_one(polled)

@@ -19,7 +19,10 @@ Codes and their meaning are Kafka's (protocol guide, "Error Codes").
 from __future__ import annotations
 
 import builtins
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from tidelog.model import TopicPartition
 
 __all__ = [
     "BrokerError",
@@ -36,9 +39,11 @@ __all__ = [
     "DisconnectedError",
     "DuplicateSequenceError",
     "FencedLeaderEpochError",
+    "FetchSessionIdNotFoundError",
     "InconsistentClusterIdError",
     "InconsistentTopicIdError",
     "InvalidConfigError",
+    "InvalidFetchSessionEpochError",
     "InvalidFetchSizeError",
     "InvalidPartitionsError",
     "InvalidProducerEpochError",
@@ -114,14 +119,24 @@ class UnknownServerError(BrokerError):
 class OffsetOutOfRangeError(BrokerError):
     """The offset lies before the log start or past what may be read.
 
-    `valid_from` and `valid_to` are the offsets that may be asked for, both included; −1 where who raised it could not
-    tell.
+    topic_partition        None where the answer is about one partition anyhow
+    offset                 what was asked for; −1 where a reader had no position at all
+    valid_from, valid_to   the offsets that may be asked for, both included; −1 where who raised it could not tell
     """
 
     code = 1
 
-    def __init__(self, *args: object, valid_from: int = -1, valid_to: int = -1) -> None:
+    def __init__(
+        self,
+        *args: object,
+        topic_partition: TopicPartition | None = None,
+        offset: int = -1,
+        valid_from: int = -1,
+        valid_to: int = -1,
+    ) -> None:
         super().__init__(*args)
+        self.topic_partition = topic_partition
+        self.offset = offset
         self.valid_from = valid_from
         self.valid_to = valid_to
 
@@ -368,6 +383,20 @@ class ListenerNotFoundError(BrokerError):
     code = 72
     retriable = True
     stale_metadata = True
+
+
+class FetchSessionIdNotFoundError(BrokerError):
+    """The broker keeps no such fetch session for this connection: begin a new one."""
+
+    code = 70
+    retriable = True
+
+
+class InvalidFetchSessionEpochError(BrokerError):
+    """A fetch of the session was lost, or came twice: begin a new one."""
+
+    code = 71
+    retriable = True
 
 
 class TopicDeletionDisabledError(BrokerError):

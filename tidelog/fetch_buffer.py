@@ -2,6 +2,7 @@
 
 position       the next offset that the reader gets; None until the start is looked up
 fetch_offset   the next offset to ask the leader for; ≥ position, and equal once the buffer is empty
+paused         the reader wants nothing of it for now; what was fetched ahead is kept while there is room
 generation     counts the jumps; an answer to a question of an earlier generation is of no use
 """
 
@@ -66,6 +67,7 @@ class PartitionBuffer:
         "high_watermark",
         "in_flight",
         "log_start_offset",
+        "paused",
         "position",
         "reset_to",
         "retry_at_ms",
@@ -85,6 +87,7 @@ class PartitionBuffer:
         self.reset_to = reset_to
         self.generation = 0
         self.in_flight = False
+        self.paused = False
         self.error: TidelogError | None = None
         self.attempts = 0
         self.retry_at_ms = 0
@@ -106,6 +109,7 @@ class PartitionBuffer:
 
     def _jump(self) -> None:
         self.generation += 1
+        self.in_flight = False  # what is on its way does not count any more, and nobody waits for it
         self.error = None
         self.attempts = self.retry_at_ms = self._cursor = 0
         self._chunks.clear()
@@ -115,13 +119,27 @@ class PartitionBuffer:
     def wants_data(self) -> bool:
         """Whether a fetch of it would find room."""
         return (
-            self.position is not None and not self.in_flight and self.error is None and len(self._chunks) < MAX_CHUNKS
+            self.position is not None
+            and not self.in_flight
+            and not self.paused
+            and self.error is None
+            and len(self._chunks) < MAX_CHUNKS
         )
 
     @property
     def has_data(self) -> bool:
-        """Whether the reader would get something (an error counts)."""
-        return self.error is not None or bool(self._decoded) or bool(self._chunks)
+        """Whether something was fetched that the reader has not got yet."""
+        return bool(self._decoded) or bool(self._chunks)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of what was fetched ahead, as it came."""
+        return sum(len(chunk.records) for chunk in self._chunks)
+
+    def drop(self) -> None:
+        """Forget what was fetched ahead: it is fetched again."""
+        if self.position is not None:
+            self.seek(self.position)
 
     def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
         """An answer to the fetch at `fetch_offset`; whether it holds anything. CorruptMessageError changes nothing."""

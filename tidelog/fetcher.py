@@ -1,7 +1,7 @@
 """Keeps the buffers of the assigned partitions filled, ahead of the reader.
 
-Each partition is in one fetch at most, but a leader may hold several: a partition that has just been read must not
-wait until the long poll of an idle neighbour ends.
+Each partition is in one fetch at most (and in those that a jump of its reader made useless), but a leader may hold
+several: a partition that has just been read must not wait until the long poll of an idle neighbour ends.
 """
 
 from __future__ import annotations
@@ -26,14 +26,20 @@ from tidelog.fetch_buffer import PartitionBuffer
 from tidelog.leader_search import LeaderSearch
 from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from tidelog.metadata import ClusterView, Leader
-from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
-from tidelog.offsets import end_of_each, list_offsets
+from tidelog.model import (
+    CONSUMER_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    READ_COMMITTED,
+    TopicPartition,
+)
+from tidelog.offsets import list_offsets
 from tidelog.settings import ConsumerSettings
 from tidelog.signals import Signal
 
 _log = logging.getLogger(__name__)
 
-#: Long polls held at one leader; their partitions differ.
+#: Long polls held at one leader; but for jumps, their partitions differ.
 MAX_FETCHES_PER_BROKER = 16
 #: A batch that stays corrupt for so many attempts is the reader's to know.
 MAX_CORRUPT_ATTEMPTS = 5
@@ -112,19 +118,19 @@ class Fetcher:
         resets: dict[int, list[PartitionBuffer]] = {}
         later_ms: int | None = None
         leaderless = False
+        room_bytes = self._room_bytes()
         for tp, buffer in self.buffers.items():
             starting = (
                 buffer.position is None and buffer.error is None and (tp, buffer.generation) not in self._resetting
             )
-            if not starting and not buffer.wants_data:
+            if not starting and (room_bytes <= 0 or not buffer.wants_data):
                 continue
             leader = self._client.view.leader_of(*tp)
             if leader is None:
                 leaderless |= not self._refused(buffer)
             elif starting and buffer.reset_to is None:
-                self._report(
-                    buffer, OffsetOutOfRangeError(f"{tp}: no position was given, and auto_offset_reset is 'none'")
-                )
+                problem = f"{tp}: no position was given, and auto_offset_reset is 'none'"
+                self._report(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
             elif buffer.retry_at_ms > now_ms:
                 later_ms = buffer.retry_at_ms if later_ms is None else min(later_ms, buffer.retry_at_ms)
             elif starting:
@@ -139,12 +145,21 @@ class Fetcher:
                 self._in_flight[broker_id] += 1
                 for buffer, _, _ in load:
                     buffer.in_flight = True
-                self._spawn(self._fetch(broker_id, load))
+                self._spawn(self._fetch(broker_id, load, min(room_bytes, self._settings.fetch_max_bytes)))
         if leaderless:
             self._search.go_on()
         else:
             self._search.rest()
         return later_ms
+
+    def _room_bytes(self) -> int:
+        """How much more may be fetched ahead. What nobody reads for now gives way to what somebody does."""
+        limit = self._settings.prefetch_max_bytes
+        if sum(buffer.held_bytes for buffer in self.buffers.values()) >= limit:
+            for buffer in self.buffers.values():
+                if buffer.paused:
+                    buffer.drop()
+        return limit - sum(buffer.held_bytes for buffer in self.buffers.values())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -164,9 +179,9 @@ class Fetcher:
 
     # --- fetches ----------------------------------------------------------------------------------
 
-    async def _fetch(self, broker_id: int, load: _Load) -> None:
+    async def _fetch(self, broker_id: int, load: _Load, max_bytes: int) -> None:
         settings, clock = self._settings, self._client.clock
-        request = self._request(load)
+        request = self._request(load, max_bytes)
 
         def moved(view: ClusterView) -> bool:
             return any(view.has_newer_leader(*buffer.topic_partition, leader.epoch) for buffer, _, leader in load)
@@ -182,8 +197,9 @@ class Fetcher:
             told, failure = {}, error
         finally:
             self._in_flight[broker_id] -= 1
-            for buffer, _, _ in load:
-                buffer.in_flight = False
+            for buffer, generation, _ in load:
+                if buffer.generation == generation:
+                    buffer.in_flight = False
             self._woken.set()
         stale = isinstance(failure, TimeoutError)
         for buffer, generation, _ in load:
@@ -193,7 +209,7 @@ class Fetcher:
             problem = failure or self._accept(buffer, answer)
             if problem is not None:
                 stale |= problem.stale_metadata
-                await self._failed(buffer, generation, problem, answer)
+                self._failed(buffer, problem, answer)
         if stale:
             await self._client.refresh_or_not(clock.monotonic_ms() + settings.request_timeout_ms)
             for buffer, generation, leader in load:
@@ -202,13 +218,13 @@ class Fetcher:
                     buffer.retry_at_ms = 0
             self._woken.set()
 
-    def _request(self, load: _Load) -> FetchRequest:
+    def _request(self, load: _Load, max_bytes: int) -> FetchRequest:
         settings = self._settings
         return FetchRequest(
             CONSUMER_REPLICA_ID,
             settings.fetch_max_wait_ms,
             settings.fetch_min_bytes,
-            settings.fetch_max_bytes,
+            max_bytes,
             tuple(
                 FetchPartition(
                     *buffer.topic_partition, leader.epoch, buffer.fetch_offset, settings.max_partition_fetch_bytes
@@ -241,26 +257,18 @@ class Fetcher:
             self.arrived.set()
         return None
 
-    async def _failed(
-        self,
-        buffer: PartitionBuffer,
-        generation: int,
-        error: TidelogError,
-        answer: FetchPartitionResponse | None,
-    ) -> None:
+    def _failed(self, buffer: PartitionBuffer, error: TidelogError, answer: FetchPartitionResponse | None) -> None:
         buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(buffer.attempts)
         buffer.attempts += 1
         if isinstance(error, OffsetOutOfRangeError):
-            await self._out_of_range(buffer, generation, answer)
+            self._out_of_range(buffer, answer)
         elif isinstance(error, CorruptMessageError) and buffer.attempts >= MAX_CORRUPT_ATTEMPTS:
             buffer.attempts = 0
             self._report(buffer, CorruptMessageError(f"{buffer.topic_partition} at {buffer.fetch_offset}: {error}"))
         elif not is_retriable(error):
             self._report(buffer, type(error)(f"{buffer.topic_partition}: {error}"))
 
-    async def _out_of_range(
-        self, buffer: PartitionBuffer, generation: int, answer: FetchPartitionResponse | None
-    ) -> None:
+    def _out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
         tp, asked = buffer.topic_partition, buffer.fetch_offset
         if self._settings.auto_offset_reset != "none":
             to = EARLIEST_TIMESTAMP if self._settings.auto_offset_reset == "earliest" else LATEST_TIMESTAMP
@@ -269,18 +277,16 @@ class Fetcher:
             return
         if buffer.has_data:
             return  # what was fetched before is read first; the next fetch will tell again
-        timeout_ms, level = self._settings.request_timeout_ms, self._settings.isolation_level
-        buffer.in_flight = True
-        try:
-            first = (await end_of_each(self._client, [tp], EARLIEST_TIMESTAMP, timeout_ms, level))[tp]
-            end = (await end_of_each(self._client, [tp], LATEST_TIMESTAMP, timeout_ms, level))[tp]
-            between = f"{first} to {end}"
-        except TidelogError:
-            between = f"{answer.log_start_offset} to {answer.high_watermark}" if answer else "unknown"
-        finally:
-            buffer.in_flight = False
-        if buffer.generation == generation:
-            self._report(buffer, OffsetOutOfRangeError(f"{tp}: offset {asked} is out of range, valid is {between}"))
+        first, end = -1, -1
+        if answer is not None:
+            first = answer.log_start_offset
+            committed = self._settings.isolation_level == READ_COMMITTED
+            end = answer.last_stable_offset if committed else answer.high_watermark
+        valid = f"{first} to {end}" if first >= 0 else "unknown"
+        problem = f"{tp}: offset {asked} is out of range, valid is {valid}"
+        self._report(
+            buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, valid_from=first, valid_to=end)
+        )
 
     # --- positions --------------------------------------------------------------------------------
 

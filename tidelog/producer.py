@@ -34,7 +34,8 @@ class Producer:
     max_block_ms          how long `send` may block, for room or for metadata
     max_request_size      the largest single record, in bytes before compression (1 MiB)
     delivery_timeout_ms   from `send` to the outcome, retries included (2 min)
-    request_timeout_ms, retry_backoff_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id, partitioner
+    request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id,
+    partitioner
     """
 
     def __init__(

@@ -26,6 +26,7 @@ class ClientOptions(TypedDict, total=False):
     client_id: str
     request_timeout_ms: int
     retry_backoff_ms: int
+    retry_backoff_max_ms: int
     metadata_max_age_ms: int
     bootstrap_timeout_ms: int
 
@@ -53,7 +54,9 @@ class ConsumerOptions(ClientOptions, total=False):
     fetch_max_wait_ms: int
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
+    prefetch_max_bytes: int
     max_poll_records: int
+    consumer_timeout_ms: int | None
     max_decompressed_batch_bytes: int
     default_api_timeout_ms: int
     isolation_level: Literal["read_uncommitted", "read_committed"]
@@ -74,6 +77,7 @@ class ClientSettings:
     client_id: str = "tidelog"
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 200
     metadata_max_age_ms: int = 300_000
     bootstrap_timeout_ms: int = 5_000
 
@@ -82,6 +86,7 @@ class ClientSettings:
             raise ConfigError(f"client_id must be a string, not {self.client_id!r}")
         _whole(self, "request_timeout_ms", 1)
         _whole(self, "retry_backoff_ms", 1)
+        _whole(self, "retry_backoff_max_ms", 1)
         _whole(self, "metadata_max_age_ms", 1)
         _whole(self, "bootstrap_timeout_ms", 1)
 
@@ -137,7 +142,9 @@ class ConsumerSettings(ClientSettings):
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 50 << 20
     max_partition_fetch_bytes: int = 1 << 20
+    prefetch_max_bytes: int = 64 << 20
     max_poll_records: int = 500
+    consumer_timeout_ms: int | None = None
     max_decompressed_batch_bytes: int = MAX_DECOMPRESSED_BYTES
     default_api_timeout_ms: int = 60_000
     isolation_level: Any = "read_uncommitted"
@@ -157,7 +164,10 @@ class ConsumerSettings(ClientSettings):
         _whole(self, "fetch_max_wait_ms", 0)
         _whole(self, "fetch_max_bytes", 1)
         _whole(self, "max_partition_fetch_bytes", 1)
+        _whole(self, "prefetch_max_bytes", 1)
         _whole(self, "max_poll_records", 1)
+        if self.consumer_timeout_ms is not None:
+            _whole(self, "consumer_timeout_ms", 0)
         _whole(self, "max_decompressed_batch_bytes", 1, MOST_DECOMPRESSED_BYTES)
         _whole(self, "default_api_timeout_ms", 1)
 

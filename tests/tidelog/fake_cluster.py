@@ -317,7 +317,9 @@ class FakeCluster:
             if code:
                 return FetchPartitionResponse(asked.topic, asked.partition, code)
             if not partition.first_offset <= asked.fetch_offset <= partition.end_offset:
-                raise OffsetOutOfRangeError
+                end = partition.end_offset
+                bounds = (end, end, partition.first_offset)
+                return FetchPartitionResponse(asked.topic, asked.partition, OffsetOutOfRangeError.code, *bounds)
         except BrokerError as error:
             return FetchPartitionResponse(asked.topic, asked.partition, error.code)
         found = b""

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tidelog.clients import a_consumer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
-from tests.virtual_time import VirtualClock, on_virtual_time
-from tidelog.aio import Consumer
+from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     ConfigError,
     CorruptMessageError,
@@ -31,30 +31,6 @@ from tidelog.records.decode import decode_records
 from tidelog.records.encode import encode_batch
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
-
-
-def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
-    options.setdefault("auto_offset_reset", "earliest")
-    bootstrap = options.pop("bootstrap_servers", cluster.bootstrap)
-    return Consumer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
-
-
-def seconds() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def put(partition: FakePartition, *values: bytes, at_ms: int = 0) -> None:
-    """One batch."""
-    partition.append(encode_batch([(at_ms, None, value, ()) for value in values]))
-
-
-async def read(consumer: Consumer, count: int, patience_ms: int = 5000) -> list[tuple[int, int, bytes | None]]:
-    found: list[tuple[int, int, bytes | None]] = []
-    while len(found) < count:
-        polled = await consumer.poll(patience_ms)
-        assert polled, f"only {len(found)} of {count} came"
-        found += [(record.partition, record.offset, record.value) for each in polled.values() for record in each]
-    return found
 
 
 @on_virtual_time
@@ -216,12 +192,15 @@ async def test_an_offset_out_of_range_follows_the_policy() -> None:
             assert await consumer.position(P0) == min(offset + 1, 10)
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
         consumer.assign([P0])
-        with pytest.raises(OffsetOutOfRangeError, match="no position"):
+        with pytest.raises(OffsetOutOfRangeError, match="no position") as without:
             await consumer.poll(1000)
+        assert (without.value.topic_partition, without.value.offset) == (P0, -1)
         for offset in (2, 99):
             consumer.seek(P0, offset)
-            with pytest.raises(OffsetOutOfRangeError, match=f"t-0: offset {offset} .* 5 to 10"):
+            with pytest.raises(OffsetOutOfRangeError, match=f"t-0: offset {offset} .* 5 to 10") as refused:
                 await consumer.poll(1000)
+            assert (refused.value.topic_partition, refused.value.offset) == (P0, offset)
+            assert (refused.value.valid_from, refused.value.valid_to) == (5, 10)
         consumer.seek(P0, 5)
         assert (await read(consumer, 1))[0][1] == 5
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tidelog.clients import a_producer, seconds
 from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.virtual_time import VirtualClock, on_virtual_time
-from tidelog.aio import Producer
 from tidelog.errors import (
     BufferExhaustedError,
     ClosedError,
@@ -29,15 +28,6 @@ from tidelog.errors import (
 )
 from tidelog.messages import InitProducerIdRequest, MetadataRequest, ProduceRequest, Request
 from tidelog.model import RecordMetadata
-
-
-def a_producer(cluster: FakeCluster, **options: Any) -> Producer:
-    bootstrap = options.pop("bootstrap_servers", cluster.bootstrap)
-    return Producer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
-
-
-def seconds() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @on_virtual_time

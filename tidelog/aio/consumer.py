@@ -6,7 +6,7 @@ import asyncio
 import builtins
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -20,6 +20,8 @@ from tidelog.offsets import end_of_each, offsets_for_times
 from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
 from tidelog.timestamps import Timestamp
 
+#: How long an iteration waits at a time.
+ITERATION_POLL_MS = 1_000
 #: Records of different partitions come in pieces of this many, so that each gets its turn.
 _FAIR_SHARE = 100
 
@@ -41,6 +43,9 @@ class Consumer:
         self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
         self.closed = False
         self._fetcher: Fetcher | None = None
+        self._owes_error = False
+        self._moved: set[TopicPartition] = set()
+        self._unread: Iterator[ConsumerRecord] = iter(())
 
     async def start(self) -> Self:
         """Begin; `async with` and every call do it by themselves."""
@@ -52,6 +57,7 @@ class Consumer:
         wanted = [TopicPartition(*tp) for tp in partitions]
         for tp in wanted:
             validate_topic(tp.topic)
+        self._moved |= self.assignment().difference(wanted)
         self._started().assign(dict.fromkeys(wanted))
 
     def assignment(self) -> set[TopicPartition]:
@@ -63,6 +69,7 @@ class Consumer:
         if offset < 0:
             raise ValueError(f"{TopicPartition(*partition)}: offset {offset} is negative")
         self._buffer(partition).seek(offset)
+        self._moved.add(TopicPartition(*partition))
         self._started().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -73,6 +80,24 @@ class Consumer:
         """Read what comes after the last visible record."""
         self._reset(partitions, LATEST_TIMESTAMP)
 
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these until `resume`; they keep their position. ValueError where one is not assigned."""
+        for buffer in [self._buffer(tp) for tp in partitions]:
+            buffer.paused = True
+        self._started().wake()  # what was fetched of them may give way
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Read these again."""
+        for buffer in [self._buffer(tp) for tp in partitions]:
+            buffer.paused = False
+        fetcher = self._started()
+        fetcher.arrived.set()
+        fetcher.wake()
+
+    def paused(self) -> set[TopicPartition]:
+        """The assigned partitions that are paused."""
+        return {tp for tp, buffer in self._started().buffers.items() if buffer.paused}
+
     async def poll(
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -82,18 +107,18 @@ class Consumer:
             raise ValueError(f"max_records must be positive, not {limit}")
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
 
-        def take(fetcher: Fetcher) -> bool:
+        def take(fetcher: Fetcher) -> Collection[TopicPartition]:
             left = limit
             while left:
                 before = left
                 for tp, buffer in fetcher.buffers.items():
-                    records = buffer.take_records(min(left, _FAIR_SHARE)) if left else []
+                    records = buffer.take_records(min(left, _FAIR_SHARE)) if left and not buffer.paused else []
                     if records:
                         found.setdefault(tp, []).extend(records)
                         left -= len(records)
                 if left == before:
                     break
-            return bool(found)
+            return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
         return found
@@ -102,11 +127,11 @@ class Consumer:
         """Like `poll`, but undecoded: for each partition the whole batches of one answer of its leader."""
         found: dict[TopicPartition, FetchedBatches] = {}
 
-        def take(fetcher: Fetcher) -> bool:
+        def take(fetcher: Fetcher) -> Collection[TopicPartition]:
             for tp, buffer in fetcher.buffers.items():
-                if batches := buffer.take_batches():
+                if not buffer.paused and (batches := buffer.take_batches()):
                     found[tp] = batches
-            return bool(found)
+            return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
         return found
@@ -162,6 +187,33 @@ class Consumer:
         answer = await self.client.fetch_all(self._deadline_ms(timeout_ms))
         return {topic.name for topic in answer.topics if not topic.is_internal}
 
+    def one_by_one(self, polled: Mapping[TopicPartition, Iterable[ConsumerRecord]]) -> Iterator[ConsumerRecord]:
+        """Record after record of a poll, without those of a partition that the reader leaves or moves meanwhile."""
+        self._moved = moved = set[TopicPartition]()
+
+        def records() -> Iterator[ConsumerRecord]:
+            for tp, each in polled.items():
+                for record in each:
+                    if tp in moved:
+                        break
+                    yield record
+
+        return records()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record of the assigned partitions; the iteration ends once none came for `consumer_timeout_ms`."""
+        limit_ms = self.settings.consumer_timeout_ms
+        while True:
+            for record in self._unread:
+                return record
+            polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
+            if not polled and limit_ms is not None:
+                raise StopAsyncIteration
+            self._unread = self.one_by_one(polled)
+
     async def close(self) -> None:
         """Idempotent."""
         if self.closed:
@@ -200,6 +252,7 @@ class Consumer:
     def _reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
         for tp in list(partitions) or list(self._started().buffers):
             self._buffer(tp).reset(to)
+            self._moved.add(TopicPartition(*tp))
         self._started().wake()
 
     async def _ends(
@@ -209,13 +262,22 @@ class Consumer:
         timeout_ms = self._timeout_ms(timeout_ms)
         return await end_of_each(self.client, partitions, which, timeout_ms, self.settings.isolation_level)
 
-    async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], bool]) -> None:
-        """Until `take` has found something in the buffers, or the time is over."""
+    async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
+        """Until `take` has found something in the buffers, or the time is over.
+
+        Data comes before the errors of other partitions, but those wait for no more than one such call.
+        """
         deadline_ms = self.clock.monotonic_ms() + timeout_ms
         while True:
             fetcher = self._started()
             fetcher.arrived.clear()
-            if take(fetcher):
+            if self._owes_error:
+                self._owes_error = False
+                self._raise_errors(fetcher)
+            if found := take(fetcher):
+                self._owes_error = any(
+                    buffer.error is not None and tp not in found for tp, buffer in fetcher.buffers.items()
+                )
                 fetcher.wake()
                 return
             self._raise_errors(fetcher)
