@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from node.metadata_cache import MetadataCache
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
-from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
+from tidelog.control_messages import (
+    BrokerInfo,
+    ListenerAddress,
+    PartitionStateMessage,
+    TopicInfo,
+    UpdateMetadataRequest,
+)
 from tidelog.errors import (
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
     NotControllerError,
     UnknownTopicOrPartitionError,
 )
@@ -36,6 +45,25 @@ async def test_metadata_names_no_leader_that_is_not_live_and_forgets_deleted_top
         await node.ask(UpdateMetadataRequest(3, 1, alive, (), (), ("t",)), sender_epoch=1)
         gone = (await node.ask(MetadataRequest(("t",)))).topics[0]
         assert (gone.error_code, gone.partitions) == (UnknownTopicOrPartitionError.code, ())
+
+
+def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> None:
+    cache = MetadataCache("c")
+    inside = ListenerAddress("TIDELOG", "broker-1", 9600)
+    outside = ListenerAddress("TIDELOG_HOST", "127.0.0.1", 9611)
+    alone = ListenerAddress("TIDELOG", "broker-2", 9600)
+    cache.set_brokers([BrokerInfo(1, 10, (inside, outside)), BrokerInfo(2, 20, (alone,))])
+    states = tuple(PartitionStateMessage("t", number, 1, number + 1, 0, (1, 2), 0, (1, 2)) for number in range(3))
+    cache.update(UpdateMetadataRequest(2, 1, (), states, ()))
+    cache.admit_controller(2, 1)
+    within, without = cache.describe(("t",), "TIDELOG"), cache.describe(("t",), "TIDELOG_HOST")
+    assert [(broker.host, broker.port) for broker in within.brokers] == [("broker-1", 9600), ("broker-2", 9600)]
+    assert [(broker.host, broker.port) for broker in without.brokers] == [("127.0.0.1", 9611)]
+    assert (within.controller_id, without.controller_id) == (2, -1)
+    # Led by a broker with such a door, by one without, by one that is gone.
+    assert [p.error_code for p in within.topics[0].partitions] == [0, 0, LeaderNotAvailableError.code]
+    codes = [0, ListenerNotFoundError.code, LeaderNotAvailableError.code]
+    assert [p.error_code for p in without.topics[0].partitions] == codes
 
 
 @on_virtual_time

@@ -82,3 +82,20 @@ def test_anything_else_is_refused_by_name(tmp_path: Path, text: str, complaint: 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*none\.toml"):
         BrokerSettings.load(tmp_path / "none.toml")
+
+
+def test_settings_may_be_spread_over_files_that_each_say_something_else(tmp_path: Path) -> None:
+    common, own = tmp_path / "cluster.toml", tmp_path / "broker-1.toml"
+    common.write_text('zookeeper = "h:1"\nlog_dirs = "d"\nnum_partitions = 6\n')
+    own.write_text('broker_id = 1\nlisteners = "TIDELOG://127.0.0.1:1, REPLICATION://127.0.0.1:2"\n')
+    settings = BrokerSettings.load(common, own)
+    assert (settings.broker_id, settings.num_partitions, len(settings.doors)) == (1, 6, 2)
+    own.write_text("broker_id = 1\nnum_partitions = 6\n")
+    with pytest.raises(ConfigError, match=r"broker-1\.toml: num_partitions stands in another of the settings files"):
+        BrokerSettings.load(common, own)
+    own.write_text("nun_partitions = 6\n")
+    with pytest.raises(ConfigError, match=r"broker-1\.toml: no such setting: nun_partitions .*num_partitions"):
+        BrokerSettings.load(common, own)
+    own.write_text("")
+    with pytest.raises(ConfigError, match=r"cluster\.toml, .*broker-1\.toml: missing: broker_id"):
+        BrokerSettings.load(common, own)

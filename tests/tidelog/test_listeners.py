@@ -1,0 +1,26 @@
+"""How a broker's doors are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.listeners import Listener
+from tidelog.model import Endpoint
+
+
+@pytest.mark.parametrize("text", ["TIDELOG://h:9600", "TIDELOG_HOST_2://[::1]:9600", "REPLICATION://10.0.0.7:65535"])
+def test_a_listener_is_written_as_it_is_read(text: str) -> None:
+    assert str(Listener.parse(f" {text} ")) == text
+
+
+def test_its_name_and_its_address_stand_apart() -> None:
+    assert Listener.parse("TIDELOG://[::1]:9600") == Listener("TIDELOG", Endpoint("::1", 9600))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "h:1", "TIDELOG:h:1", "TIDELOG://h", "TIDELOG_://h:1", "tidelog://h:1", "REPLICATION_2://h:1", "X://h:1"],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not|names no listener"):
+        Listener.parse(text)
