@@ -10,7 +10,7 @@ At most one write of a partition is in flight. Whatever happens meanwhile is loo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster.election import initial_state, next_state, preferred_state, renewed_state
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
@@ -227,6 +227,21 @@ class Controller:
             return []
         effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self._messages(newer))]
         return effects + self._reconsider(newer)
+
+    def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> list[Effect]:
+        """Topics' own settings as they are now. Everybody is told those that are news, and they hold at once."""
+        fresh = [
+            topic for topic in sorted(configs.keys() & self.topics) if configs[topic] != self.topics[topic].configs
+        ]
+        for topic in fresh:
+            self.topics[topic] = replace(self.topics[topic], configs=dict(configs[topic]))
+        tps = [tp for topic in fresh for tp in self.topics[topic].topic_partitions()]
+        # One that is being written is told with its settings as soon as it is.
+        told = {tp: self.states[tp] for tp in tps if tp in self.states and self._stays(tp)}
+        if not told:
+            return []
+        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self._messages(told))]
+        return effects + self._reconsider(tps)
 
     def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
         """Brokers whose disk has failed: each is asked for all that it hosts, and answers which of it is offline."""

@@ -37,6 +37,7 @@ from cluster.store import (
     Store,
     TransactionFailedError,
 )
+from cluster.topic_configs import TopicConfigs
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError
 from tidelog.model import NO_LEADER, TopicPartition
@@ -343,6 +344,10 @@ class Coordination:
         """The brokers of the notifications that wait, by path; None for one that cannot be read."""
         return await self._notifications(znodes.LOG_DIR_EVENT_NOTIFICATION, znodes.decode_log_dir_failure, watch=watch)
 
+    async def read_config_changes(self, *, watch: bool = False) -> dict[str, str | None]:
+        """The topics whose settings were changed, by the path of the notification; None: it is about no topic."""
+        return await self._notifications(znodes.CONFIG_CHANGES, znodes.decode_config_change, watch=watch)
+
     async def drop_notifications(self, paths: Iterable[str], epoch_version: int) -> None:
         """Removes notifications that were acted upon."""
         for path in paths:
@@ -355,16 +360,12 @@ class Coordination:
         await self._patient.read(lambda: self._store.create(path, data, sequence=True))
 
     async def _notifications(self, parent: str, decode: Callable[[bytes], T], *, watch: bool) -> dict[str, T | None]:
-        names = await self._patient.read(lambda: self._store.children(parent, watch=watch))
-        paths = [f"{parent}/{name}" for name in sorted(names)]
-        nodes = await asyncio.gather(*map(self._patient.get_or_none, paths))
         found: dict[str, T | None] = {}
-        for path, node in zip(paths, nodes, strict=True):
-            if node is not None:
-                try:
-                    found[path] = decode(node.data)
-                except znodes.MalformedZnodeError:
-                    found[path] = None
+        for path, data in (await self._patient.children(parent, watch=watch)).items():
+            try:
+                found[path] = decode(data)
+            except znodes.MalformedZnodeError:
+                found[path] = None
         return found
 
     # --- topics --------------------------------------------------------------------------------------
@@ -372,6 +373,11 @@ class Coordination:
     async def topic_names(self, *, watch: bool = False) -> list[str]:
         """All topics. The watch fires when one comes or goes."""
         return await self._patient.read(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
+
+    @property
+    def topic_configs(self) -> TopicConfigs:
+        """The topics' settings, which anybody may change."""
+        return TopicConfigs(self._store, self._patient)
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
         """A topic's assignment and settings, None where there is none."""

@@ -119,7 +119,8 @@ class MemoryZooKeeper:
             try:
                 results.append(self._change(operation, owner, fired))
             except StoreError as error:
-                for path, node in before.items():
+                made = {path: None for path in results if isinstance(path, str)}
+                for path, node in (made | before).items():
                     if node is None:
                         self._nodes.pop(path, None)
                     else:
@@ -146,6 +147,8 @@ class MemoryZooKeeper:
         path = operation.path
         if isinstance(operation, Create):
             parent = self.node(_parent(path))
+            if operation.sequence:
+                path = self.next_sequence(path)
             if path in self._nodes:
                 raise NodeExistsError(path)
             self._zxid += 1
@@ -271,9 +274,7 @@ class MemoryStore:
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, NodeStat]:
         await self._turn()
-        if sequence:
-            path = self._server.next_sequence(path)
-        self._server.apply(Create(path, data, ephemeral), self.session_id)
+        path = str(self._server.apply(Create(path, data, ephemeral, sequence), self.session_id))
         stat = self._server.node(path).stat()
         self._answer()
         return path, stat

@@ -38,6 +38,13 @@ class PatientStore:
         except NoNodeError:
             return None
 
+    async def children(self, parent: str, *, watch: bool = False) -> dict[str, bytes]:
+        """What stands in the children of a node, by path in their order. The watch fires when one comes or goes."""
+        names = await self.read(lambda: self._store.children(parent, watch=watch))
+        paths = [f"{parent}/{name}" for name in sorted(names)]
+        nodes = await asyncio.gather(*map(self.get_or_none, paths))
+        return {path: node.data for path, node in zip(paths, nodes, strict=True) if node is not None}
+
     async def ensure(self, path: str, data: bytes = b"") -> None:
         """Makes a persistent node unless it exists. NoNodeError without a parent."""
         try:

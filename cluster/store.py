@@ -95,11 +95,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Its result is the path. An `ephemeral` node ends with the session."""
+    """Its result is the path, with its number if `sequence`. An `ephemeral` node ends with the session."""
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
+    sequence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ BROKER_TOPICS = "/brokers/topics"
 ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
 LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 CONFIG_TOPICS = "/config/topics"
+CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CLUSTER_ID = "/cluster/id"
@@ -36,7 +37,7 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENT_NOTIFICATION,
     "/config",
     CONFIG_TOPICS,
-    "/config/changes",
+    CONFIG_CHANGES,
     "/admin",
     DELETE_TOPICS,
     "/cluster",
@@ -204,6 +205,21 @@ def decode_topic_config(data: bytes) -> dict[str, str]:
     """The settings of a topic that differ from the defaults."""
     with _decoded(CONFIG_TOPICS, data) as value:
         return {str(name): str(setting) for name, setting in value["config"].items()}
+
+
+def encode_config_change(topic: str) -> bytes:
+    """`/config/changes/config_change_N`: whose settings have been changed."""
+    return _encode({"version": 2, "entity_path": f"topics/{topic}"})
+
+
+def decode_config_change(data: bytes) -> str | None:
+    """The topic whose settings have been changed; None where it is about something else than a topic."""
+    with _decoded(CONFIG_CHANGES, data) as value:
+        if value["version"] == 1:
+            kind, name = str(value["entity_type"]), str(value["entity_name"])
+        else:
+            kind, _, name = str(value["entity_path"]).partition("/")
+        return name if kind == "topics" and name else None
 
 
 def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:

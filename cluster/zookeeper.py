@@ -187,8 +187,8 @@ class ZooKeeperStore:
             match operation:
                 case Check(path, version):
                     transaction.check(path, version)
-                case Create(path, data, ephemeral):
-                    transaction.create(path, data, ephemeral=ephemeral)
+                case Create(path, data, ephemeral, sequence):
+                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequence)
                 case Set(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):

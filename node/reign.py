@@ -47,15 +47,16 @@ from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)
 
-_BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES, _LOG_DIR_EVENTS = (
+_BROKERS, _TOPICS, _DELETIONS, _CONFIG_CHANGES, _ISR_CHANGES, _LOG_DIR_EVENTS = (
     znodes.BROKER_IDS,
     znodes.BROKER_TOPICS,
     znodes.DELETE_TOPICS,
+    znodes.CONFIG_CHANGES,
     znodes.ISR_CHANGE_NOTIFICATION,
     znodes.LOG_DIR_EVENT_NOTIFICATION,
 )
 #: What is watched, in the order in which it is read anew.
-_WATCHED = (znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _ISR_CHANGES, _LOG_DIR_EVENTS)
+_WATCHED = (znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _CONFIG_CHANGES, _ISR_CHANGES, _LOG_DIR_EVENTS)
 
 
 class Reign:
@@ -199,6 +200,7 @@ class Reign:
             states = await coordination.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
             deletions = await coordination.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
+        await self._refresh(_CONFIG_CHANGES)
         await self._refresh(_ISR_CHANGES)
         await self._refresh(_LOG_DIR_EVENTS)
 
@@ -222,6 +224,13 @@ class Reign:
         elif path == _DELETIONS:
             async with self.topics_lock:
                 self.perform(self.controller.deletions_wanted(await coordination.topics_to_delete(watch=True)))
+        elif path == _CONFIG_CHANGES:
+            async with self.topics_lock:
+                changed = await coordination.read_config_changes(watch=True)
+                named_topics = filter(None, changed.values())
+                configs = await coordination.topic_configs.read_all(named_topics)
+                self.perform(self.controller.configs_changed(configs))
+            await coordination.drop_notifications(changed, self.seat.epoch_version)
         elif path == _ISR_CHANGES:
             changes = await coordination.read_isr_changes(watch=True)
             named = {tp for tps in changes.values() for tp in tps}

@@ -220,6 +220,33 @@ def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
     assert cluster.state() == PartitionState(2, 2, (2,), 1)
 
 
+def test_settings_that_change_are_told_to_every_broker_and_those_that_do_not_are_not() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    effects = cluster.controller.configs_changed({"t": {"retention.ms": "5"}, "unknown": {"retention.ms": "6"}})
+    (told,) = [effect for effect in effects if isinstance(effect, SendMetadata)]
+    assert told.broker_ids == (1, 2, 3)
+    assert [(message.topic, message.partition, message.leader) for message in told.partitions] == [("t", 0, 1)]
+    assert cluster.controller.topic_infos(["t"])[0].configs == {"retention.ms": "5"}
+    assert cluster.controller.configs_changed({"t": {"retention.ms": "5"}}) == []
+
+
+def test_an_unclean_election_that_is_allowed_now_takes_place_now() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.die(1)
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    assert cluster.state().leader == NO_LEADER
+    cluster.play(cluster.controller.configs_changed({"t": {"unclean.leader.election.enable": "true"}}))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
 def test_a_refused_write_is_chosen_again_from_the_isr_that_was_found() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))

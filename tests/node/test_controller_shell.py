@@ -532,3 +532,35 @@ def test_a_controller_whose_session_expires_resigns_and_somebody_reigns_on() -> 
         assert reigning.count(True) == 1
 
     run(story)
+
+
+def told_settings(broker: Broker) -> dict[str, str]:
+    """What the broker was told last of the topic's settings."""
+    told = [t for r in broker.requests if isinstance(r, UpdateMetadataRequest) for t in r.topics if t.name == "t"]
+    return told[-1].configs
+
+
+def test_settings_that_somebody_changes_reach_every_broker_and_the_notification_goes() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(num_partitions=2)
+        settings = cluster.brokers[3].coordination.topic_configs
+        await settings.change("t", lambda before: {**before, "retention.ms": "5"})
+        everybody = cluster.brokers.values()
+        await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
+        await cluster.until(lambda: not cluster.zookeeper.node("/config/changes").children)
+
+    run(story)
+
+
+def test_settings_that_change_while_the_controller_cannot_hear_it_are_told_when_it_can() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(num_partitions=1)
+        cluster.brokers[1].store.suspend()
+        settings = cluster.brokers[3].coordination.topic_configs
+        await settings.change("t", lambda before: {**before, "retention.ms": "5"})
+        assert all(told_settings(broker) == {} for broker in cluster.brokers.values())
+        cluster.brokers[1].store.resume()
+        everybody = cluster.brokers.values()
+        await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
+
+    run(story)

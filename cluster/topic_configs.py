@@ -1,0 +1,99 @@
+"""The settings of topics in ZooKeeper: read by anybody, changed by anybody, told to everybody.
+
+Whoever changes settings writes them and the notification in one transaction, so that no change goes unnoticed. The
+controller reads the notifications and tells the brokers: so they learn settings, leaders and topic ids from one mouth,
+in one order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from cluster import znodes
+from cluster.patience import PatientStore
+from cluster.state import NO_VERSION
+from cluster.store import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Node,
+    OutcomeUnknownError,
+    Set,
+    Store,
+    TransactionFailedError,
+)
+
+_NOTIFICATION = f"{znodes.CONFIG_CHANGES}/config_change_"
+
+#: Makes the settings that a topic is to have from those that it has.
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+class TopicConfigs:
+    """One session's view of `/config/topics`. OutcomeUnknownError where ZooKeeper does not answer in time."""
+
+    def __init__(self, store: Store, patient: PatientStore) -> None:
+        self._store = store
+        self._patient = patient
+
+    async def read(self, topic: str) -> Mapping[str, str] | None:
+        """The topic's own settings; None where there is no such topic. MalformedZnodeError."""
+        node, exists = await self._look_up(topic)
+        return _decoded(node) if exists else None
+
+    async def read_all(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """The settings of those topics; what cannot be read is left out."""
+        named = sorted(set(topics))
+        nodes = await asyncio.gather(*(self._patient.get_or_none(znodes.topic_config_path(topic)) for topic in named))
+        found: dict[str, Mapping[str, str]] = {}
+        for topic, node in zip(named, nodes, strict=True):
+            try:
+                found[topic] = _decoded(node)
+            except znodes.MalformedZnodeError:
+                continue
+        return found
+
+    async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
+        """Writes what `change` makes of the topic's settings, and the notification; returns it.
+
+        `change` is asked again where somebody else was faster; what it raises ends the attempt. None: there is no such
+        topic. Settings that stay as they are are not written.
+        """
+        async with self._patient.patience():
+            while True:
+                node, exists = await self._look_up(topic)
+                if not exists:
+                    return None
+                before = _decoded(node)
+                after = change(before)
+                if after == before:
+                    return after
+                try:
+                    await self._write(topic, after, NO_VERSION if node is None else node.stat.version)
+                except (TransactionFailedError, OutcomeUnknownError):
+                    # Somebody else wrote, or nobody knows whether we did: what stands there decides.
+                    await self._patient.pause()
+                else:
+                    return after
+
+    async def _look_up(self, topic: str) -> tuple[Node | None, bool]:
+        node, stat = await asyncio.gather(
+            self._patient.get_or_none(znodes.topic_config_path(topic)),
+            self._patient.read(lambda: self._store.exists(znodes.topic_path(topic))),
+        )
+        return node, stat is not None
+
+    async def _write(self, topic: str, configs: Mapping[str, str], version: int) -> None:
+        path, data = znodes.topic_config_path(topic), znodes.encode_topic_config(configs)
+        await self._store.multi(
+            [
+                Check(znodes.topic_path(topic), ANY_VERSION),
+                Create(path, data) if version == NO_VERSION else Set(path, data, version),
+                Create(_NOTIFICATION, znodes.encode_config_change(topic), sequence=True),
+            ]
+        )
+
+
+def _decoded(node: Node | None) -> Mapping[str, str]:
+    return {} if node is None else znodes.decode_topic_config(node.data)
