@@ -1,4 +1,4 @@
-"""`python -P -m node --config FILE`: one broker in the foreground, until SIGTERM or SIGINT."""
+"""`python -P -m node --config FILE…`: one broker in the foreground, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -28,11 +28,17 @@ _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 def main() -> int:
     """0 after a polite stop, 1 with one line on standard error where the broker could not start or go on."""
     parser = argparse.ArgumentParser(prog="node", description="one Tidelog broker")
-    parser.add_argument("--config", type=Path, required=True, help="the broker's settings, a TOML file")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        required=True,
+        action="append",
+        help="the broker's settings, a TOML file; may be repeated",
+    )
     arguments = parser.parse_args()
     settings: BrokerSettings | None = None
     try:
-        settings = BrokerSettings.load(arguments.config)
+        settings = BrokerSettings.load(*arguments.config)
         _log_to(settings)
         _allow_many_files()
         failure = uvloop.run(_serve(settings))

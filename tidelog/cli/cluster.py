@@ -82,14 +82,16 @@ def status(data_dir: Path | None, as_json: bool) -> None:
 @click.command()
 @click.option(
     "--config",
+    "configs",
     required=True,
+    multiple=True,
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     metavar="FILE",
-    help="The broker's settings (TOML).",
+    help="The broker's settings (TOML). Repeated: each setting stands in one of the files.",
 )
-def broker(config: Path) -> None:
+def broker(configs: tuple[Path, ...]) -> None:
     """Run one broker in the foreground (for compose or systemd)."""
-    command = broker_command(config)
+    command = broker_command(*configs)
     try:
         os.execve(command[0], command, broker_environment())
     except OSError as error:

@@ -33,8 +33,16 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @click.option(
     "--zookeeper", metavar="HOST:PORT,…/CHROOT", help="Use this ZooKeeper instead of starting an embedded one."
 )
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    metavar="FILE",
+    help="Settings for every broker (TOML, as for tidelog broker); kept for the next time.",
+)
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
-def up(brokers: int | None, data_dir: Path | None, zookeeper: str | None, detach: bool) -> int | None:
+def up(
+    brokers: int | None, data_dir: Path | None, zookeeper: str | None, config: Path | None, detach: bool
+) -> int | None:
     """Start a local cluster, and keep its data for the next time.
 
     Stays in the foreground until Ctrl-C, which stops the cluster, unless --detach is given.
@@ -42,7 +50,7 @@ def up(brokers: int | None, data_dir: Path | None, zookeeper: str | None, detach
     cluster = LocalCluster(data_dir)
     joined = cluster.state is not None and cluster.state.running
     with _polite_signals():
-        state = cluster.start(brokers, zookeeper=zookeeper, on_ready=_ready_reporter(_running(cluster)))
+        state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=_ready_reporter(_running(cluster)))
         if detach or joined:
             _show_ready(cluster, state, in_background=True)
             return None

@@ -24,11 +24,13 @@ def launch_broker(
     data_dir: Path,
     log_file: Path,
     config: Path,
+    shared: Path | None,
     settings: Mapping[str, str | int],
 ) -> Process:
     """Writes the broker's settings file and starts the process, without waiting for it; LocalError names a taken port.
 
-    `settings` come on top of what the layout decides, under the names of the settings file.
+    `settings` come on top of what the layout decides, under the names of the settings file. What the brokers have in
+    common may stand in `shared`, which the broker reads for itself.
     """
     for port in (broker.port, broker.replication_port):
         if not port_is_free(port):
@@ -48,16 +50,16 @@ def launch_broker(
     log_file.parent.mkdir(exist_ok=True)
     config.write_text(_toml({**ours, **settings}), encoding="utf-8")
     return Process.spawn(
-        broker_command(config),
+        broker_command(*([shared] if shared else []), config),
         output=log_file.with_suffix(".out"),
         directory=config.parent,
         environment=broker_environment(),
     )
 
 
-def broker_command(config: Path) -> list[str]:
+def broker_command(*configs: Path) -> list[str]:
     """With Python's safe path, so that a folder `storage` or `node` where the user stands is not taken for ours."""
-    return [sys.executable, "-P", "-m", "node", "--config", str(config)]
+    return [sys.executable, "-P", "-m", "node", *(part for config in configs for part in ("--config", str(config)))]
 
 
 def broker_environment() -> dict[str, str]:

@@ -26,6 +26,7 @@ from tidelog.local.broker import launch_broker
 from tidelog.local.home import data_home, forget_last_up, prepare_directory, remember_last_up
 from tidelog.local.ports import LOOPBACK, choose_port
 from tidelog.local.process import Process
+from tidelog.local.shared_settings import names_in
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
 from tidelog.local.tail import last_words
 from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper
@@ -83,19 +84,25 @@ class LocalCluster:
         *,
         zookeeper: str | None = None,
         settings: Mapping[str, str | int] | None = None,
+        config: Path | None = None,
         on_ready: OnReady = lambda what, where: None,
         timeout_ms: int = START_TIMEOUT_MS,
     ) -> ClusterState:
         """Starts whatever of the cluster does not run, and returns when every broker knows every other.
 
         `brokers` and `zookeeper` count at the first start (more brokers may be added later); afterwards they must
-        agree with what is there. What this call started is stopped again where it fails or is interrupted.
+        agree with what is there. `config` is a file of settings for every broker, kept until another is given;
+        brokers that run already go on with what they have read. What this call started is stopped again where it
+        fails or is interrupted.
         """
         prepare_directory(self.data_dir)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         with self.locked():
             self.refresh()
             planned = self._plan(brokers, zookeeper, settings)
+            if config is not None:
+                planned = replace(planned, config=str(config.absolute()))
+            names_in(planned.config)
             started: list[Process] = []
             try:
                 self._save(planned)
@@ -247,6 +254,8 @@ class LocalCluster:
 
     def _start_broker(self, broker: BrokerState) -> Process:
         state = self.known_state()
+        settings = {"default_replication_factor": min(DEFAULT_BROKERS, len(state.brokers)), **state.settings}
+        theirs = names_in(state.config)
         with self._writing():
             process = launch_broker(
                 broker,
@@ -254,7 +263,8 @@ class LocalCluster:
                 data_dir=self.broker_dir(broker.broker_id),
                 log_file=self.log_file(broker.broker_id),
                 config=self.data_dir / "config" / f"broker-{broker.broker_id}.toml",
-                settings={"default_replication_factor": min(DEFAULT_BROKERS, len(state.brokers)), **state.settings},
+                shared=Path(state.config) if state.config else None,
+                settings={name: value for name, value in settings.items() if name not in theirs},
             )
         try:
             self._save(state.with_broker(replace(broker, pid=process.pid, birth=process.birth)))

@@ -47,12 +47,18 @@ class BrokerState(ProcessState):
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """`embedded` is None where the cluster uses somebody else's ZooKeeper. `settings` go into every broker's file."""
+    """What was planned, and what runs of it.
+
+    embedded   None where the cluster uses somebody else's ZooKeeper
+    settings   go into every broker's file
+    config     a file of the user's that every broker reads beside its own; empty: none
+    """
 
     zookeeper: str
     embedded: ProcessState | None
     brokers: tuple[BrokerState, ...]
     settings: dict[str, str | int]
+    config: str = ""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -91,6 +97,7 @@ def load_state(data_dir: Path) -> ClusterState | None:
             embedded=None if embedded is None else ProcessState(**embedded),
             brokers=tuple(BrokerState(**broker) for broker in values["brokers"]),
             settings=values["settings"],
+            config=values.get("config", ""),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -1,0 +1,56 @@
+"""Settings that all brokers share: `tidelog up` hands the file to each of them, as compose and systemd do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.command import Shell, processes_of
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    user = Shell(tmp_path, tmp_path / "home")
+    try:
+        yield user
+    finally:
+        user.run("down")
+        assert processes_of(tmp_path) == []
+
+
+def partitions_of(shell: Shell, topic: str) -> int:
+    return len(json.loads(shell.succeed("topic", "describe", topic, "--json"))["partitions"])
+
+
+def test_every_broker_reads_the_file_and_the_next_up_remembers_it(shell: Shell, tmp_path: Path) -> None:
+    config = tmp_path / "cluster.toml"
+    config.write_text("num_partitions = 7\ndefault_replication_factor = 1\n")
+    shell.succeed("up", "--brokers", "2", "--detach", "--config", str(config))
+    shell.succeed("topic", "create", "a")
+    assert partitions_of(shell, "a") == 7
+    config.write_text("num_partitions = 3\n")
+    shell.succeed("down")
+    shell.succeed("up", "--detach")
+    shell.succeed("topic", "create", "b")
+    assert partitions_of(shell, "b") == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("log_retention_hour = 1\n", "cluster.toml: no such setting: log_retention_hour (did you mean log_retention_"),
+        ("num_partitions = 0\n", "num_partitions must be between 1 and"),
+        ("broker_id = 1\n", "cluster.toml: leave broker_id out: tidelog up decides it for each broker"),
+        ("zookeeper = 'h:1'\n", "cluster.toml: leave zookeeper out, and pass it as --zookeeper"),
+        ("num_partitions\n", "cluster.toml is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_it_ends_up_in_one_line(shell: Shell, tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "cluster.toml").write_text(text)
+    refused = shell.run("up", "--brokers", "1", "--detach", "--config", str(tmp_path / "cluster.toml"))
+    assert refused.status == 1
+    assert complaint in refused.complaint
+    assert refused.complaint.count("\n") <= 1
