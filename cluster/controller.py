@@ -12,89 +12,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cluster.election import initial_state, next_state, preferred_state, renewed_state
+from cluster.effects import (
+    CloseChannel,
+    Effect,
+    OpenChannel,
+    RemoveTopic,
+    SendLeaderAndIsr,
+    SendMetadata,
+    SendStopReplica,
+    SettleAssignment,
+    WriteOutcome,
+    WriteState,
+    Written,
+)
+from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
+from cluster.picture import Picture
+from cluster.reassignment import Move, shed_state
+from cluster.rebalancing import imbalanced
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
-from tidelog.control_messages import BrokerInfo, ListenerAddress, PartitionStateMessage, StopReplicaPartition, TopicInfo
-from tidelog.model import TopicPartition
+from tidelog.control_messages import StopReplicaPartition
+from tidelog.errors import BrokerError
+from tidelog.model import NO_LEADER, TopicPartition
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
-
-
-@dataclass(frozen=True, slots=True)
-class WriteState:
-    """Write a state under the controller's fence and on this version; answer with `Written` or `WriteRefused`."""
-
-    tp: TopicPartition
-    state: PartitionState
-    expected: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendLeaderAndIsr:
-    """To one broker, until it answers."""
-
-    broker_id: int
-    partitions: tuple[PartitionStateMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SendStopReplica:
-    """To one broker, until it answers; then `replicas_stopped`."""
-
-    broker_id: int
-    partitions: tuple[StopReplicaPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SendMetadata:
-    """To these brokers, until they answer: the live brokers as of now, these partitions, these topics gone."""
-
-    broker_ids: tuple[int, ...]
-    partitions: tuple[PartitionStateMessage, ...] = ()
-    deleted_topics: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveTopic:
-    """No live broker holds the topic any more: remove its znodes; answer with `topic_removed`."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpenChannel:
-    """A broker has come: talk to this registration, and to no earlier one of the same id."""
-
-    broker: BrokerRegistration
-
-
-@dataclass(frozen=True, slots=True)
-class CloseChannel:
-    """A broker is gone, and what it was still to be told with it."""
-
-    broker_id: int
-
-
-Effect = WriteState | SendLeaderAndIsr | SendStopReplica | SendMetadata | RemoveTopic | OpenChannel | CloseChannel
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The state stands, with this version."""
-
-    tp: TopicPartition
-    partition_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRefused:
-    """The version had moved on; `actual` is what stands there (None: nothing)."""
-
-    tp: TopicPartition
-    actual: VersionedState | None
-
-
-WriteOutcome = Written | WriteRefused
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 @dataclass(slots=True)
@@ -105,29 +46,22 @@ class _Deletion:
     removing: bool = False
 
 
-class Controller:
-    """One reign: `controller_id` under `epoch`. Thrown away when the seat is lost.
+class Controller(Picture):
+    """One reign: `controller_id` under `epoch`. Thrown away when the seat is lost."""
 
-    brokers   live and admitted ones, by id
-    leaving   those of them in a controlled shutdown
-    offline   replicas below which the disk has failed, by broker
-    topics    all assignments
-    states    the last seen state of each partition that has one
-    """
-
-    def __init__(self, controller_id: int, epoch: int, *, unclean_by_default: bool = False) -> None:
+    def __init__(
+        self, controller_id: int, epoch: int, *, unclean_by_default: bool = False, min_insync_by_default: int = 1
+    ) -> None:
+        super().__init__()
         self.controller_id = controller_id
         self.epoch = epoch
-        self.brokers: dict[int, BrokerRegistration] = {}
-        self.leaving: set[int] = set()
-        self.offline: dict[int, set[TopicPartition]] = {}
-        self.topics: dict[str, TopicAssignment] = {}
-        self.states: dict[TopicPartition, VersionedState] = {}
         self._unclean = "true" if unclean_by_default else "false"
-        self._hosted: dict[int, set[TopicPartition]] = {}
+        self._min_insync = str(min_insync_by_default)
         self._in_flight: dict[TopicPartition, PartitionState] = {}
         self._arriving: dict[int, BrokerRegistration] = {}
         self._deletions: dict[str, _Deletion] = {}
+        #: Elections that somebody asked for; True: unclean ones.
+        self._wishes: dict[TopicPartition, bool] = {}
 
     # --- events --------------------------------------------------------------------------------------
 
@@ -145,7 +79,7 @@ class Controller:
         self.states = {tp: state for tp, state in states.items() if tp.topic in self.topics}
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
         effects += self.deletions_wanted(deletions)
-        writes = self._reconsider(self._all_partitions()) + self._renew()
+        writes = self._reconsider(self.partitions()) + self._renew()
         told = {tp: state for tp, state in self.states.items() if tp not in self._in_flight and self._stays(tp)}
         return effects + self._tell(told) + writes
 
@@ -161,10 +95,10 @@ class Controller:
         for broker_id in sorted(gone):
             effects += self._bury(broker_id)
         self._arriving |= {b: broker for b, broker in brokers.items() if b not in known or b in gone}
-        effects += self._reconsider(sorted(tp for broker_id in gone for tp in self._hosted.get(broker_id, ())))
+        effects += self._reconsider(sorted(tp for broker_id in gone for tp in self.hosted.get(broker_id, ())))
         if gone and self.brokers:
             effects.append(SendMetadata(tuple(sorted(self.brokers))))
-        return effects + self._admit() + self._deletions_done()
+        return effects + self._admit() + self._departed()
 
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
@@ -190,10 +124,35 @@ class Controller:
         self.states |= found
         return (self._tell(found) if found else []) + self._reconsider(partitions)
 
+    def assignment_written(self, assignment: TopicAssignment) -> list[Effect]:
+        """The assignment of a known topic as it stands now: with partitions added, reassigned, or settled."""
+        before = self.topics.get(assignment.topic)
+        if before is None or assignment.topic in self._deletions:
+            return []
+        self.topics[assignment.topic] = assignment
+        changed: list[TopicPartition] = []
+        for tp in assignment.topic_partitions():
+            now = assignment.assigned(tp.partition)
+            was = before.assigned(tp.partition) if tp.partition in before.partitions else None
+            move = self.moves.get(tp)
+            if now == was:
+                if move is not None:
+                    move.settling = False
+                continue
+            if was is not None and move is not None and move.shed and now == was.settled():
+                del self.moves[tp]  # everybody knows already
+            else:
+                if was is not None:
+                    self.moves[tp] = Move()
+                changed.append(tp)
+            self.host(tp)
+        return self._reconsider(changed) + self._departed()
+
     def states_written(self, outcomes: Iterable[WriteOutcome]) -> list[Effect]:
         """What became of `WriteState`s."""
         changed: dict[TopicPartition, VersionedState] = {}
         again: list[TopicPartition] = []
+        shed: list[TopicPartition] = []
         for outcome in outcomes:
             tp = outcome.tp
             state = self._in_flight.pop(tp, None)
@@ -201,6 +160,9 @@ class Controller:
                 continue
             if isinstance(outcome, Written):
                 changed[tp] = VersionedState(state, outcome.partition_epoch)
+                move = self.moves.get(tp)
+                if move is not None and move.written(state):
+                    shed.append(tp)
             elif outcome.actual is not None:
                 changed[tp] = outcome.actual
             else:
@@ -209,9 +171,12 @@ class Controller:
                 continue
             again.append(tp)
         self.states |= changed
+        for tp in shed:
+            self.host(tp)
         told = {tp: state for tp, state in changed.items() if self._stays(tp)}
         effects = self._tell(told) if told else []
-        return effects + self._reconsider(again) + self._admit() + self._deletions_done()
+        effects += self._dismiss(shed, self.brokers)
+        return effects + self._reconsider(again) + self._admit() + self._departed()
 
     def states_read(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
         """States that leaders have changed, as a notification told us to read them."""
@@ -225,7 +190,7 @@ class Controller:
         self.states |= newer
         if not newer:
             return []
-        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self._messages(newer))]
+        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(newer))]
         return effects + self._reconsider(newer)
 
     def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> list[Effect]:
@@ -240,14 +205,14 @@ class Controller:
         told = {tp: self.states[tp] for tp in tps if tp in self.states and self._stays(tp)}
         if not told:
             return []
-        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self._messages(told))]
+        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(told))]
         return effects + self._reconsider(tps)
 
     def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
         """Brokers whose disk has failed: each is asked for all that it hosts, and answers which of it is offline."""
         effects: list[Effect] = []
         for broker_id in sorted(self.brokers.keys() & set(broker_ids)):
-            hosted = self._hosted.get(broker_id, set())
+            hosted = self.hosted.get(broker_id, set())
             states = {tp: self.states[tp] for tp in hosted if tp in self.states and self._stays(tp)}
             effects += self._leader_and_isr(states, [broker_id])
         return effects
@@ -268,17 +233,25 @@ class Controller:
             return []
         self.leaving.add(broker_id)
         effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)))]
-        return effects + self._reconsider(sorted(self._hosted.get(broker_id, ())), evict_leaving=True)
+        return effects + self._reconsider(sorted(self.hosted.get(broker_id, ())), evict_leaving=True)
 
-    def preferred_wanted(self, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Give these partitions back to their preferred leaders, where those are in sync."""
-        effects: list[Effect] = []
-        for tp in tps:
-            known = self.states.get(tp)
-            if known is not None and tp not in self._in_flight and self._stays(tp):
-                staying = self._online(tp) - self.leaving
-                effects += self._write(tp, preferred_state(known.state, self._replicas(tp), staying, self.epoch))
-        return effects
+    def elections_wanted(self, tps: Iterable[TopicPartition], *, unclean: bool = False) -> list[Effect]:
+        """Give these partitions to their preferred leaders, where those are in sync, or to whomever lives.
+
+        `election_refusal` says beforehand, and once nothing of it is `undecided` any more, why one had no effect.
+        """
+        wanted = [tp for tp in tps if tp in self.states and self._stays(tp)]
+        self._wishes |= dict.fromkeys(wanted, unclean)
+        return self._reconsider(wanted)
+
+    def rebalance_wanted(self, percentage: int) -> list[Effect]:
+        """Preferred elections for brokers that lead too little of what they should."""
+        leaders = {
+            tp: (self.replicas(tp)[0], known.state.leader)
+            for tp, known in self.states.items()
+            if self._stays(tp) and tp not in self.moves
+        }
+        return self.elections_wanted(imbalanced(leaders, percentage))
 
     def deletions_wanted(self, topics: Iterable[str]) -> list[Effect]:
         """Topics to be deleted. Those that do not exist only lose the wish."""
@@ -290,20 +263,24 @@ class Controller:
             deletion = self._deletions[topic] = _Deletion()
             if topic not in self.topics:
                 continue
-            tps = self.topics[topic].topic_partitions()
+            assignment = self.topics[topic]
+            tps = assignment.topic_partitions()
+            self._abandon(tps)
             effects.append(SendMetadata(everybody, deleted_topics=(topic,)))
             for broker_id in everybody:
-                mine = [tp for tp in tps if broker_id in self._replicas(tp)]
+                mine = [tp for tp in tps if broker_id in assignment.partitions[tp.partition]]
                 deletion.waiting |= {(broker_id, tp) for tp in mine}
                 effects += self._stop(broker_id, mine)
-        return effects + self._deletions_done()
+        return effects + self._departed()
 
     def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
         """A broker has deleted its replicas of these."""
         for tp in tps:
             if tp.topic in self._deletions:
                 self._deletions[tp.topic].waiting.discard((broker_id, tp))
-        return self._deletions_done()
+            elif tp in self.moves:
+                self.moves[tp].waiting.discard(broker_id)
+        return self._departed()
 
     def topic_removed(self, topic: str) -> list[Effect]:
         """The topic's znodes are gone."""
@@ -313,31 +290,30 @@ class Controller:
 
     # --- what the shell asks -------------------------------------------------------------------------
 
-    def led_by(self, broker_id: int) -> list[TopicPartition]:
-        """What a broker leads, as far as is known."""
-        hosted = self._hosted.get(broker_id, ())
-        return sorted(tp for tp in hosted if tp in self.states and self.states[tp].state.leader == broker_id)
-
     def busy_with(self, broker_id: int) -> bool:
         """Whether a write is in flight of a partition of this broker."""
-        return any(tp in self._in_flight for tp in self._hosted.get(broker_id, ()))
+        return any(tp in self._in_flight for tp in self.hosted.get(broker_id, ()))
 
-    def live_brokers(self) -> tuple[BrokerInfo, ...]:
-        """The live brokers in the messages' form."""
-        return tuple(
-            BrokerInfo(
-                b.broker_id,
-                b.epoch,
-                tuple(ListenerAddress(name, at.host, at.port) for name, at in sorted(b.listeners.items())),
-                id_ in self.leaving,
-            )
-            for id_, b in sorted(self.brokers.items())
+    def settled_assignment(self, topic: str) -> TopicAssignment | None:
+        """The assignment to write for those partitions whose reassignment has come to its end; None without any."""
+        if topic not in self.topics or topic in self._deletions:
+            return None
+        assignment = self.topics[topic]
+        over = [tp.partition for tp, move in self.moves.items() if tp.topic == topic and move.shed and not move.waiting]
+        return (
+            assignment.reassigned({number: assignment.assigned(number).settled() for number in over}) if over else None
         )
 
-    def topic_infos(self, topics: Iterable[str]) -> tuple[TopicInfo, ...]:
-        """Identity and settings of those topics that exist."""
-        known = (self.topics[topic] for topic in sorted(set(topics)) if topic in self.topics)
-        return tuple(TopicInfo(topic.topic, topic.topic_id, dict(topic.configs)) for topic in known)
+    def undecided(self, tp: TopicPartition) -> bool:
+        """Whether an election of this partition is under way."""
+        return tp in self._in_flight or tp in self._wishes
+
+    def election_refusal(self, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
+        """Why an election that is asked for would have no effect as of now."""
+        live = self.online(tp)
+        return election_refusal(
+            self.states[tp].state, self.replicas(tp), live if unclean else live - self.leaving, unclean=unclean
+        )
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -347,21 +323,57 @@ class Controller:
             if tp in self._in_flight or tp.topic not in self.topics or not self._stays(tp):
                 continue
             known = self.states.get(tp)
-            replicas = self._replicas(tp)
             if known is None:
-                wanted = initial_state(replicas, self._online(tp) - self.leaving, self.epoch)
+                wanted = initial_state(self.replicas(tp), self.online(tp) - self.leaving, self.epoch)
             else:
-                wanted = next_state(
-                    known.state,
-                    replicas,
-                    self._online(tp),
-                    self.epoch,
-                    leaving=self.leaving,
-                    evict_leaving=evict_leaving,
-                    unclean=self.topics[tp.topic].configs.get(UNCLEAN_ELECTION, self._unclean).lower() == "true",
+                allowed = self.setting(tp, UNCLEAN_ELECTION, self._unclean).lower() == "true"
+                wanted = (
+                    self._next(tp, known.state, evict_leaving=evict_leaving, unclean=allowed)
+                    or self._moved(tp, known.state)
+                    or self._wished(tp, known.state)
                 )
             effects += self._write(tp, wanted)
         return effects
+
+    def _next(
+        self, tp: TopicPartition, state: PartitionState, *, unclean: bool, evict_leaving: bool = False
+    ) -> PartitionState | None:
+        return next_state(
+            state,
+            self.replicas(tp),
+            self.online(tp),
+            self.epoch,
+            leaving=self.leaving,
+            evict_leaving=evict_leaving,
+            unclean=unclean,
+            joining=self.topics[tp.topic].adding.get(tp.partition, ()),
+        )
+
+    def _moved(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+        """The next step of a reassignment, where one is due."""
+        move = self.moves.get(tp)
+        if move is None or state.leader == NO_LEADER:
+            return None
+        assigned = self.topics[tp.topic].assigned(tp.partition)
+        if assigned.moving and not move.shed:
+            least = int(self.setting(tp, MIN_INSYNC_REPLICAS, self._min_insync))
+            move.shedding = shed_state(state, assigned, self.online(tp), self.leaving, least, self.epoch)
+            if move.shedding is not None:
+                return move.shedding
+        return None if move.announced else renewed_state(state, self.epoch)
+
+    def _wished(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+        """What somebody asked for; the wish ends where nothing is left to do for it."""
+        unclean = self._wishes.get(tp)
+        if unclean is None:
+            return None
+        if unclean:
+            wanted = self._next(tp, state, unclean=True)
+        else:
+            wanted = preferred_state(state, self.replicas(tp), self.online(tp) - self.leaving, self.epoch)
+        if wanted is None:
+            del self._wishes[tp]
+        return wanted
 
     def _renew(self) -> list[Effect]:
         """Leaders that registered after their state was written: they came back while nobody reigned."""
@@ -386,6 +398,8 @@ class Controller:
         self.offline.pop(broker_id, None)
         for deletion in self._deletions.values():
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
+        for move in self.moves.values():
+            move.waiting.discard(broker_id)
         return [CloseChannel(broker_id)] if self.brokers.pop(broker_id, None) else []
 
     def _admit(self) -> list[Effect]:
@@ -402,46 +416,31 @@ class Controller:
             effects.append(SendMetadata(before))
         everything = {tp: state for tp, state in self.states.items() if self._stays(tp)}
         effects += self._leader_and_isr(everything, ready)
-        effects.append(SendMetadata(tuple(ready), self._messages(everything)))
+        effects.append(SendMetadata(tuple(ready), self.messages(everything)))
         for topic, deletion in self._deletions.items():
             for broker_id in ready:
-                mine = [tp for tp in self._hosted.get(broker_id, ()) if tp.topic == topic and not deletion.removing]
+                mine = [tp for tp in self.hosted.get(broker_id, ()) if tp.topic == topic and not deletion.removing]
                 deletion.waiting |= {(broker_id, tp) for tp in mine}
                 effects += self._stop(broker_id, sorted(mine))
-        return effects + self._reconsider(sorted(tp for broker_id in ready for tp in self._hosted.get(broker_id, ())))
+        effects += self._dismiss([tp for tp, move in self.moves.items() if move.shed], ready)
+        return effects + self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
 
     def _tell(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
         everybody = tuple(sorted(self.brokers))
         if not everybody:
             return []
-        return [*self._leader_and_isr(states, everybody), SendMetadata(everybody, self._messages(states))]
+        return [*self._leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states))]
 
     def _leader_and_isr(
         self, states: Mapping[TopicPartition, VersionedState], broker_ids: Iterable[int]
     ) -> list[Effect]:
         effects: list[Effect] = []
         for broker_id in broker_ids:
-            hosted = self._hosted.get(broker_id, set())
+            hosted = self.hosted.get(broker_id, set())
             mine = {tp: state for tp, state in states.items() if tp in hosted}
             if mine:
-                effects.append(SendLeaderAndIsr(broker_id, self._messages(mine)))
+                effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
         return effects
-
-    def _messages(self, states: Mapping[TopicPartition, VersionedState]) -> tuple[PartitionStateMessage, ...]:
-        return tuple(self._message(tp, known) for tp, known in sorted(states.items()))
-
-    def _message(self, tp: TopicPartition, known: VersionedState) -> PartitionStateMessage:
-        state = known.state
-        return PartitionStateMessage(
-            topic=tp.topic,
-            partition=tp.partition,
-            controller_epoch=state.controller_epoch,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            partition_epoch=known.partition_epoch,
-            replicas=self._replicas(tp),
-        )
 
     def _stop(self, broker_id: int, tps: list[TopicPartition]) -> list[Effect]:
         partitions = tuple(
@@ -452,39 +451,57 @@ class Controller:
         )
         return [SendStopReplica(broker_id, partitions)] if partitions else []
 
-    def _deletions_done(self) -> list[Effect]:
-        """A topic's znodes may go when no live replica is left and no write of it is on its way."""
+    def _dismiss(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
+        """These brokers delete what they had of partitions that have shed them."""
+        effects: list[Effect] = []
+        gone: dict[int, list[TopicPartition]] = {}
+        for tp in sorted(tps):
+            for broker_id in self.topics[tp.topic].removing.get(tp.partition, ()):
+                if broker_id in broker_ids and self._stays(tp):
+                    self.moves[tp].waiting.add(broker_id)
+                    gone.setdefault(broker_id, []).append(tp)
+        for broker_id, mine in sorted(gone.items()):
+            effects += self._stop(broker_id, mine)
+        return effects
+
+    def _departed(self) -> list[Effect]:
+        """What may follow now that replicas have gone: a topic's znodes, or a reassignment that comes to its end."""
         effects: list[Effect] = []
         for topic, deletion in self._deletions.items():
             writing = any(tp.topic == topic for tp in self._in_flight)
             if not deletion.waiting and not deletion.removing and not writing:
                 deletion.removing = True
                 effects.append(RemoveTopic(topic))
-        return effects
+        settling: set[str] = set()
+        for tp, move in list(self.moves.items()):
+            if move.announced and not self.topics[tp.topic].assigned(tp.partition).moving:
+                del self.moves[tp]  # only the order had changed
+            elif move.shed and not move.waiting and not move.settling:
+                move.settling = True
+                settling.add(tp.topic)
+        return effects + [SettleAssignment(topic) for topic in sorted(settling)]
 
     def _adopt(self, assignment: TopicAssignment) -> None:
         self.topics[assignment.topic] = assignment
-        for partition, replicas in assignment.partitions.items():
-            for broker_id in replicas:
-                self._hosted.setdefault(broker_id, set()).add(TopicPartition(assignment.topic, partition))
+        for tp in assignment.topic_partitions():
+            if assignment.assigned(tp.partition).moving:
+                self.moves[tp] = Move()
+            self.host(tp)
+
+    def _abandon(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            self.moves.pop(tp, None)
+            self._wishes.pop(tp, None)
 
     def _forget(self, topic: str) -> None:
         assignment = self.topics.pop(topic, None)
-        for tp in assignment.topic_partitions() if assignment else ():
+        tps = assignment.topic_partitions() if assignment else []
+        self._abandon(tps)
+        for tp in tps:
             self.states.pop(tp, None)
             self._in_flight.pop(tp, None)
-            for replicas in (*self._hosted.values(), *self.offline.values()):
+            for replicas in (*self.hosted.values(), *self.offline.values()):
                 replicas.discard(tp)
-
-    def _online(self, tp: TopicPartition) -> set[int]:
-        """The live brokers but those that have said that they cannot serve this partition."""
-        return {broker_id for broker_id in self.brokers if tp not in self.offline.get(broker_id, ())}
 
     def _stays(self, tp: TopicPartition) -> bool:
         return tp.topic not in self._deletions
-
-    def _replicas(self, tp: TopicPartition) -> tuple[int, ...]:
-        return self.topics[tp.topic].partitions[tp.partition]
-
-    def _all_partitions(self) -> list[TopicPartition]:
-        return [tp for _, assignment in sorted(self.topics.items()) for tp in assignment.topic_partitions()]

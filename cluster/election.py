@@ -15,6 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cluster.state import PartitionState
+from tidelog.errors import (
+    BrokerError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    PreferredLeaderNotAvailableError,
+)
 from tidelog.model import NO_LEADER
 
 
@@ -36,12 +42,14 @@ def next_state(
     leaving: Collection[int] = (),
     evict_leaving: bool = False,
     unclean: bool = False,
+    joining: Collection[int] = (),
 ) -> PartitionState | None:
     """The state that a partition should have now.
 
     leaving         live brokers in a controlled shutdown: they lead nothing that somebody else can lead
     evict_leaving   also take them out of the ISR; done once, when the shutdown begins
     unclean         `unclean.leader.election.enable`: any live replica may lead where no ISR member lives
+    joining         replicas that a reassignment brings; they have the least, and lead uncleanly where nobody else can
     """
     staying = [replica for replica in replicas if replica in live and replica not in leaving]
     in_sync = [replica for replica in staying if replica in state.isr]
@@ -57,7 +65,8 @@ def next_state(
         leader, isr = in_sync[0], tuple(keeps)
     elif unclean and staying:
         # Case C: what the dead ISR had and this replica has not is lost.
-        leader, isr = staying[0], (staying[0],)
+        leader = next((replica for replica in staying if replica not in joining), staying[0])
+        isr = (leader,)
     else:
         # Case D: nobody may lead. The ISR stays: any of its members, and nobody else, has all that was acknowledged.
         leader, isr = NO_LEADER, state.isr
@@ -77,6 +86,33 @@ def preferred_state(
     if preferred not in live or preferred not in state.isr:
         return None
     return _changed(state, preferred, state.isr, controller_epoch)
+
+
+def election_refusal(
+    state: PartitionState, replicas: Sequence[int], live: Collection[int], *, unclean: bool
+) -> BrokerError | None:
+    """Why an election that somebody asks for changes nothing: it is not needed, or nobody could be elected.
+
+    unclean   whoever lives may be elected where the ISR does not; else the preferred leader is asked for
+    """
+    if unclean:
+        if state.leader in live:
+            return ElectionNotNeededError(f"broker {state.leader} leads")
+        if not any(replica in live for replica in replicas):
+            return EligibleLeadersNotAvailableError(f"none of the replicas {_names(replicas)} is alive")
+        return None
+    preferred = replicas[0]
+    if state.leader == preferred and preferred in live:
+        return ElectionNotNeededError(f"broker {preferred} leads already")
+    if preferred not in live:
+        return PreferredLeaderNotAvailableError(f"broker {preferred} is not alive, or is leaving")
+    if preferred not in state.isr:
+        return PreferredLeaderNotAvailableError(f"broker {preferred} is not in sync")
+    return None
+
+
+def _names(replicas: Sequence[int]) -> str:
+    return ", ".join(map(str, replicas))
 
 
 def _changed(state: PartitionState, leader: int, isr: tuple[int, ...], controller_epoch: int) -> PartitionState | None:

@@ -5,8 +5,8 @@ All of them are immutable and replaced whole. Their bytes are `cluster.znodes`' 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
@@ -68,17 +68,90 @@ class BrokerRegistration:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """The brokers that have, get or lose a replica of one partition; the preferred leader first.
+
+    adding    those of `replicas` that were not there when the reassignment began
+    removing  those of `replicas` that will not be there when it has ended
+
+    One that is in both was on its way in when the reassignment was cancelled or replaced, and is on its way out.
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Who has a replica in the end."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Who had one in the beginning."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def joining(self) -> tuple[int, ...]:
+        """Those on their way in."""
+        return tuple(replica for replica in self.adding if replica not in self.removing)
+
+    @property
+    def moving(self) -> bool:
+        """A reassignment is in progress."""
+        return bool(self.adding or self.removing)
+
+    def toward(self, target: Iterable[int]) -> ReplicaAssignment:
+        """With another target, whatever the one of now; the origin stays. To cancel is to go toward the origin."""
+        wanted = tuple(target)
+        origin = self.origin
+        everybody = tuple(dict.fromkeys((*wanted, *origin, *self.replicas)))
+        return ReplicaAssignment(
+            everybody,
+            tuple(replica for replica in everybody if replica not in origin),
+            tuple(replica for replica in everybody if replica not in wanted),
+        )
+
+    def settled(self) -> ReplicaAssignment:
+        """The reassignment has ended."""
+        return ReplicaAssignment(self.target)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """`/brokers/topics/T`: the replicas of each partition, the preferred leader first."""
+    """`/brokers/topics/T`: the replicas of each partition, the preferred leader first.
+
+    adding, removing   of the partitions that are being reassigned (`ReplicaAssignment`)
+    version            of the znode as it was read, on which the next write must stand
+    """
 
     topic: str
     topic_id: str
     partitions: Mapping[int, tuple[int, ...]]
     configs: Mapping[str, str] = field(default_factory=dict)
+    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    version: int = field(default=NO_VERSION, compare=False)
 
     def topic_partitions(self) -> list[TopicPartition]:
         """The partitions in ascending order."""
         return [TopicPartition(self.topic, partition) for partition in sorted(self.partitions)]
+
+    def assigned(self, partition: int) -> ReplicaAssignment:
+        """One partition's replicas, those that come and those that go."""
+        return ReplicaAssignment(
+            self.partitions[partition], self.adding.get(partition, ()), self.removing.get(partition, ())
+        )
+
+    def reassigned(self, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
+        """With these partitions changed, or added."""
+        every = {number: self.assigned(number) for number in self.partitions} | dict(changes)
+        return replace(
+            self,
+            partitions={number: each.replicas for number, each in every.items()},
+            adding={number: each.adding for number, each in every.items() if each.adding},
+            removing={number: each.removing for number, each in every.items() if each.removing},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
+from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment
 from tidelog.errors import TidelogError
 from tidelog.listeners import BROKERS, CLIENTS, Listener
 from tidelog.model import Endpoint, TopicPartition
@@ -158,18 +158,33 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
         {
             "version": 3,
             "topic_id": assignment.topic_id,
-            "partitions": {str(p): list(replicas) for p, replicas in sorted(assignment.partitions.items())},
-            "adding_replicas": {},
-            "removing_replicas": {},
+            "partitions": _encode_replicas(assignment.partitions),
+            "adding_replicas": _encode_replicas(assignment.adding),
+            "removing_replicas": _encode_replicas(assignment.removing),
         }
     )
 
 
-def decode_topic(topic: str, data: bytes, configs: Mapping[str, str]) -> TopicAssignment:
+def decode_topic(topic: str, data: bytes, configs: Mapping[str, str], version: int = NO_VERSION) -> TopicAssignment:
     """An assignment as it was read, with the settings from its other znode."""
     with _decoded(topic_path(topic), data) as value:
-        partitions = {int(p): tuple(int(r) for r in replicas) for p, replicas in value["partitions"].items()}
-        return TopicAssignment(topic, str(value.get("topic_id", "")), partitions, dict(configs))
+        return TopicAssignment(
+            topic,
+            str(value.get("topic_id", "")),
+            _decode_replicas(value["partitions"]),
+            dict(configs),
+            _decode_replicas(value.get("adding_replicas", {})),
+            _decode_replicas(value.get("removing_replicas", {})),
+            version,
+        )
+
+
+def _encode_replicas(partitions: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(partition): list(replicas) for partition, replicas in sorted(partitions.items())}
+
+
+def _decode_replicas(value: Mapping[str, list[Any]]) -> dict[int, tuple[int, ...]]:
+    return {int(partition): tuple(int(replica) for replica in replicas) for partition, replicas in value.items()}
 
 
 def encode_state(state: PartitionState) -> bytes:

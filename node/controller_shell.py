@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 from cluster import znodes
 from cluster.backoff import Backoff
-from cluster.coordination import ControllerFenced, Coordination
+from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration, ControllerSeat
 from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
+from cluster.topic_nodes import ControllerFenced
 from node.controller_channel import CONNECT_TIMEOUT_MS, LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
 from node.reign import Reign

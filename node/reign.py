@@ -12,23 +12,26 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from cluster import znodes
-from cluster.controller import (
+from cluster.controller import Controller
+from cluster.coordination import Coordination, StateConflict
+from cluster.effects import (
     CloseChannel,
-    Controller,
     Effect,
     OpenChannel,
     RemoveTopic,
     SendLeaderAndIsr,
     SendMetadata,
     SendStopReplica,
+    SettleAssignment,
     WriteOutcome,
     WriteRefused,
     WriteState,
     Written,
 )
-from cluster.coordination import ControllerFenced, Coordination, StateConflict
+from cluster.rebalancing import Rebalancing
 from cluster.state import BrokerRegistration, ControllerSeat, TopicAssignment
 from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+from cluster.topic_nodes import AssignmentConflict, ControllerFenced
 from node.controller_channel import ControllerChannel, OpenConnection
 from node.detector import Detector, FenceLimiter
 from node.outbox import Batch, MetadataBatch, StateBatch, StopBatch
@@ -76,14 +79,22 @@ class Reign:
         open_connection: OpenConnection,
         *,
         unclean_by_default: bool = False,
+        min_insync_by_default: int = 1,
+        rebalancing: Rebalancing | None = None,
     ) -> None:
         self.seat = seat
-        self.controller = Controller(seat.controller_id, seat.epoch, unclean_by_default=unclean_by_default)
+        self.controller = Controller(
+            seat.controller_id,
+            seat.epoch,
+            unclean_by_default=unclean_by_default,
+            min_insync_by_default=min_insync_by_default,
+        )
         self.progress = Progress()
         self.topics_lock = asyncio.Lock()
         self._coordination = coordination
         self._detector = Detector(clock, limiter, self._fence)
         self._open_connection = open_connection
+        self._rebalancing = rebalancing
         self._channels: dict[int, ControllerChannel] = {}
         self._led: dict[TopicPartition, tuple[int, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,6 +113,8 @@ class Reign:
         log.info("broker %d is the controller, epoch %d", self.seat.controller_id, self.seat.epoch)
         try:
             await self._begin()
+            if self._rebalancing is not None:
+                self._spawn(self._rebalance(self._rebalancing))
             while not self._ended:
                 await self._wake.wait()
                 self._wake.clear()
@@ -161,6 +174,8 @@ class Reign:
                             channel.wake()
                 case RemoveTopic(topic):
                     self._spawn(self._remove_topic(topic))
+                case SettleAssignment(topic):
+                    self._spawn(self._settle_assignment(topic))
         if writes:
             self._spawn(self._write(writes))
 
@@ -169,6 +184,21 @@ class Reign:
         if not await self._coordination.create_topic(assignment, self.seat.epoch_version):
             return False
         self.perform(self.controller.topics_created([assignment]))
+        return True
+
+    async def change_assignment(self, assignment: TopicAssignment) -> bool:
+        """Writes a known topic's replicas and begins to make it so. False: somebody else wrote; what stands is taken.
+
+        The caller holds `topics_lock`, and made the assignment from the controller's own.
+        """
+        try:
+            written = await self._coordination.write_assignment(assignment, self.seat.epoch_version)
+        except AssignmentConflict as conflict:
+            log.warning("%s", conflict)
+            if conflict.actual is not None:
+                self.perform(self.controller.assignment_written(conflict.actual))
+            return False
+        self.perform(self.controller.assignment_written(written))
         return True
 
     async def delete_topic(self, topic: str) -> None:
@@ -187,6 +217,14 @@ class Reign:
     def all_told(self) -> bool:
         """Whether every live broker has answered everything."""
         return all(channel.outbox.empty for channel in self._channels.values())
+
+    async def _rebalance(self, rebalancing: Rebalancing) -> None:
+        while True:
+            await asyncio.sleep(rebalancing.interval_s)
+            effects = self.controller.rebalance_wanted(rebalancing.percentage)
+            if effects:
+                log.info("%d partitions go back to their preferred leaders", len(effects))
+                self.perform(effects)
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -278,6 +316,13 @@ class Reign:
             await self._coordination.remove_topic(topic, self.seat.epoch_version)
             self.perform(self.controller.topic_removed(topic))
             self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
+        self.progress.made()
+
+    async def _settle_assignment(self, topic: str) -> None:
+        async with self.topics_lock:
+            settled = self.controller.settled_assignment(topic)
+            if settled is not None and await self.change_assignment(settled):
+                log.info("%s: a reassignment has come to its end", topic)
         self.progress.made()
 
     async def _fence(self, broker: BrokerRegistration) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from cluster.coordination import new_topic_id
 from cluster.placement import check_assignment, place_replicas
 from cluster.state import TopicAssignment
+from cluster.topic_nodes import new_topic_id
 from storage.config import LogConfig
 from tidelog.errors import InvalidPartitionsError, InvalidRequestError, InvalidTopicError, TopicAlreadyExistsError
 from tidelog.messages import NewTopic

@@ -38,6 +38,8 @@ __all__ = [
     "DataLossError",
     "DisconnectedError",
     "DuplicateSequenceError",
+    "ElectionNotNeededError",
+    "EligibleLeadersNotAvailableError",
     "FencedLeaderEpochError",
     "FetchSessionIdNotFoundError",
     "InconsistentClusterIdError",
@@ -62,6 +64,7 @@ __all__ = [
     "MessageTooLargeError",
     "NetworkError",
     "NoBrokersError",
+    "NoReassignmentInProgressError",
     "NotControllerError",
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
@@ -71,6 +74,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "OverloadedError",
     "PolicyViolationError",
+    "PreferredLeaderNotAvailableError",
     "ProtocolError",
     "RecordListTooLargeError",
     "ReplicaNotAvailableError",
@@ -438,6 +442,30 @@ class OffsetNotAvailableError(BrokerError):
 
     code = 78
     retriable = True
+
+
+class PreferredLeaderNotAvailableError(BrokerError):
+    """The preferred leader is not alive, or not in sync."""
+
+    code = 80
+
+
+class EligibleLeadersNotAvailableError(BrokerError):
+    """No replica is alive that could be elected."""
+
+    code = 83
+
+
+class ElectionNotNeededError(BrokerError):
+    """The election would change nothing."""
+
+    code = 84
+
+
+class NoReassignmentInProgressError(BrokerError):
+    """There is no reassignment of the partition to be cancelled."""
+
+    code = 85
 
 
 class InvalidRecordError(BrokerError):

@@ -11,9 +11,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.controller import (
+from cluster.controller import Controller
+from cluster.effects import (
     CloseChannel,
-    Controller,
     Effect,
     OpenChannel,
     RemoveTopic,
@@ -387,7 +387,7 @@ def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> 
     assert cluster.state(TopicPartition("t", 1)).isr == (2,)
     assert cluster.state(kept) == PartitionState(1, 0, (1, 3), 1), "its other disk is well"
     cluster.play(cluster.controller.replicas_answered(1, (), gone))
-    cluster.play(cluster.controller.preferred_wanted([TP]))
+    cluster.play(cluster.controller.elections_wanted([TP]))
     assert cluster.waiting == [], "what is known is not acted upon again"
     cluster.die(1)
     cluster.come(broker(1, 40))
@@ -440,11 +440,11 @@ def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     cluster.die(1)
     cluster.settle()
     cluster.come(broker(1, 99))
-    cluster.play(cluster.controller.preferred_wanted([TP]))
+    cluster.play(cluster.controller.elections_wanted([TP]))
     assert cluster.waiting == []
     cluster.leader_sets_isr(TP, 2, 1)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
-    cluster.play(cluster.controller.preferred_wanted([TP]))
+    cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from cluster import znodes
-from cluster.coordination import BrokerIdTaken, ControllerFenced, Coordination, StateConflict, new_topic_id
+from cluster.coordination import BrokerIdTaken, Coordination, StateConflict
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from cluster.store import Node, OutcomeUnknownError
+from cluster.topic_nodes import ControllerFenced, new_topic_id
 from tests.cluster.stores import Server
 from tidelog.clock import SystemClock
 from tidelog.listeners import BROKERS, CLIENTS

@@ -1,0 +1,69 @@
+"""How a partition goes from one set of replicas to another (KIP-455), in steps that a controller may die between.
+
+The assignment's znode says where to go; it is written first, and once more at the end. Between the two:
+
+    announced   the state is written in a new epoch, whose leader is told of all replicas, and lets in who catches up
+    shed        all that were to come are in sync: the state is written without those that go, again in a new epoch,
+                whose leader knows the target alone, so that nobody who goes is ever let in again
+    left        those that go have deleted their logs, as far as they live; now the assignment is the target
+
+The next controller finds the assignment on its way, and announces and sheds again: a new epoch, and no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from cluster.state import PartitionState, ReplicaAssignment
+
+
+@dataclass(slots=True)
+class Move:
+    """What became of one partition's reassignment in this reign.
+
+    announced   the state was written since the assignment was
+    shedding    the state that sheds, once it is chosen
+    shed        it stands
+    waiting     live brokers that have yet to say that they are rid of their replica
+    settling    the assignment is being written for the last time
+    """
+
+    announced: bool = False
+    shedding: PartitionState | None = None
+    shed: bool = False
+    waiting: set[int] = field(default_factory=set)
+    settling: bool = False
+
+    def written(self, state: PartitionState) -> bool:
+        """The controller wrote the partition's state. True where that shed who goes."""
+        self.announced = True
+        sheds = not self.shed and state is self.shedding
+        self.shed = self.shed or sheds
+        return sheds
+
+
+def shed_state(
+    state: PartitionState,
+    assigned: ReplicaAssignment,
+    live: Collection[int],
+    leaving: Collection[int],
+    min_insync_replicas: int,
+    controller_epoch: int,
+) -> PartitionState | None:
+    """The state without those that go; None while it is too early for it.
+
+    Who comes has to be in sync, and of the target everybody who lives; not the dead, who may never come back, but
+    as many as `min_insync_replicas` asks for. One who stays takes over where one who goes has led.
+    """
+    target = assigned.target
+    isr = tuple(replica for replica in state.isr if replica in target)
+    awaited = set(assigned.joining).union(replica for replica in target if replica in live)
+    if not awaited <= set(isr) or len(isr) < max(1, min(len(target), min_insync_replicas)):
+        return None
+    heirs = [replica for replica in target if replica in isr and replica in live]
+    heirs = [replica for replica in heirs if replica not in leaving] or heirs
+    if not heirs:
+        return None
+    leader = state.leader if state.leader in heirs else heirs[0]
+    return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)

@@ -1,0 +1,31 @@
+"""Which partitions to give back to their preferred leaders, so that every broker leads its share again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelog.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """`leader.imbalance.check.interval.seconds` and `leader.imbalance.per.broker.percentage`."""
+
+    interval_s: float = 300
+    percentage: int = 10
+
+
+def imbalanced(leaders: Mapping[TopicPartition, tuple[int, int]], percentage: int) -> list[TopicPartition]:
+    """The partitions that somebody else leads, of brokers that lack more than `percentage` of what they should lead.
+
+    `leaders` has the preferred leader and the leader of each partition.
+    """
+    share: dict[int, int] = defaultdict(int)
+    lacking: dict[int, list[TopicPartition]] = defaultdict(list)
+    for tp, (preferred, leader) in sorted(leaders.items()):
+        share[preferred] += 1
+        if leader != preferred:
+            lacking[preferred].append(tp)
+    return sorted(tp for broker, tps in lacking.items() if 100 * len(tps) > percentage * share[broker] for tp in tps)

@@ -1,0 +1,191 @@
+"""Topics in ZooKeeper: their assignments and settings, and the wishes that they be deleted.
+
+The controller's writes stand on its fence, `/controller_epoch`, and those of an assignment on its own version too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from cluster import znodes
+from cluster.patience import PatientStore
+from cluster.state import TopicAssignment
+from cluster.store import (
+    Check,
+    Create,
+    Delete,
+    NoNodeError,
+    Operation,
+    OutcomeUnknownError,
+    Set,
+    Store,
+    TransactionFailedError,
+)
+from cluster.topic_configs import TopicConfigs
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+#: Operations of one multi, which has to stay well below ZooKeeper's 1 MB.
+_REMOVAL_BATCH = 500
+
+
+class ControllerFenced(TidelogError):
+    """Another controller was elected: this one's writes are refused for ever."""
+
+
+class AssignmentConflict(TidelogError):
+    """A topic's assignment is not what the controller thought. `actual` is what stands there, None: no such topic."""
+
+    def __init__(self, topic: str, actual: TopicAssignment | None) -> None:
+        super().__init__(f"{topic}: the assignment is {actual}")
+        self.actual = actual
+
+
+class TopicNodes:
+    """The part of `Coordination` that is about topics. `patience_ms` bounds each operation."""
+
+    def __init__(self, store: Store, patience_ms: int) -> None:
+        self._store = store
+        self._patient = PatientStore(store, patience_ms)
+
+    async def topic_names(self, *, watch: bool = False) -> list[str]:
+        """All topics. The watch fires when one comes or goes."""
+        return await self._patient.read(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
+
+    @property
+    def topic_configs(self) -> TopicConfigs:
+        """The topics' settings, which anybody may change."""
+        return TopicConfigs(self._store, self._patient)
+
+    async def read_topic(self, topic: str) -> TopicAssignment | None:
+        """A topic's assignment and settings, None where there is none."""
+        node, config = await asyncio.gather(
+            self._patient.get_or_none(znodes.topic_path(topic)),
+            self._patient.get_or_none(znodes.topic_config_path(topic)),
+        )
+        if node is None:
+            return None
+        try:
+            configs = {} if config is None else znodes.decode_topic_config(config.data)
+            return znodes.decode_topic(topic, node.data, configs, node.stat.version)
+        except znodes.MalformedZnodeError as error:
+            log.warning("taken for absent: %s", error)
+            return None
+
+    async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
+        """The topics that exist, read side by side."""
+        found = await asyncio.gather(*(self.read_topic(topic) for topic in topics))
+        return {assignment.topic: assignment for assignment in found if assignment is not None}
+
+    async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
+        """Writes assignment and settings in one multi. False: it exists already."""
+        topic = assignment.topic
+        stale_config = await self._patient.get_or_none(znodes.topic_config_path(topic))
+        config = znodes.encode_topic_config(assignment.configs)
+        operations: list[Operation] = [
+            Set(znodes.topic_config_path(topic), config)
+            if stale_config is not None
+            else Create(znodes.topic_config_path(topic), config),
+            Create(znodes.topic_path(topic), znodes.encode_topic(assignment)),
+            Create(znodes.partitions_path(topic)),
+        ]
+        try:
+            await self._fenced(epoch_version, operations)
+        except TransactionFailedError:
+            return False
+        except OutcomeUnknownError:
+            there = await self.read_topic(topic)
+            if there is None or there.topic_id != assignment.topic_id:
+                raise
+        return True
+
+    async def write_assignment(self, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+        """The controller changes a topic's replicas, on the version that it knows; returns it with the new version.
+
+        AssignmentConflict tells what stands there instead. ControllerFenced, OutcomeUnknownError.
+        """
+        path, data, expected = znodes.topic_path(assignment.topic), znodes.encode_topic(assignment), assignment.version
+        async with self._patient.patience():
+            while True:
+                unknown = False
+                try:
+                    await self._fenced(epoch_version, [Set(path, data, expected)])
+                    return replace(assignment, version=expected + 1)
+                except TransactionFailedError:
+                    pass
+                except OutcomeUnknownError:
+                    unknown = True
+                    await self._patient.pause()
+                actual = await self.read_topic(assignment.topic)
+                if actual is not None and (actual.version, znodes.encode_topic(actual)) == (expected + 1, data):
+                    return actual
+                if not (unknown and actual is not None and actual.version == expected):
+                    raise AssignmentConflict(assignment.topic, actual)
+
+    async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
+        """The topics somebody wants deleted."""
+        return await self._patient.read(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
+
+    async def request_deletion(self, topic: str) -> None:
+        """Writes the wish down, so that the next controller knows it too."""
+        await self._patient.ensure(znodes.delete_topic_path(topic))
+
+    async def remove_topic(self, topic: str, epoch_version: int) -> None:
+        """Removes everything of a topic, the wish itself last: whoever comes after an early end finds the rest."""
+        async with self._patient.patience():
+            while True:
+                operations = await self._removal(topic)
+                if not operations:
+                    return
+                try:
+                    for start in range(0, len(operations), _REMOVAL_BATCH):
+                        await self._fenced(epoch_version, operations[start : start + _REMOVAL_BATCH])
+                except (TransactionFailedError, OutcomeUnknownError):
+                    await self._patient.pause()
+
+    async def _removal(self, topic: str) -> list[Operation]:
+        operations: list[Operation] = []
+        parent = znodes.partitions_path(topic)
+        try:
+            numbers = await self._patient.read(lambda: self._store.children(parent))
+        except NoNodeError:
+            numbers = None
+        for number in numbers or ():
+            tp = TopicPartition(topic, int(number))
+            if await self._patient.read(partial(self._store.exists, znodes.state_path(tp))):
+                operations.append(Delete(znodes.state_path(tp)))
+            operations.append(Delete(znodes.partition_path(tp)))
+        if numbers is not None:
+            operations.append(Delete(parent))
+        rest = (znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic))
+        return operations + [Delete(path) for path in rest if await self._patient.get_or_none(path) is not None]
+
+    async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
+        """A controller's multi. Indices in TransactionFailedError count from the check."""
+        try:
+            await self._store.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), *operations])
+        except TransactionFailedError as error:
+            if error.index == 0:
+                raise ControllerFenced(f"the controller epoch has moved on from version {epoch_version}") from error
+            raise
+
+
+def new_topic_id() -> str:
+    """A random UUID in Kafka's base64url form (22 characters)."""
+    return random_id()
+
+
+def random_id() -> str:
+    """A random UUID in base64url form that a command line would not take for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
