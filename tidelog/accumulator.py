@@ -86,6 +86,7 @@ class Accumulator:
         self._active: dict[PartitionQueue, None] = {}
         self._flush_before_ms = -1
         self._waiting_for_space: list[Callable[[], object]] = []
+        self._closed: TidelogError | None = None
 
     # --- the caller's side ------------------------------------------------------------------------
 
@@ -99,7 +100,10 @@ class Accumulator:
         headers: Sequence[Header],
         clock_ms: Callable[[], int],
     ) -> RecordFuture | None:
-        """The future, or None while the buffer is full. MessageTooLargeError; IndexError: no such partition."""
+        """The future, or None while the buffer is full. MessageTooLargeError; IndexError: no such partition.
+
+        After `fail_all` its error.
+        """
         if self.buffered_bytes >= self._limit:
             return None
         queues = topic.partitions
@@ -135,6 +139,11 @@ class Accumulator:
                 return False
             self._waiting_for_space.append(callback)
             return True
+
+    def no_space(self, callback: Callable[[], object]) -> None:
+        """Who waited for it has given up."""
+        with self._lock:
+            self._waiting_for_space = [each for each in self._waiting_for_space if each is not callback]
 
     def begin_flush(self, now_ms: int) -> list[RecordFuture]:
         """The last record of each batch that is not settled yet; from here on it does not linger."""
@@ -241,8 +250,9 @@ class Accumulator:
         return min(deadlines, default=None)
 
     def fail_all(self, error: TidelogError) -> None:
-        """The end: whatever is not settled fails."""
+        """The end: whatever is not settled fails, and nothing is taken any more."""
         with self._lock:
+            self._closed = error
             queues = list(self._active)
         for queue in queues:
             while queue.batches:
@@ -260,6 +270,8 @@ class Accumulator:
         headers: Sequence[Header],
         now_ms: int,
     ) -> RecordFuture:
+        if self._closed is not None:
+            raise self._closed
         builder = BatchBuilder(self._batch_size)
         index = builder.try_append(timestamp_ms, key, value, headers)
         if index is None:

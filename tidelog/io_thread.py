@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -27,6 +28,7 @@ class IoThread:
     def __init__(self, name: str = "tidelog-io") -> None:
         self._pid = os.getpid()
         self._stopped = False
+        self._awaited: set[concurrent.futures.Future[Any]] = set()
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
         self._thread.start()
@@ -45,17 +47,26 @@ class IoThread:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a synchronous client was called from its own callback, which would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except RuntimeError:  # the loop was closed this very moment
+            coroutine.close()
+            raise _closed_meanwhile() from None
+        self._awaited.add(future)
+        try:
+            if self.loop.is_closed():
+                self._give_up()  # it may not have seen this one
             return future.result(None if timeout_s is None else timeout_s + GRACE_S)
         except concurrent.futures.CancelledError:
-            raise ClosedError("the client was closed meanwhile") from None
+            raise _closed_meanwhile() from None
         except BaseException as error:
             if not future.done():
                 future.cancel()
                 if isinstance(error, concurrent.futures.TimeoutError):
                     raise TimeoutError(f"no outcome within {timeout_s} s") from None
             raise
+        finally:
+            self._awaited.discard(future)
 
     def call(self, function: Callable[[], object]) -> None:
         """Have the loop call `function` soon; nothing happens once the thread has stopped."""
@@ -85,4 +96,16 @@ class IoThread:
                 self.loop.run_until_complete(asyncio.gather(*remaining, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
+            self._stopped = True  # even where a callback ended the thread: nobody may wait for it any more
             self.loop.close()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """No wait outlives the loop that would end it."""
+        for future in list(self._awaited):
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                future.set_exception(_closed_meanwhile())
+
+
+def _closed_meanwhile() -> ClosedError:
+    return ClosedError("the client was closed meanwhile")

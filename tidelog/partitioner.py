@@ -13,6 +13,7 @@ _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
 _CACHED_KEYS = 1 << 14
+_LONGEST_CACHED_KEY = 256
 
 
 def murmur2(data: bytes) -> int:
@@ -36,4 +37,6 @@ _positive_hash = lru_cache(maxsize=_CACHED_KEYS)(lambda key: murmur2(key) & 0x7F
 
 def partition_for_key(key: bytes, partitions: int) -> int:
     """The default: the key's positive hash modulo the number of partitions."""
+    if len(key) > _LONGEST_CACHED_KEY:  # so many of any length would be a memory of their own
+        return (murmur2(key) & 0x7FFFFFFF) % partitions
     return _positive_hash(key) % partitions

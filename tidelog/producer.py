@@ -136,10 +136,14 @@ class Producer:
         deadline_ms = self._monotonic_ms() + self._core.settings.max_block_ms
         while True:
             freed = threading.Event()
-            if self._accumulator.when_space(freed.set):
+            wake = freed.set
+            if self._accumulator.when_space(wake):
                 left_ms = max(0, deadline_ms - self._monotonic_ms())
-                if not freed.wait(left_ms / 1000):
-                    raise buffer_exhausted(self._core.settings)
+                try:
+                    if not freed.wait(left_ms / 1000):
+                        raise buffer_exhausted(self._core.settings)
+                finally:
+                    self._accumulator.no_space(wake)
             if self._closed:
                 raise ClosedError("the producer is closed")
             future = self._append(queues, partition, stamp, key, value, headers, self._monotonic_ms)

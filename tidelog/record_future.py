@@ -67,6 +67,11 @@ class BatchOutcome:
                 return
         _guarded(callback)
 
+    def forget(self, callback: Callable[[], object]) -> None:
+        """Who gave up waiting leaves nothing behind."""
+        with self._lock:
+            self._waiting = [each for each in self._waiting if each[1] is not callback]
+
     def settle(self, last_index: int, base_offset: int, log_append_time_ms: int, error: TidelogError | None) -> None:
         """What is not settled yet, up to `last_index`: from here on it can be seen.
 
@@ -135,8 +140,16 @@ class RecordFuture:
         if not self.done():
             loop = asyncio.get_running_loop()
             arrived = asyncio.Event()
-            self._outcome.when_settled(self._index, lambda: loop.call_soon_threadsafe(arrived.set))
-            await arrived.wait()
+
+            def wake() -> None:
+                loop.call_soon_threadsafe(arrived.set)
+
+            self._outcome.when_settled(self._index, wake)
+            try:
+                await arrived.wait()
+            finally:
+                if not self.done():
+                    self._outcome.forget(wake)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         yield from self.wait_done().__await__()
@@ -148,8 +161,14 @@ class RecordFuture:
         # A bare lock: an Event costs three objects and as many more switches between the threads.
         pending = threading.Lock()
         pending.acquire()
-        self._outcome.when_settled(self._index, pending.release)
-        if not pending.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+        release, arrived = pending.release, False
+        self._outcome.when_settled(self._index, release)
+        try:
+            arrived = pending.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        finally:
+            if not arrived:
+                self._outcome.forget(release)
+        if not arrived:
             raise TimeoutError(f"{self._outcome.topic_partition}: no outcome after {timeout} s; it is still being sent")
 
     def _error(self) -> TidelogError | None:

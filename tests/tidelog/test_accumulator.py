@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.accumulator import Accumulator, PartitionQueue, TopicQueues
-from tidelog.errors import InvalidTimestampError, MessageTooLargeError, NetworkError, TimeoutError
+from tidelog.errors import ClosedError, InvalidTimestampError, MessageTooLargeError, NetworkError, TimeoutError
 from tidelog.model import TopicPartition
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.record_future import BatchOutcome, RecordFuture
@@ -233,6 +233,33 @@ def test_each_callback_is_called_once_and_only_when_its_own_half_has_an_outcome(
     story.take()
     story.accumulator.succeed(story.queue(), 70).announce()
     assert told == [(0, 7), (1, 8), (2, 70), (3, 71)] and last.done()
+
+
+def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+    story = Story(buffer_memory=1)
+    future = story.send()
+    told: list[str] = []
+    early, late = lambda: told.append("early"), lambda: told.append("late")
+    assert story.accumulator.when_space(early) and story.accumulator.when_space(late)
+    story.accumulator.no_space(early)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            future.get(timeout=0)
+    waiting = future._outcome._waiting
+    assert waiting == []
+    story.take()
+    story.accumulator.succeed(story.queue(), 7).announce()
+    assert told == ["late"] and future.get(timeout=0).offset == 7
+
+
+def test_nothing_is_taken_after_the_end() -> None:
+    story = Story()
+    before = story.send()
+    story.accumulator.fail_all(ClosedError("closed"))
+    assert before.failed()
+    with pytest.raises(ClosedError):
+        story.send()
+    assert story.accumulator.buffered_bytes == 0 and not story.accumulator.waiting_queues()
 
 
 _records = st.tuples(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.partitioner import murmur2, partition_for_key
+from tidelog.partitioner import _positive_hash, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,11 @@ def test_murmur2_is_the_word_by_word_definition(data: bytes) -> None:
 @given(st.binary(max_size=40), st.integers(1, 1000))
 def test_a_partition_is_the_positive_hash_modulo_their_number(key: bytes, partitions: int) -> None:
     assert partition_for_key(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def test_long_keys_are_not_kept() -> None:
+    before = _positive_hash.cache_info().currsize
+    for number in range(50):
+        key = b"%d" % number * 300
+        assert partition_for_key(key, 7) == (murmur2(key) & 0x7FFFFFFF) % 7
+    assert _positive_hash.cache_info().currsize == before

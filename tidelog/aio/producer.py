@@ -157,13 +157,16 @@ class Producer:
 
     async def _space(self, sender: Sender, deadline_ms: int) -> None:
         freed = asyncio.Event()
-        if not sender.accumulator.when_space(freed.set):
+        wake = freed.set
+        if not sender.accumulator.when_space(wake):
             return
         left_ms = deadline_ms - self.clock.monotonic_ms()
         try:
             await asyncio.wait_for(freed.wait(), max(0, left_ms) / 1000)
         except builtins.TimeoutError:
             raise buffer_exhausted(self.settings) from None
+        finally:
+            sender.accumulator.no_space(wake)
 
 
 def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
