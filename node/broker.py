@@ -21,10 +21,16 @@ from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
 from node.delayed import Waiting
 from node.doors import Door
+from node.durations import RequestTimes
 from node.fetchers import Fetchers
 from node.handlers import Handlers
+from node.handlers.operator import operator_handlers
 from node.housekeeping import Housekeeping
+from node.http_port import HttpPort
+from node.measures import Measures
 from node.metadata_cache import MetadataCache
+from node.observation import Observation
+from node.readiness import why_not_ready
 from node.registration import Registration
 from node.replicas import Replicas
 from node.server import Identity, Server
@@ -58,6 +64,8 @@ class Broker:
         self._files = RealFiles()
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
+        self._observation = Observation()
+        self._request_times: dict[str, RequestTimes] = {}
         self.failure: Exception | None = None
 
     async def start(self) -> None:
@@ -67,6 +75,9 @@ class Broker:
         is taken).
         """
         settings = self._settings
+        # Before anything that may take long: it tells what the start waits for.
+        await self._open_http_port()
+        self._observation.stage = f"waiting for ZooKeeper at {settings.zookeeper}"
         # ZooKeeper first: it alone knows which cluster this is, and so whether the data directory belongs to it.
         store = await ZooKeeperStore.open(
             settings.zookeeper,
@@ -82,6 +93,7 @@ class Broker:
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
 
+        self._observation.stage = "opening its logs"
         # Then the disks, on a thread: after a crash they are scanned, and the session must live meanwhile.
         self._logs = await asyncio.to_thread(self._open_directories)
         self._undo.push_async_callback(self._close_directories)
@@ -105,6 +117,8 @@ class Broker:
         self._undo.push_async_callback(self._replicas.close)
         self._undo.push_async_callback(self._fetchers.close)
 
+        self._observation.measures = self._measures()
+        self._observation.stage = "registering with ZooKeeper"
         registration = self._registration_at(coordination, doors)
         # The controller then counts this broker as gone, and nobody dials it any more.
         self._undo.push_async_callback(registration.stop)
@@ -117,6 +131,7 @@ class Broker:
         self._undo.push_async_callback(housekeeping.stop)
         # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.
         self._undo.push_async_callback(self._hand_over)
+        self._observation.stage = ""
         log.info(
             "broker %d serves %s, epoch %d", settings.broker_id, ", ".join(map(str, doors)), self._identity.broker_epoch
         )
@@ -139,6 +154,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Leave politely, as far as `start` came."""
+        self._observation.stage = "stopping"
         await self._undo.aclose()
 
     # --- the parts ---------------------------------------------------------------------------------------------
@@ -178,7 +194,7 @@ class Broker:
             logs=self._logs,
             isr_store=coordination,
             metadata=self._metadata,
-            waiting=Waiting(asyncio.get_running_loop().call_soon),
+            waiting=Waiting(asyncio.get_running_loop().call_soon, time.monotonic_ns),
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
@@ -194,7 +210,8 @@ class Broker:
             broker_epoch=lambda: self._identity.broker_epoch,
             cluster_id=self._cluster_id,
         )
-        return Handlers(self._replicas, self._metadata, coordination, self._shell)
+        more = operator_handlers(self._replicas, self._observation, settings)
+        return Handlers(self._replicas, self._metadata, coordination, self._shell, more)
 
     def _housekeeping(self) -> Housekeeping:
         settings = self._settings
@@ -230,9 +247,33 @@ class Broker:
             between_brokers=door.between_brokers,
             listener=door.name,
             settle=self._replicas.waiting.wake,
+            now_ns=time.monotonic_ns,
         )
         server.start()
         self._undo.callback(server.stop)
+        self._request_times[door.name] = server.times
+
+    async def _open_http_port(self) -> None:
+        if self._settings.http_listener:
+            port = HttpPort(Endpoint.parse(self._settings.http_listener), self._observation.answer)
+            await port.start()
+            self._undo.push_async_callback(port.stop)
+            log.info("broker %d is watched at http://%s", self._settings.broker_id, port.endpoint)
+
+    def _measures(self) -> Measures:
+        return Measures(
+            identity=self._identity,
+            metadata=self._metadata,
+            replicas=self._replicas,
+            waiting=self._replicas.waiting,
+            session=self._session,
+            seat=self._shell,
+            disks=self._logs,
+            doors=self._request_times,
+            why_not_ready=lambda: why_not_ready(
+                self._identity, self._metadata, self._replicas, cut_off=self._session.cut_off
+            ),
+        )
 
     def _registration_at(self, coordination: Coordination, doors: Iterable[Door]) -> Registration:
         previous = self._logs.read_session() or ""

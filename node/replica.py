@@ -6,7 +6,7 @@ leadership are answered the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cluster.follower import EpochView
@@ -15,6 +15,7 @@ from storage.admission import AdmittedBatch
 from storage.config import LogConfig
 from storage.config_values import INT64_MAX
 from storage.record_search import Searcher, TimestampOffset
+from storage.retention import SegmentFacts
 from tidelog.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -52,6 +53,8 @@ class ReplicaLog(EpochView, Protocol):
     def recovery_point(self) -> int: ...
     @property
     def must_flush(self) -> bool: ...
+    @property
+    def segment_facts(self) -> Sequence[SegmentFacts]: ...
     def flush(self) -> None: ...
     def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> Appended: ...
     def append_as_follower(self, batches: Buffer) -> object: ...

@@ -55,6 +55,7 @@ from tidelog.messages import (
     Response,
 )
 from tidelog.model import Buffer, Endpoint
+from tidelog.operator_messages import OPERATOR_REQUESTS
 from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,9 @@ MAX_PARKED = 256
 PARKED_RETRY_S = 0.005
 _MOST_ERROR_TEXT = 1000
 
-_REQUESTS: dict[int, type[Request]] = {cls.api: cls for cls in (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *CONTROL_REQUESTS)}
+_REQUESTS: dict[int, type[Request]] = {
+    cls.api: cls for cls in (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *CONTROL_REQUESTS)
+}
 
 
 @frozen

@@ -55,6 +55,7 @@ class BrokerSettings:
     advertised_listeners: tuple[str, ...] = _setting(
         "where others find those listeners: NAME://host:port; what is not named here is found where it is bound", ()
     )
+    http_listener: str = _setting("host:port of /healthz, /readyz and /metrics; empty: none", "")
     zookeeper_session_timeout_ms: int = _setting("silence after which ZooKeeper forgets this broker", 6000, least=1000)
     zookeeper_connect_timeout_ms: int = _setting("how long the start waits for ZooKeeper", 30_000, least=100)
     replica_lag_time_max_ms: int = _setting("a follower this long behind leaves the ISR", 30_000, least=100)
@@ -117,6 +118,11 @@ class BrokerSettings:
         plan_doors(self.listeners, self.advertised_listeners)
         if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"log_level must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}")
+        if self.http_listener:
+            try:
+                Endpoint.parse(self.http_listener)
+            except ValueError as error:
+                raise ConfigError(f"http_listener: {error}") from None
         hosts, _, _ = self.zookeeper.partition("/")
         for host in hosts.split(","):
             try:

@@ -126,6 +126,16 @@ class Log:
         return self._segments.row
 
     @property
+    def segment_facts(self) -> list[retention.SegmentFacts]:
+        """What retention goes by, as the segments stand now: another thread may ask too."""
+        row, end = self._segments.row, self.log_end_offset
+        ends = [*(segment.base_offset for segment in row[1:]), end]
+        return [
+            retention.SegmentFacts(end, segment.size, segment.largest.timestamp, segment.log.modified_ms)
+            for segment, end in zip(row, ends, strict=True)
+        ]
+
+    @property
     def closed(self) -> bool:
         """Its files were given back: nothing may be changed in its directory any more."""
         return self._abandoned
@@ -368,13 +378,8 @@ class Log:
         each when `file.delete.delay.ms` have passed. What is not called before the process ends goes at the next open.
         """
         self._raise_if_failed()
-        row = self._segments.row
-        ends = (*self._segments.base_offsets[1:], self.log_end_offset)
         count = retention.count_deletable(
-            [
-                retention.SegmentFacts(end, segment.size, segment.largest.timestamp, segment.log.modified_ms)
-                for segment, end in zip(row, ends, strict=True)
-            ],
+            self.segment_facts,
             self.config,
             log_start_offset=self.log_start_offset,
             high_watermark=high_watermark,
@@ -382,7 +387,7 @@ class Log:
         )
         if not count:
             return ()
-        if count == len(row):
+        if count == len(self._segments):
             self.roll(now_ms)
         self.raise_log_start(self._segments.base_offsets[count])
         self._reader.forget()

@@ -7,7 +7,7 @@ for that partition alone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from node.handlers.control import ControllerFace, update_metadata
@@ -29,7 +29,7 @@ Outcome = Response | LaterResponse | Awaitable[Response] | None
 
 
 class Handlers:
-    """The dispatch table of one broker."""
+    """The dispatch table of one broker; `more` is what not every broker of the tests needs."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Handlers:
         metadata: MetadataCache,
         producer_id_blocks: ProducerIdBlocks,
         controller: ControllerFace,
+        more: Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]] | None = None,
     ) -> None:
         fetches = Fetches(replicas)
         producer_ids = ProducerIds(replicas.broker_id, producer_id_blocks)
@@ -54,6 +55,7 @@ class Handlers:
             ApiKey.STOP_REPLICA: lambda request, context: replicas.apply_stop_replica(request, context.deadline_ms),
             ApiKey.UPDATE_METADATA: lambda request, _: update_metadata(metadata, replicas, request),
             ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controller.controlled_shutdown(request),
+            **(more or {}),
         }
 
     def handle(self, request: Request, context: RequestContext) -> Outcome:

@@ -10,6 +10,7 @@ from storage.admission import AdmittedBatch
 from storage.appending import AppendInfo
 from storage.config import LogConfig
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
+from storage.retention import SegmentFacts
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records import assign_offsets, decode_records, iter_headers, read_header
@@ -31,6 +32,13 @@ class MemoryLog:
     @property
     def latest_epoch(self) -> int | None:
         return self._epochs[-1][0] if self._epochs else None
+
+    @property
+    def segment_facts(self) -> list[SegmentFacts]:
+        """One segment, never rolled."""
+        headers = [read_header(batch) for batch in self.batches]
+        largest = max((header.max_timestamp for header in headers), default=-1)
+        return [SegmentFacts(self.log_end_offset, sum(map(len, self.batches)), largest, lambda: 0)]
 
     @property
     def values(self) -> list[bytes]:

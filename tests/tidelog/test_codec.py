@@ -33,9 +33,10 @@ from tidelog.messages import (
     ProduceRequest,
 )
 from tidelog.model import Buffer
+from tidelog.operator_messages import OPERATOR_REQUESTS
 
 HEADER = RequestHeader(3, 0, 7, "cli", "", 1000, -1, 5)
-REQUESTS = (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *CONTROL_REQUESTS)
+REQUESTS = (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *CONTROL_REQUESTS)
 ALL = sorted({*REQUESTS, *(request.response for request in REQUESTS)}, key=lambda cls: cls.__name__)
 
 
