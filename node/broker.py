@@ -24,6 +24,7 @@ from node.doors import Door
 from node.durations import RequestTimes
 from node.fetchers import Fetchers
 from node.handlers import Handlers
+from node.handlers.admin import admin_handlers
 from node.handlers.operator import operator_handlers
 from node.housekeeping import Housekeeping
 from node.http_port import HttpPort
@@ -210,7 +211,10 @@ class Broker:
             broker_epoch=lambda: self._identity.broker_epoch,
             cluster_id=self._cluster_id,
         )
-        more = operator_handlers(self._replicas, self._observation, settings)
+        more = {
+            **operator_handlers(self._replicas, self._observation, settings),
+            **admin_handlers(self._replicas, settings, coordination.topic_configs),
+        }
         return Handlers(self._replicas, self._metadata, coordination, self._shell, more)
 
     def _housekeeping(self) -> Housekeeping:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tidelog.control_messages import BrokerInfo, PartitionStateMessage, UpdateMetadataRequest
+from tidelog.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import LeaderNotAvailableError, ListenerNotFoundError, UnknownTopicOrPartitionError
 from tidelog.listeners import CLIENTS
 from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
@@ -55,19 +55,25 @@ class MetadataCache:
         self.brokers = brokers
         return True
 
-    def update(self, request: UpdateMetadataRequest) -> None:
-        """Apply what an admitted controller says. A deleted topic may stand beside a new one of the same name."""
+    def update(self, request: UpdateMetadataRequest) -> list[TopicInfo]:
+        """Apply what an admitted controller says. A deleted topic may stand beside a new one of the same name.
+
+        Returns the topics whose settings are others than were known.
+        """
+        reconfigured = []
         for name in request.deleted_topics:
             self._topics.pop(name, None)
         for info in request.topics:
             topic = self._topics.get(info.name)
             if topic is None or topic.topic_id != info.topic_id:
                 topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
-            topic.configs = info.configs
+            if topic.configs != info.configs:
+                topic.configs = info.configs
+                reconfigured.append(info)
         for state in request.partitions:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
-
         self.informed = True
+        return reconfigured
 
     @property
     def partitions(self) -> Iterator[PartitionStateMessage]:

@@ -94,11 +94,12 @@ class Replica:
         self._sync = sync
 
     def configure(self, config: LogConfig) -> bool:
-        """The topic has these settings from now on. True where its log is to be synced at other times than before."""
+        """The topic has these settings from now on. True where an acknowledgement waits for others than before."""
         before, self.log.config = self.log.config, config
         self.partition.min_insync_replicas = config.min_insync_replicas
         self.flushes = config.flush_messages != INT64_MAX
-        return before.flush_messages != config.flush_messages
+        waits_for = (config.flush_messages, config.min_insync_replicas)
+        return waits_for != (before.flush_messages, before.min_insync_replicas)
 
     # --- what is on the disk ---------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from tidelog.control_messages import (
 from tidelog.errors import (
     BrokerError,
     FencedLeaderEpochError,
+    InvalidConfigError,
     NotLeaderOrFollowerError,
     StaleControllerEpochError,
     StorageError,
@@ -265,11 +266,27 @@ class Replicas:
                 in_sync = self.broker_id in state.isr
                 opened = await self.offload(self._logs.get_or_create, tp, info.topic_id, config, in_sync=in_sync)
             replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
-        replica.online_or_raise()
+        self._configure(replica.online_or_raise(), config)
+        return replica
+
+    def reconfigure(self, infos: Iterable[TopicInfo]) -> None:
+        """These topics have other settings now, which hold from here on; those that are wrong change nothing."""
+        configs: dict[str, tuple[str, LogConfig]] = {}
+        for info in infos:
+            try:
+                config = LogConfig.from_topic_configs(info.configs, self._topic_defaults)
+                configs[info.name] = info.topic_id, config
+            except InvalidConfigError as error:
+                log.error("topic %s keeps its settings: %s", info.name, error)
+        for replica in self if configs else ():
+            topic_id, config = configs.get(replica.topic_partition.topic, ("", replica.log.config))
+            if topic_id == replica.topic_id and not replica.offline:
+                self._configure(replica, config)
+
+    def _configure(self, replica: Replica, config: LogConfig) -> None:
         if replica.configure(config):
             replica.flush_if_due()
             self._synced(replica)
-        return replica
 
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
         checkpointed = self._recovered_high_watermarks.get(tp, 0)

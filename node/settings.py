@@ -24,6 +24,7 @@ from typing import Any, get_type_hints
 from node.doors import Door, plan_doors
 from storage.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.config import LogConfig
+from storage.config_values import as_text
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
 
@@ -43,6 +44,7 @@ class BrokerSettings:
     """Each field's metadata says what it means and its bounds; `_ms` are milliseconds, `_bytes` bytes.
 
     topic_defaults   the settings of a topic that has none of its own, in a file under their brokers' names
+    given            what the files say, as text, by the names there
     """
 
     broker_id: int = _setting("this broker's id, unique in its cluster")
@@ -98,6 +100,7 @@ class BrokerSettings:
     log_file_backups: int = _setting("rotated log files that are kept", 3, most=1000)
     log_level: str = _setting("DEBUG, INFO, WARNING or ERROR", "INFO")
     topic_defaults: LogConfig = field(default_factory=LogConfig)
+    given: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -156,7 +159,8 @@ class BrokerSettings:
         hints = get_type_hints(cls)
         own |= {name: _listed(value) for name, value in own.items() if hints[name] == tuple[str, ...]}
         try:
-            return cls(**own, topic_defaults=_topic_defaults(values))
+            given = {name: as_text(value) for name, value in values.items()}
+            return cls(**own, topic_defaults=_topic_defaults(given), given=given)
         except ConfigError as error:
             raise ConfigError(f"{files}: {error}") from None
 
@@ -202,15 +206,9 @@ def _listed(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _topic_defaults(values: Mapping[str, object]) -> LogConfig:
+def _topic_defaults(given: Mapping[str, str]) -> LogConfig:
     try:
-        return topic_defaults({_TOPIC_DEFAULTS[n]: _text(value) for n, value in values.items() if n in _TOPIC_DEFAULTS})
+        return topic_defaults({_TOPIC_DEFAULTS[name]: text for name, text in given.items() if name in _TOPIC_DEFAULTS})
     except InvalidConfigError as error:
-        ours = {name: ours for ours, name in _TOPIC_DEFAULTS.items() if ours in values}
+        ours = {name: ours for ours, name in _TOPIC_DEFAULTS.items() if ours in given}
         raise ConfigError(renamed(str(error), ours)) from None
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

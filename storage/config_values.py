@@ -113,6 +113,6 @@ def as_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, frozenset):
         return ",".join(sorted(value))
-    if isinstance(value, tuple):
-        return ",".join(value)
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
     return str(value)

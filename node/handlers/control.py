@@ -36,5 +36,5 @@ def update_metadata(
     if not metadata.admit_controller(request.controller_id, request.controller_epoch):
         return UpdateMetadataResponse(StaleControllerEpochError.code)
     replicas.brokers_changed(request.live_brokers)
-    metadata.update(request)
+    replicas.reconfigure(metadata.update(request))
     return UpdateMetadataResponse(0)

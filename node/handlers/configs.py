@@ -1,0 +1,184 @@
+"""DescribeConfigs and IncrementalAlterConfigs: settings with where they come from, and topics' while they live.
+
+A topic's settings are read in ZooKeeper and written there, so that any broker answers alike; they take effect when the
+controller tells of them. A broker's are those that it was started with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from cluster.store import StoreError
+from cluster.topic_configs import Change
+from cluster.znodes import MalformedZnodeError
+from node.described_settings import describe_broker, given_by_kafkas_names
+from node.settings import BrokerSettings
+from storage.config_changes import changed
+from storage.config_description import describe_topic
+from tidelog.admin_messages import (
+    AlteredConfigs,
+    ConfigAlteration,
+    ConfigEntry,
+    ConfigQuery,
+    ConfigResourceType,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribedConfigs,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from tidelog.errors import (
+    BrokerError,
+    InvalidConfigError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.model import validate_topic
+
+log = logging.getLogger(__name__)
+
+#: Topics that are looked up at the same time, whatever one request names.
+_AT_ONCE = 100
+
+
+class Topics(Protocol):
+    """What is needed of `cluster.topic_configs.TopicConfigs`."""
+
+    async def read(self, topic: str) -> Mapping[str, str] | None: ...
+    async def change(self, topic: str, change: Change) -> Mapping[str, str] | None: ...
+
+
+class Configs:
+    """The settings that one broker tells of and changes."""
+
+    def __init__(self, settings: BrokerSettings, topics: Topics) -> None:
+        self._settings = settings
+        self._given = given_by_kafkas_names(settings)
+        self._topics = topics
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def describe(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        """One answer or one error for each resource."""
+        return DescribeConfigsResponse(
+            tuple(await asyncio.gather(*(self._describe_one(query, request) for query in request.resources)))
+        )
+
+    async def alter(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+        """One answer or one error for each resource; each is changed as a whole or not at all."""
+        named = Counter((each.resource_type, each.resource_name) for each in request.resources)
+        return IncrementalAlterConfigsResponse(
+            tuple(
+                await asyncio.gather(
+                    *(
+                        self._alter_one(
+                            each, request.validate_only, twice=named[each.resource_type, each.resource_name] > 1
+                        )
+                        for each in request.resources
+                    )
+                )
+            )
+        )
+
+    # --- describing ------------------------------------------------------------------------------------------
+
+    async def _describe_one(self, query: ConfigQuery, request: DescribeConfigsRequest) -> DescribedConfigs:
+        try:
+            entries = await self._entries(query)
+        except (BrokerError, StoreError, MalformedZnodeError) as error:
+            refusal = _refusal(error)
+            return DescribedConfigs(query.resource_type, query.resource_name, refusal.code, str(refusal))
+        return DescribedConfigs(
+            query.resource_type,
+            query.resource_name,
+            0,
+            entries=tuple(
+                replace(
+                    entry,
+                    synonyms=entry.synonyms if request.include_synonyms else (),
+                    documentation=entry.documentation if request.include_documentation else None,
+                )
+                for entry in entries
+                if query.keys is None or entry.name in query.keys
+            ),
+        )
+
+    async def _entries(self, query: ConfigQuery) -> Iterable[ConfigEntry]:
+        if query.resource_type == ConfigResourceType.BROKER:
+            self._raise_unless_mine(query.resource_name)
+            return describe_broker(self._settings)
+        topic = _topic_of(query)
+        async with self._turns:
+            configs = await self._topics.read(topic)
+        if configs is None:
+            raise _no_such_topic(topic)
+        return describe_topic(configs, self._given, self._settings.topic_defaults)
+
+    # --- changing --------------------------------------------------------------------------------------------
+
+    async def _alter_one(self, alteration: ConfigAlteration, validate_only: bool, *, twice: bool) -> AlteredConfigs:
+        kind, name = alteration.resource_type, alteration.resource_name
+        try:
+            if twice:
+                raise InvalidRequestError(f"the request names {name!r} twice")
+            if kind == ConfigResourceType.BROKER:
+                self._refuse_for_broker(alteration)
+            await self._alter_topic(_topic_of(alteration), alteration, validate_only)
+        except (BrokerError, StoreError, MalformedZnodeError) as error:
+            refusal = _refusal(error)
+            return AlteredConfigs(kind, name, refusal.code, str(refusal))
+        return AlteredConfigs(kind, name, 0)
+
+    async def _alter_topic(self, topic: str, alteration: ConfigAlteration, validate_only: bool) -> None:
+        defaults = self._settings.topic_defaults
+
+        def change(before: Mapping[str, str]) -> Mapping[str, str]:
+            return changed(before, alteration.changes, defaults)
+
+        async with self._turns:
+            if validate_only:
+                before = await self._topics.read(topic)
+                after = None if before is None else change(before)
+            else:
+                after = await self._topics.change(topic, change)
+        if after is None:
+            raise _no_such_topic(topic)
+        if not validate_only:
+            log.info("topic %s: its own settings are %s", topic, after)
+
+    def _refuse_for_broker(self, alteration: ConfigAlteration) -> None:
+        if alteration.resource_name:  # no name stands for all brokers
+            self._raise_unless_mine(alteration.resource_name)
+        known = {entry.name for entry in describe_broker(self._settings)}
+        for change in alteration.changes:
+            if change.name not in known:
+                raise InvalidConfigError(f"there is no broker setting {change.name[:100]!r}")
+        names = ", ".join(change.name for change in alteration.changes)
+        raise InvalidConfigError(f"{names}: read-only, a broker takes its settings from its file when it starts")
+
+    def _raise_unless_mine(self, name: str) -> None:
+        if name != str(self._settings.broker_id):
+            raise InvalidRequestError(f"broker {self._settings.broker_id} does not tell of broker {name[:100]!r}")
+
+
+def _topic_of(resource: ConfigQuery | ConfigAlteration) -> str:
+    if resource.resource_type != ConfigResourceType.TOPIC:
+        raise InvalidRequestError(f"{resource.resource_type} is no kind of resource that has settings here")
+    return validate_topic(resource.resource_name)
+
+
+def _no_such_topic(topic: str) -> UnknownTopicOrPartitionError:
+    return UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
+
+
+def _refusal(error: BrokerError | StoreError | MalformedZnodeError) -> BrokerError:
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, MalformedZnodeError):
+        return InvalidConfigError(str(error))
+    return RequestTimedOutError(f"ZooKeeper: {error}")

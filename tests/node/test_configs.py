@@ -1,0 +1,279 @@
+"""What a broker tells of settings, which changes it takes, and how they take effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.store import OutcomeUnknownError
+from cluster.topic_configs import Change
+from node.handlers.configs import Configs
+from node.settings import BrokerSettings
+from tests.node.client_requests import TP, fetch_request
+from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
+from tests.node.memory_node import Node
+from tests.virtual_time import on_virtual_time
+from tidelog.admin_messages import (
+    AlteredConfigs,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigEntry,
+    ConfigOp,
+    ConfigQuery,
+    ConfigResourceType,
+    ConfigSource,
+    DescribeConfigsRequest,
+    DescribedConfigs,
+    IncrementalAlterConfigsRequest,
+)
+from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
+from tidelog.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+
+
+class TopicSettings:
+    """Topics' own settings, all in memory."""
+
+    def __init__(self, topics: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self.topics = dict(topics or {})
+
+    async def read(self, topic: str) -> Mapping[str, str] | None:
+        return self.topics.get(topic)
+
+    async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
+        if topic in self.topics:
+            self.topics[topic] = change(self.topics[topic])
+        return self.topics.get(topic)
+
+
+def a_brokers_settings(broker_id: int = 1, **settings: Any) -> BrokerSettings:
+    return BrokerSettings(broker_id=broker_id, log_dirs=("d",), zookeeper="h:1", **settings)
+
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+
+
+async def describe(configs: Configs, kind: int, name: str, *keys: str, **options: bool) -> DescribedConfigs:
+    request = DescribeConfigsRequest((ConfigQuery(kind, name, keys or None),), **options)
+    (described,) = (await configs.describe(request)).resources
+    return described
+
+
+async def alter(configs: Configs, kind: int, name: str, *changes: ConfigChange, dry: bool = False) -> AlteredConfigs:
+    request = IncrementalAlterConfigsRequest((ConfigAlteration(kind, name, changes),), dry)
+    (altered,) = (await configs.alter(request)).resources
+    return altered
+
+
+def by_name(described: DescribedConfigs) -> dict[str, ConfigEntry]:
+    assert described.error_code == 0, described.error_message
+    return {entry.name: entry for entry in described.entries}
+
+
+def loaded(tmp_path: Path, text: str) -> BrokerSettings:
+    (tmp_path / "b.toml").write_text(f'broker_id = 1\nlog_dirs = "d"\nzookeeper = "h:1"\n{text}')
+    return BrokerSettings.load(tmp_path / "b.toml")
+
+
+# --- describing --------------------------------------------------------------------------------------------
+
+
+async def test_a_topics_settings_come_with_their_sources(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, "log_retention_hours = 2\n")
+    configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}))
+    entries = by_name(await describe(configs, TOPIC, "t", include_synonyms=True))
+    assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == (
+        "5000",
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    )
+    retention = entries["retention.ms"]
+    assert (retention.value, retention.source) == ("7200000", ConfigSource.STATIC_BROKER_CONFIG)
+    assert retention.synonyms[0].name == "log.retention.hours"
+    assert (entries["flush.ms"].source, entries["flush.ms"].is_read_only) == (ConfigSource.DEFAULT_CONFIG, False)
+
+
+async def test_what_was_not_asked_for_is_not_told() -> None:
+    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}))
+    (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", "no.such")).entries
+    assert (entry.name, entry.synonyms, entry.documentation) == ("flush.ms", (), None)
+    (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", include_documentation=True)).entries
+    assert "synced" in (entry.documentation or "")
+
+
+async def test_a_brokers_settings_are_what_its_file_says_and_the_defaults(tmp_path: Path) -> None:
+    text = 'log_retention_hours = 2\nnum_partitions = 7\nlog_cleanup_policy = ["compact", "delete"]\n'
+    configs = Configs(loaded(tmp_path, text), TopicSettings())
+    entries = by_name(await describe(configs, BROKER, "1", include_synonyms=True, include_documentation=True))
+    told = {name: (entries[name].value, entries[name].source) for name in entries}
+    assert told["num.partitions"] == ("7", ConfigSource.STATIC_BROKER_CONFIG)
+    assert told["log.retention.hours"] == ("2", ConfigSource.STATIC_BROKER_CONFIG)
+    assert told["log.cleanup.policy"] == ("compact,delete", ConfigSource.STATIC_BROKER_CONFIG)
+    assert told["broker.id"] == ("1", ConfigSource.STATIC_BROKER_CONFIG)
+    assert told["log.level"] == ("INFO", ConfigSource.DEFAULT_CONFIG)
+    assert told["log.segment.bytes"] == (str(1 << 30), ConfigSource.DEFAULT_CONFIG)
+    assert "log.retention.ms" not in entries, "another name of what the file gives"
+    assert [synonym.value for synonym in entries["num.partitions"].synonyms] == ["7", "1"]
+    assert all(entry.is_read_only and entry.documentation for entry in entries.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "nowhere", UnknownTopicOrPartitionError),
+        (TOPIC, "../t", InvalidTopicError),
+        (TOPIC, "", InvalidTopicError),
+        (BROKER, "2", InvalidRequestError),
+        (BROKER, "", InvalidRequestError),
+        (8, "t", InvalidRequestError),
+    ],
+)
+async def test_what_has_no_settings_here_is_refused(kind: int, name: str, error: Any) -> None:
+    described = await describe(Configs(a_brokers_settings(1), TopicSettings({"t": {}})), kind, name)
+    assert (described.error_code, described.entries) == (error.code, ())
+    assert described.error_message
+
+
+# --- changing ----------------------------------------------------------------------------------------------
+
+
+async def test_changes_are_written_together_or_not_at_all() -> None:
+    topics = TopicSettings({"t": {"retention.ms": "5"}})
+    configs = Configs(a_brokers_settings(), topics)
+    drop = ConfigChange("retention.ms", None, ConfigOp.DELETE)
+    assert (await alter(configs, TOPIC, "t", drop, ConfigChange("flush.ms", "9"))).error_code == 0
+    assert topics.topics == {"t": {"flush.ms": "9"}}
+    refused = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "8"), ConfigChange("segment.bytes", "13"))
+    assert (refused.error_code, topics.topics) == (InvalidConfigError.code, {"t": {"flush.ms": "9"}})
+    assert refused.error_message == "segment.bytes=13: must be at least 14"
+
+
+async def test_a_rehearsal_refuses_what_is_wrong_and_writes_nothing() -> None:
+    topics = TopicSettings({"t": {}})
+    configs = Configs(a_brokers_settings(), topics)
+    assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"), dry=True)).error_code == 0
+    refused = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "x"), dry=True)
+    assert (refused.error_code, topics.topics) == (InvalidConfigError.code, {"t": {}})
+    nowhere = await alter(configs, TOPIC, "nowhere", ConfigChange("flush.ms", "9"), dry=True)
+    assert nowhere.error_code == UnknownTopicOrPartitionError.code
+
+
+async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
+    topics = TopicSettings({"a": {}, "b": {}})
+    change = (ConfigChange("flush.ms", "9"),)
+    resources = tuple(ConfigAlteration(TOPIC, name, change) for name in ("a", "nowhere", "b", "b"))
+    answer = await Configs(a_brokers_settings(), topics).alter(IncrementalAlterConfigsRequest(resources))
+    assert [(each.resource_name, each.error_code) for each in answer.resources] == [
+        ("a", 0),
+        ("nowhere", UnknownTopicOrPartitionError.code),
+        ("b", InvalidRequestError.code),
+        ("b", InvalidRequestError.code),
+    ]
+    assert topics.topics == {"a": {"flush.ms": "9"}, "b": {}}
+
+
+@pytest.mark.parametrize(
+    ("broker", "setting", "error", "says"),
+    [
+        ("1", "num.partitions", InvalidConfigError, "num.partitions: read-only"),
+        ("", "log.retention.ms", InvalidConfigError, "log.retention.ms: read-only"),
+        ("1", "no.such", InvalidConfigError, "no broker setting 'no.such'"),
+        ("2", "num.partitions", InvalidRequestError, "does not tell of broker '2'"),
+    ],
+)
+async def test_a_brokers_settings_are_read_only(broker: str, setting: str, error: Any, says: str) -> None:
+    refused = await alter(Configs(a_brokers_settings(1), TopicSettings()), BROKER, broker, ConfigChange(setting, "1"))
+    assert refused.error_code == error.code
+    assert says in (refused.error_message or "")
+
+
+async def test_without_zookeeper_nothing_is_told_and_nothing_promised() -> None:
+    class Silent(TopicSettings):
+        async def read(self, topic: str) -> Mapping[str, str] | None:
+            raise OutcomeUnknownError("no answer")
+
+        async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
+            raise OutcomeUnknownError("no answer")
+
+    configs = Configs(a_brokers_settings(), Silent())
+    assert (await describe(configs, TOPIC, "t")).error_code == RequestTimedOutError.code
+    altered = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"))
+    assert (altered.error_code, altered.error_message) == (RequestTimedOutError.code, "ZooKeeper: no answer")
+
+
+# --- taking effect -----------------------------------------------------------------------------------------
+
+
+async def tell(cluster: MemoryCluster, topic_id: str = TOPIC_ID, **settings: str) -> None:
+    """As the controller does when settings have changed."""
+    info = TopicInfo(TP.topic, topic_id, {name.replace("_", "."): value for name, value in settings.items()})
+    for node in cluster.nodes.values():
+        update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (), (info,))
+        assert (await node.ask(update, sender_epoch=1)).error_code == 0
+
+
+def config_of(node: Node) -> Any:
+    return node.replica().log.config
+
+
+@on_virtual_time
+async def test_new_settings_hold_for_the_logs_that_are_open() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await tell(cluster, retention_ms="5", segment_bytes="100", cleanup_policy="compact")
+        for node in cluster.nodes.values():
+            assert (config_of(node).retention_ms, config_of(node).segment_bytes) == (5, 100)
+            assert config_of(node).compact
+            assert node.replica().partition.min_insync_replicas == 1, "no setting of the topic any more"
+
+
+@on_virtual_time
+async def test_what_a_batch_may_be_changes_with_the_next_one() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert (await cluster.produce(b"x" * 200))[0] == 0
+        await tell(cluster, max_message_bytes="100", min_insync_replicas="2")
+        assert (await cluster.produce(b"x" * 200))[0] == MessageTooLargeError.code
+        await tell(cluster, min_insync_replicas="2")
+        assert (await cluster.produce(b"x" * 200))[0] == 0
+
+
+@on_virtual_time
+async def test_with_fewer_copies_asked_for_the_high_watermark_moves_at_once() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1, isr=(1,), tell=(1,))
+        assert (await cluster.produce(b"x"))[0] == NotEnoughReplicasError.code
+        assert (await cluster.produce(b"x", acks=1))[0] == 0
+        assert cluster.leader.replica().partition.high_watermark == 0
+        reader = asyncio.ensure_future(cluster.leader.fetch(fetch_request(0, max_wait_ms=10_000)))
+        await asyncio.sleep(0.05)
+        await tell(cluster, min_insync_replicas="1")
+        assert (await reader)[1] == [b"x"]
+        assert (await cluster.produce(b"y"))[0] == 0
+
+
+@on_virtual_time
+async def test_settings_that_are_wrong_change_nothing() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await tell(cluster, retention_ms="soon")
+        assert config_of(cluster.leader).retention_ms == 7 * 86_400_000
+        assert cluster.leader.replica().partition.min_insync_replicas == 2
+
+
+@on_virtual_time
+async def test_an_earlier_topic_of_the_name_does_not_get_the_settings_of_the_new_one() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await tell(cluster, topic_id="another", retention_ms="5")
+        assert config_of(cluster.leader).retention_ms == 7 * 86_400_000
