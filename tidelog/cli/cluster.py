@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
+from tidelog.cli.cluster_object import as_object
 from tidelog.cli.find import data_dir_option, find_data_dir, up_command
 from tidelog.cli.table import format_table
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
+from tidelog.local.readiness import reasons
+from tidelog.local.state import BrokerState
 
 
 @click.command()
@@ -37,41 +41,26 @@ def status(data_dir: Path | None, as_json: bool) -> None:
     """Show the local cluster's processes."""
     cluster = LocalCluster(find_data_dir(data_dir))
     state = cluster.known_state()
+    not_ready = reasons(state.brokers)
     if as_json:
-        brokers = [
-            {
-                "id": broker.broker_id,
-                "pid": broker.pid or None,
-                "alive": broker.running,
-                "host": broker.address.rpartition(":")[0],
-                "port": broker.port,
-                "replication_port": broker.replication_port,
-                "data_dir": str(cluster.broker_dir(broker.broker_id)),
-                "log": str(cluster.log_file(broker.broker_id)),
-            }
-            for broker in state.brokers
-        ]
-        answer = {
-            "bootstrap_servers": state.bootstrap_servers,
-            "zookeeper": state.zookeeper,
-            "brokers": brokers,
-            "zookeeper_pid": state.embedded.pid or None if state.embedded else None,
-            "zookeeper_alive": state.embedded.running if state.embedded else None,
-            "data_dir": str(cluster.data_dir),
-            "log_dir": str(cluster.log_dir),
-        }
-        click.echo(json.dumps(answer))
+        click.echo(json.dumps(as_object(cluster, state, not_ready)))
         return
     rows = [
-        (f"broker {broker.broker_id}", broker.address, broker.pid or None, _condition(broker.pid, broker.running))
+        (
+            f"broker {broker.broker_id}",
+            broker.address,
+            broker.http_address if broker.http_port else None,
+            broker.pid or None,
+            _condition(broker.pid, broker.running) + _readiness(broker, not_ready),
+        )
         for broker in state.brokers
     ]
     if state.embedded is None:
-        rows.append(("ZooKeeper", state.zookeeper, None, "not ours"))
+        rows.append(("ZooKeeper", state.zookeeper, None, None, "not ours"))
     else:
         condition = _condition(state.embedded.pid, state.embedded.running)
-        rows.append(("ZooKeeper", state.zookeeper, state.embedded.pid or None, condition))
-    for line in format_table(("process", "address", "pid", "state"), rows):
+        rows.append(("ZooKeeper", state.zookeeper, None, state.embedded.pid or None, condition))
+    for line in format_table(("process", "address", "http", "pid", "state"), rows):
         click.echo(line)
     click.echo(f"\ndata  {cluster.data_dir}\nlogs  {cluster.log_dir}")
     if not all(process.running for process in state.processes):
@@ -96,6 +85,13 @@ def broker(configs: tuple[Path, ...]) -> None:
         os.execve(command[0], command, broker_environment())
     except OSError as error:
         raise LocalError(f"cannot start {command[0]}: {error.strerror}") from None
+
+
+def _readiness(broker: BrokerState, not_ready: Mapping[int, str]) -> str:
+    if not broker.running or not broker.http_port:
+        return ""
+    reason = not_ready.get(broker.broker_id)
+    return ", ready" if reason is None else f", not ready: {reason}"
 
 
 def _condition(pid: int, running: bool) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +14,11 @@ from types import FrameType
 
 import click
 
+from tidelog.cli.cluster_object import as_object
 from tidelog.cli.find import data_dir_option
 from tidelog.clock import SystemClock
 from tidelog.local.cluster import DEFAULT_BROKERS, LocalCluster
+from tidelog.local.readiness import reasons
 from tidelog.local.state import ClusterState
 
 _LOOK_EVERY_S = 0.5
@@ -40,8 +44,9 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     help="Settings for every broker (TOML, as for tidelog broker); kept for the next time.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
+@click.option("--json", "as_json", is_flag=True, help="When it is ready, one JSON object, as tidelog status --json.")
 def up(
-    brokers: int | None, data_dir: Path | None, zookeeper: str | None, config: Path | None, detach: bool
+    brokers: int | None, data_dir: Path | None, zookeeper: str | None, config: Path | None, detach: bool, as_json: bool
 ) -> int | None:
     """Start a local cluster, and keep its data for the next time.
 
@@ -49,13 +54,18 @@ def up(
     """
     cluster = LocalCluster(data_dir)
     joined = cluster.state is not None and cluster.state.running
+    reporter = _ready_reporter(_running(cluster), to_error=as_json)
     with _polite_signals():
-        state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=_ready_reporter(_running(cluster)))
-        if detach or joined:
-            _show_ready(cluster, state, in_background=True)
+        state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=reporter)
+        in_background = detach or joined
+        if as_json:
+            click.echo(json.dumps(as_object(cluster, state, reasons(state.brokers))))
+            sys.stdout.flush()
+        else:
+            _show_ready(cluster, state, in_background)
+        if in_background:
             return None
         try:
-            _show_ready(cluster, state, in_background=False)
             return _watch(cluster)
         except KeyboardInterrupt:
             for number in _STOP_SIGNALS:
@@ -71,14 +81,15 @@ def _running(cluster: LocalCluster) -> set[str]:
     return {broker.address for broker in cluster.state.brokers if broker.running} if cluster.state else set()
 
 
-def _ready_reporter(running: set[str]) -> Callable[[str, str], None]:
+def _ready_reporter(running: set[str], to_error: bool) -> Callable[[str, str], None]:
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
 
     def report(what: str, where: str) -> None:
         seconds = (clock.monotonic_ms() - started_ms) / 1000
         click.echo(
-            f"{what:<10} {where:<16} " + ("runs already" if where in running else f"ready after {seconds:.1f} s")
+            f"{what:<10} {where:<16} " + ("runs already" if where in running else f"ready after {seconds:.1f} s"),
+            err=to_error,
         )
 
     return report
@@ -86,11 +97,13 @@ def _ready_reporter(running: set[str]) -> Callable[[str, str], None]:
 
 def _show_ready(cluster: LocalCluster, state: ClusterState, in_background: bool) -> None:
     here = "" if cluster.data_dir == cluster.home else f" --data-dir {shlex.quote(str(cluster.data_dir))}"
+    watched = " ".join(f"{broker.http_address}/metrics" for broker in state.brokers if broker.http_port)
     stop = f"tidelog down{here}" + ("" if in_background else "   (or Ctrl-C here)")
     click.echo(
         f"""
 bootstrap servers  {state.bootstrap_servers}
 ZooKeeper          {state.zookeeper}
+watch              {watched}
 data               {cluster.data_dir}
 logs               {cluster.log_dir}
 

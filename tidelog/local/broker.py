@@ -32,7 +32,7 @@ def launch_broker(
     `settings` come on top of what the layout decides, under the names of the settings file. What the brokers have in
     common may stand in `shared`, which the broker reads for itself.
     """
-    for port in (broker.port, broker.replication_port):
+    for port in broker.ports:
         if not port_is_free(port):
             who = f"broker {broker.broker_id}"
             raise LocalError(f"port {port}, which {who} was given, is taken: stop what listens there (ss -ltnp)")
@@ -44,6 +44,7 @@ def launch_broker(
             str(Listener(CLIENTS, Endpoint(LOOPBACK, broker.port))),
             str(Listener(BROKERS, Endpoint(LOOPBACK, broker.replication_port))),
         ],
+        "http_listener": str(Endpoint(LOOPBACK, broker.http_port)),
         "log_file": str(log_file),
     }
     config.parent.mkdir(exist_ok=True)

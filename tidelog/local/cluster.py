@@ -228,13 +228,18 @@ class LocalCluster:
                 f"the cluster in {self.data_dir} has {len(state.brokers)} brokers, and they stay:"
                 " leave out --brokers, or pass another --data-dir"
             )
-        taken = {port for broker in state.brokers for port in (broker.port, broker.replication_port)}
+        taken = {port for broker in state.brokers for port in broker.ports}
         taken.update(process.port for process in state.processes)
         for broker_id in range(len(state.brokers) + 1, wanted + 1):
             port = choose_port(taken)
             replication_port = choose_port(taken | {port})
             taken |= {port, replication_port}
             state = state.with_broker(BrokerState(port, broker_id=broker_id, replication_port=replication_port))
+        for broker in state.brokers:
+            if not broker.http_port and not broker.running:
+                http_port = choose_port(taken)
+                taken.add(http_port)
+                state = state.with_broker(replace(broker, http_port=http_port))
         return replace(state, settings={**state.settings, **(settings or {})})
 
     def _start_zookeeper(self, started: list[Process], on_ready: OnReady, deadline_ms: int) -> None:

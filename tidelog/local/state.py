@@ -35,14 +35,24 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState(ProcessState):
-    """A broker's process; `port` is the one for clients."""
+    """A broker's process; `port` is the one for clients, `http_port` (0: none yet) for those who watch it."""
 
     broker_id: int = 0
     replication_port: int = 0
+    http_port: int = 0
 
     @property
     def address(self) -> str:
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """All that it was given."""
+        return tuple(filter(None, (self.port, self.replication_port, self.http_port)))
+
+    @property
+    def http_address(self) -> str:
+        return f"http://{LOOPBACK}:{self.http_port}"
 
 
 @dataclass(frozen=True, slots=True)
