@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from cluster.state import BrokerRegistration
+from tidelog.addresses import resolve
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError
 from tidelog.model import Endpoint
@@ -36,7 +37,8 @@ async def probe(endpoint: Endpoint, timeout_ms: int = PROBE_TIMEOUT_MS) -> Probe
     """One TCP connect, closed at once."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            address, *_ = await resolve(endpoint.host)
+            _, writer = await asyncio.open_connection(address, endpoint.port)
     except OSError as error:  # TimeoutError is one too
         refused = isinstance(error, ConnectionRefusedError) or error.errno == errno.ECONNREFUSED
         return ProbeOutcome.REFUSED if refused else ProbeOutcome.SILENT

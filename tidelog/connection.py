@@ -13,6 +13,7 @@ clock jumped, still knows which requests nobody waits for any more.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import itertools
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from tidelog.addresses import resolve
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, decode_response, encode
 from tidelog.errors import (
@@ -57,7 +59,7 @@ class Connection:
 
     peer: ApiVersionsResponse
 
-    def __init__(self, endpoint: Endpoint, client_id: str, sender_epoch: int, cluster_id: str) -> None:
+    def __init__(self, endpoint: Endpoint, address: str, client_id: str, sender_epoch: int, cluster_id: str) -> None:
         self.endpoint = endpoint
         self._client_id = client_id
         self._sender_epoch = sender_epoch
@@ -73,28 +75,51 @@ class Connection:
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE)
         self._loop.add_reader(descriptor_of(self._monitor), self._on_monitor)
         self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
-        self._socket.connect(f"tcp://{endpoint}")
+        self._socket.connect(f"tcp://{Endpoint(address, endpoint.port)}")
         self._on_monitor()
 
     @classmethod
     async def open(
         cls, endpoint: Endpoint, *, client_id: str, timeout_ms: int, sender_epoch: int = -1, cluster_id: str = ""
     ) -> Connection:
-        """Connect and shake hands. DisconnectedError (nobody there), TimeoutError, UnsupportedVersionError."""
-        connection = cls(endpoint, client_id, sender_epoch, cluster_id)
+        """Connect and shake hands. DisconnectedError (nobody there), TimeoutError, UnsupportedVersionError.
+
+        A host with several addresses is tried at each until somebody answers.
+        """
+        deadline_ms = _clock.monotonic_ms() + timeout_ms
         try:
-            asked_at_ms = _clock.monotonic_ms()
-            connection.peer = await connection._request(
-                ApiVersionsRequest(CLIENT_SOFTWARE), ApiVersionsResponse, timeout_ms, deadline_ms=-1
-            )
-            if error := error_for(connection.peer.error_code):
-                raise error
-            # Counted from the asking, so that a slow handshake never makes a peer refuse what is in time.
-            connection._peer_clock_ms = connection.peer.monotonic_ms - asked_at_ms
+            async with asyncio.timeout(timeout_ms / 1000):
+                addresses = await resolve(endpoint.host)
+        except builtins.TimeoutError:
+            raise TimeoutError(f"{endpoint}: its name was not found in {timeout_ms} ms") from None
+        except OSError as error:
+            raise DisconnectedError(f"{endpoint}: its name is not known: {error.strerror}") from None
+        *others, last = addresses
+        for address in others:
+            try:
+                return await cls(endpoint, address, client_id, sender_epoch, cluster_id)._shaken(deadline_ms)
+            except DisconnectedError:
+                continue
+        return await cls(endpoint, last, client_id, sender_epoch, cluster_id)._shaken(deadline_ms)
+
+    async def _shaken(self, deadline_ms: int) -> Connection:
+        """This connection after the handshake, or closed."""
+        try:
+            await self._shake_hands(max(1, deadline_ms - _clock.monotonic_ms()))
         except BaseException:
-            connection.close()
+            self.close()
             raise
-        return connection
+        return self
+
+    async def _shake_hands(self, timeout_ms: int) -> None:
+        asked_at_ms = _clock.monotonic_ms()
+        self.peer = await self._request(
+            ApiVersionsRequest(CLIENT_SOFTWARE), ApiVersionsResponse, timeout_ms, deadline_ms=-1
+        )
+        if error := error_for(self.peer.error_code):
+            raise error
+        # Counted from the asking, so that a slow handshake never makes a peer refuse what is in time.
+        self._peer_clock_ms = self.peer.monotonic_ms - asked_at_ms
 
     @property
     def closed(self) -> bool:

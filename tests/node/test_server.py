@@ -182,6 +182,27 @@ async def test_a_refused_port_is_reported_at_once() -> None:
             )
 
 
+async def test_a_host_is_tried_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def both(host: str) -> tuple[str, ...]:
+        return ("127.0.0.2", "127.0.0.1")  # as ::1 and 127.0.0.1 are both localhost
+
+    monkeypatch.setattr("tidelog.connection.resolve", both)
+    async with serving(lambda request, context: EMPTY) as server:
+        there = Endpoint("somewhere", server.endpoint.port)
+        connection = await Connection.open(there, client_id="t", timeout_ms=10_000)
+        assert (connection.peer.broker_id, connection.endpoint) == (7, there)
+        connection.close()
+
+
+async def test_a_name_that_nobody_knows_is_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(host: str) -> tuple[str, ...]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("tidelog.connection.resolve", unknown)
+    with pytest.raises(DisconnectedError, match="nowhere:1: its name is not known: Name or service"):
+        await Connection.open(Endpoint("nowhere", 1), client_id="t", timeout_ms=60_000)
+
+
 async def test_a_peer_that_never_answers_costs_only_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises((TimeoutError, DisconnectedError)):
         await Connection.open(Endpoint("127.0.0.1", mute.getsockname()[1]), client_id="t", timeout_ms=50)
