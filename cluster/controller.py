@@ -304,6 +304,10 @@ class Controller(Picture):
             assignment.reassigned({number: assignment.assigned(number).settled() for number in over}) if over else None
         )
 
+    def is_deleting(self, topic: str) -> bool:
+        """Somebody wants it deleted, and it is not gone yet."""
+        return topic in self._deletions
+
     def undecided(self, tp: TopicPartition) -> bool:
         """Whether an election of this partition is under way."""
         return tp in self._in_flight or tp in self._wishes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tidelog.errors import (
     InvalidPartitionsError,
@@ -31,10 +31,33 @@ def place_replicas(
             f"{replication_factor} replicas need as many live brokers, and there are {len(brokers)}"
         )
     ring = sorted(brokers)
-    start = source.randrange(len(ring))
-    shift = source.randrange(len(ring))
+    start, shift = source.randrange(len(ring)), source.randrange(len(ring))
+    return _go_round(ring, range(partitions), replication_factor, start, shift)
+
+
+def place_more_replicas(
+    brokers: Collection[int], existing: Assignment, total: int, replication_factor: int
+) -> Assignment:
+    """The replicas of the partitions that are to come, up to `total`: the round goes on where the first one began.
+
+    InvalidPartitionsError where there would be no more partitions than there are; InvalidReplicationFactorError.
+    """
+    if total <= len(existing):
+        raise InvalidPartitionsError(f"it has {len(existing)} partitions already: {total} would add none")
+    if replication_factor > len(brokers):
+        raise InvalidReplicationFactorError(
+            f"{replication_factor} replicas need as many live brokers, and there are {len(brokers)}"
+        )
+    ring = sorted(brokers)
+    start = next((index for index, broker in enumerate(ring) if broker >= existing[0][0]), 0)
+    return _go_round(ring, range(len(existing), total), replication_factor, start, start)
+
+
+def _go_round(
+    ring: Sequence[int], partitions: Iterable[int], replication_factor: int, start: int, shift: int
+) -> Assignment:
     assignment: Assignment = {}
-    for partition in range(partitions):
+    for partition in partitions:
         if partition and partition % len(ring) == 0:
             shift += 1
         first = (partition + start) % len(ring)
@@ -48,20 +71,33 @@ def _follower(first: int, shift: int, index: int, brokers: int) -> int:
     return (first + 1 + (shift + index) % (brokers - 1)) % brokers
 
 
-def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Collection[int]) -> Assignment:
-    """A manual assignment, if it makes sense; else InvalidReplicaAssignmentError."""
+def check_assignment(
+    assignment: Mapping[int, Sequence[int]], brokers: Collection[int], *, first: int = 0, factor: int | None = None
+) -> Assignment:
+    """A manual assignment of the partitions from `first` on, if it makes sense; else InvalidReplicaAssignmentError."""
     if not assignment:
         raise InvalidReplicaAssignmentError("an assignment names at least one partition")
-    if sorted(assignment) != list(range(len(assignment))):
-        raise InvalidReplicaAssignmentError(f"partitions are numbered from 0 without a gap, not {sorted(assignment)}")
-    factor = len(assignment[0])
+    if sorted(assignment) != list(range(first, first + len(assignment))):
+        raise InvalidReplicaAssignmentError(
+            f"partitions are numbered from {first} without a gap, not {sorted(assignment)}"
+        )
+    wanted = len(assignment[first]) if factor is None else factor
     for partition, replicas in sorted(assignment.items()):
-        if not replicas:
-            raise InvalidReplicaAssignmentError(f"partition {partition} has no replica")
-        if len(set(replicas)) != len(replicas):
-            raise InvalidReplicaAssignmentError(f"partition {partition} names a broker twice: {list(replicas)}")
-        if len(replicas) != factor:
-            raise InvalidReplicaAssignmentError(f"partitions 0 and {partition} have different numbers of replicas")
-        if unknown := sorted(set(replicas) - set(brokers)):
-            raise InvalidReplicaAssignmentError(f"partition {partition} names brokers that are not alive: {unknown}")
+        check_replicas(partition, replicas, brokers)
+        if len(replicas) != wanted:
+            raise InvalidReplicaAssignmentError(
+                f"partition {partition} has another number of replicas than {wanted}"
+                if factor is not None
+                else f"partitions 0 and {partition} have different numbers of replicas"
+            )
     return {partition: tuple(replicas) for partition, replicas in sorted(assignment.items())}
+
+
+def check_replicas(partition: int, replicas: Sequence[int], brokers: Collection[int]) -> None:
+    """InvalidReplicaAssignmentError unless these are live brokers, each once, and at least one."""
+    if not replicas:
+        raise InvalidReplicaAssignmentError(f"partition {partition} has no replica")
+    if len(set(replicas)) != len(replicas):
+        raise InvalidReplicaAssignmentError(f"partition {partition} names a broker twice: {list(replicas)}")
+    if unknown := sorted(set(replicas) - set(brokers)):
+        raise InvalidReplicaAssignmentError(f"partition {partition} names brokers that are not alive: {unknown}")

@@ -15,11 +15,13 @@ from collections.abc import Callable
 from cluster import znodes
 from cluster.backoff import Backoff
 from cluster.coordination import Coordination
+from cluster.rebalancing import Rebalancing
 from cluster.state import BrokerRegistration, ControllerSeat
 from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
 from cluster.topic_nodes import ControllerFenced
 from node.controller_channel import CONNECT_TIMEOUT_MS, LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
+from node.partition_commands import PartitionCommands
 from node.reign import Reign
 from node.settings import BrokerSettings
 from node.topic_rules import plan_topic
@@ -89,6 +91,7 @@ class ControllerShell:
         self._reign: Reign | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
+        self.partitions = PartitionCommands(self._reign_or_raise, clock, self._propagate)
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -278,9 +281,19 @@ class ControllerShell:
         if mine is None:
             return
         self._seat = mine
-        unclean = self._settings.topic_defaults.unclean_leader_election_enable
+        settings = self._settings
+        rebalancing = Rebalancing(
+            settings.leader_imbalance_check_interval_seconds, settings.leader_imbalance_per_broker_percentage
+        )
         self._reign = Reign(
-            mine, self._coordination, self._clock, self._limiter, self._connect, unclean_by_default=unclean
+            mine,
+            self._coordination,
+            self._clock,
+            self._limiter,
+            self._connect,
+            unclean_by_default=settings.topic_defaults.unclean_leader_election_enable,
+            min_insync_by_default=settings.topic_defaults.min_insync_replicas,
+            rebalancing=rebalancing if settings.auto_leader_rebalance_enable else None,
         )
         try:
             await self._reign.run()

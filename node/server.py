@@ -56,6 +56,7 @@ from tidelog.messages import (
 )
 from tidelog.model import Buffer, Endpoint
 from tidelog.operator_messages import OPERATOR_REQUESTS
+from tidelog.partition_messages import PARTITION_REQUESTS
 from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ PARKED_RETRY_S = 0.005
 _MOST_ERROR_TEXT = 1000
 
 _REQUESTS: dict[int, type[Request]] = {
-    cls.api: cls for cls in (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *CONTROL_REQUESTS)
+    cls.api: cls
+    for cls in (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *PARTITION_REQUESTS, *CONTROL_REQUESTS)
 }
 
 

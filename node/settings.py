@@ -94,6 +94,13 @@ class BrokerSettings:
     producer_id_expiration_check_interval_ms: int = _setting("how often it is looked for such", 600_000, least=1)
     num_partitions: int = _setting("partitions of a topic that does not say", 1, least=1, most=100_000)
     default_replication_factor: int = _setting("replicas of a topic that does not say", 1, least=1, most=1000)
+    auto_leader_rebalance_enable: bool = _setting(
+        "whether preferred leaders are given back what they should lead", True
+    )
+    leader_imbalance_check_interval_seconds: int = _setting("how often the controller looks for such", 300, least=1)
+    leader_imbalance_per_broker_percentage: int = _setting(
+        "per cent of what a broker should lead that others may lead for it", 10
+    )
     controlled_shutdown_timeout_ms: int = _setting("how long a polite stop tries to hand leadership over", 5000)
     log_file: str = _setting("where this broker writes what it does, rotated; empty: standard error", "")
     log_file_max_bytes: int = _setting("size at which the log file is rotated", 4 << 20, least=4096)

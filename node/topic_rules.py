@@ -1,17 +1,25 @@
-"""Which topics may be created, and as what."""
+"""Which topics may be created, extended and reassigned, and as what."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection
 
-from cluster.placement import check_assignment, place_replicas
-from cluster.state import TopicAssignment
+from cluster.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
+from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.topic_nodes import new_topic_id
 from storage.config import LogConfig
-from tidelog.errors import InvalidPartitionsError, InvalidRequestError, InvalidTopicError, TopicAlreadyExistsError
+from tidelog.errors import (
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    InvalidTopicError,
+    NoReassignmentInProgressError,
+    TopicAlreadyExistsError,
+)
 from tidelog.messages import NewTopic
 from tidelog.model import validate_topic
+from tidelog.partition_messages import NewPartitions, WantedReplicas
 
 #: One znode holds the assignment of all partitions, and has to stay below ZooKeeper's 1 MB.
 MAX_PARTITIONS = 10_000
@@ -54,3 +62,32 @@ def plan_topic(
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
     return TopicAssignment(new.name, new_topic_id(), partitions, configs)
+
+
+def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:
+    """The assignment with the partitions that are to be added; raises the BrokerError to answer with."""
+    existing = {number: assignment.assigned(number).target for number in assignment.partitions}
+    if new.total_count > MAX_PARTITIONS:
+        raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {new.total_count}")
+    factor = len(existing[0])
+    added = place_more_replicas(brokers, existing, new.total_count, factor)
+    if new.assignment is not None:
+        if len(new.assignment) != len(added):
+            raise InvalidReplicaAssignmentError(
+                f"{len(added)} partitions are to be added, and the assignment has {len(new.assignment)}"
+            )
+        added = check_assignment(new.assignment, brokers, first=len(existing), factor=factor)
+    return assignment.reassigned({number: ReplicaAssignment(replicas) for number, replicas in added.items()})
+
+
+def plan_reassignment(
+    wanted: WantedReplicas, assignment: TopicAssignment, brokers: Collection[int]
+) -> ReplicaAssignment:
+    """Where the partition's replicas are to go; raises the BrokerError to answer with."""
+    now = assignment.assigned(wanted.partition)
+    if wanted.replicas is not None:
+        check_replicas(wanted.partition, wanted.replicas, brokers)
+        return now.toward(wanted.replicas)
+    if not now.moving:
+        raise NoReassignmentInProgressError(f"{wanted.topic}-{wanted.partition} is not being reassigned")
+    return now.toward(now.origin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from node.metadata_cache import MetadataCache
+from node.partition_commands import PartitionCommands
 from node.replicas import Replicas
 from tidelog.control_messages import (
     ControlledShutdownRequest,
@@ -27,6 +28,9 @@ class ControllerFace(Protocol):
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
+
+    @property
+    def partitions(self) -> PartitionCommands: ...
 
 
 def update_metadata(

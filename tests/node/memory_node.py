@@ -13,6 +13,7 @@ from node.delayed import Waiting
 from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.metadata_cache import MetadataCache
+from node.partition_commands import PartitionCommands
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -87,6 +88,10 @@ class NoController:
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
         return ControlledShutdownResponse(NotControllerError.code)
+
+    @property
+    def partitions(self) -> PartitionCommands:
+        raise NotControllerError("not the controller")
 
 
 class Node:

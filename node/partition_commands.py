@@ -1,0 +1,223 @@
+"""What clients ask the controller to do with partitions: add some, elect leaders, move replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+
+from cluster.store import StoreError
+from cluster.topic_nodes import ControllerFenced
+from node.reign import Reign
+from node.topic_rules import plan_partitions, plan_reassignment
+from node.turns import turn
+from tidelog.clock import Clock
+from tidelog.errors import (
+    BrokerError,
+    ElectionNotNeededError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import DescribePartition
+from tidelog.model import TopicPartition
+from tidelog.partition_messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    ElectionType,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ExtendedTopic,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    NewPartitions,
+    PartitionReassignment,
+    PartitionResult,
+    WantedReplicas,
+)
+
+#: Waits until clients are told the same everywhere, for what is left until the deadline.
+Propagate = Callable[[Reign, int], Awaitable[None]]
+
+
+class PartitionCommands:
+    """Each raises NotControllerError where this broker does not hold the seat.
+
+    reign   the reign of now; raises NotControllerError
+    """
+
+    def __init__(self, reign: Callable[[], Reign], clock: Clock, propagate: Propagate) -> None:
+        self._reign = reign
+        self._clock = clock
+        self._propagate = propagate
+
+    # --- more partitions -----------------------------------------------------------------------------
+
+    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        """Answers when every new partition has a leader that knows, or when the time is over."""
+        reign = self._reign()
+        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        named = Counter(new.name for new in request.topics)
+        outcomes: dict[str, ExtendedTopic] = {}
+        pending: list[TopicPartition] = []
+        for new in request.topics:
+            try:
+                if named[new.name] > 1:
+                    raise InvalidRequestError(f"the request names topic {new.name!r} twice")
+                pending += await self._extend(reign, new, request.validate_only, deadline_ms)
+                outcomes[new.name] = ExtendedTopic(new.name, 0)
+            except BrokerError as error:
+                outcomes[new.name] = ExtendedTopic(new.name, error.code, str(error))
+            except (StoreError, ControllerFenced) as error:
+                outcomes[new.name] = ExtendedTopic(new.name, RequestTimedOutError.code, f"ZooKeeper: {error}")
+        if pending:
+            await self._until(reign, lambda: all(map(reign.is_led, pending)), deadline_ms)
+            for topic in {tp.topic for tp in pending if not reign.is_led(tp)}:
+                message = f"partitions were added to {topic!r}, but not all of them have a leader yet"
+                outcomes[topic] = ExtendedTopic(topic, RequestTimedOutError.code, message)
+            await self._propagate(reign, deadline_ms)
+        return CreatePartitionsResponse(tuple(outcomes[new.name] for new in request.topics))
+
+    async def _extend(
+        self, reign: Reign, new: NewPartitions, validate_only: bool, deadline_ms: int
+    ) -> list[TopicPartition]:
+        controller = reign.controller
+        async with turn(reign.topics_lock, self._clock, deadline_ms):
+            while True:
+                before = controller.topics.get(new.name)
+                if before is None or controller.is_deleting(new.name):
+                    raise UnknownTopicOrPartitionError(f"topic {new.name!r} does not exist")
+                wanted = plan_partitions(new, before, controller.brokers.keys() - controller.leaving)
+                if validate_only:
+                    return []
+                if await reign.change_assignment(wanted):
+                    return sorted(set(wanted.topic_partitions()) - set(before.topic_partitions()))
+
+    # --- elections -----------------------------------------------------------------------------------
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Answers when each election has taken place, or why it has not."""
+        reign = self._reign()
+        controller = reign.controller
+        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        if request.election_type not in list(ElectionType):
+            raise InvalidRequestError(f"there is no election of type {request.election_type}")
+        unclean = request.election_type == ElectionType.UNCLEAN
+        tps = controller.partitions() if request.partitions is None else _named(request.partitions)
+        results: dict[TopicPartition, BrokerError | None] = {}
+        elected: list[TopicPartition] = []
+        for tp in tps:
+            if tp not in controller.states or controller.is_deleting(tp.topic):
+                results[tp] = UnknownTopicOrPartitionError(f"{tp} does not exist")
+            elif (refusal := controller.election_refusal(tp, unclean=unclean)) and not controller.undecided(tp):
+                results[tp] = refusal
+            else:
+                elected.append(tp)
+        reign.perform(controller.elections_wanted(elected, unclean=unclean))
+
+        def over() -> bool:
+            return not any(controller.undecided(tp) for tp in elected) and all(map(reign.is_led, elected))
+
+        await self._until(reign, over, deadline_ms)
+        for tp in elected:
+            results[tp] = self._verdict(reign, tp, unclean=unclean)
+        await self._propagate(reign, deadline_ms)
+        return ElectLeadersResponse(
+            tuple(
+                PartitionResult(tp.topic, tp.partition, error.code if error else 0, str(error) if error else None)
+                for tp, error in results.items()
+                if request.partitions is not None or not isinstance(error, ElectionNotNeededError)
+            )
+        )
+
+    @staticmethod
+    def _verdict(reign: Reign, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
+        controller = reign.controller
+        if tp not in controller.states:
+            return UnknownTopicOrPartitionError(f"{tp} does not exist any more")
+        if not controller.undecided(tp):
+            refusal = controller.election_refusal(tp, unclean=unclean)
+            if refusal is not None and not isinstance(refusal, ElectionNotNeededError):
+                return refusal
+            if reign.is_led(tp):
+                return None
+        return RequestTimedOutError(f"{tp}: the election is under way, but its leader has not answered yet")
+
+    # --- reassignments -------------------------------------------------------------------------------
+
+    async def alter_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """Answers when they are written down."""
+        reign = self._reign()
+        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        by_topic: dict[str, list[WantedReplicas]] = {}
+        for wanted in request.partitions:
+            by_topic.setdefault(wanted.topic, []).append(wanted)
+        results: dict[TopicPartition, BrokerError | None] = {}
+        for topic, wishes in by_topic.items():
+            tps = [TopicPartition(topic, wanted.partition) for wanted in wishes]
+            try:
+                if len(set(tps)) < len(tps):
+                    raise InvalidRequestError(f"the request names a partition of topic {topic!r} twice")
+                results |= await self._reassign(reign, topic, wishes, deadline_ms)
+            except BrokerError as error:
+                results |= dict.fromkeys(tps, error)
+            except (StoreError, ControllerFenced) as error:
+                results |= dict.fromkeys(tps, RequestTimedOutError(f"ZooKeeper: {error}"))
+        return AlterPartitionReassignmentsResponse(
+            tuple(
+                PartitionResult(each.topic, each.partition, error.code if error else 0, str(error) if error else None)
+                for each in request.partitions
+                for error in [results[TopicPartition(each.topic, each.partition)]]
+            )
+        )
+
+    async def _reassign(
+        self, reign: Reign, topic: str, wishes: list[WantedReplicas], deadline_ms: int
+    ) -> dict[TopicPartition, BrokerError | None]:
+        controller = reign.controller
+        async with turn(reign.topics_lock, self._clock, deadline_ms):
+            while True:
+                before = controller.topics.get(topic)
+                if before is None or controller.is_deleting(topic):
+                    raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
+                results: dict[TopicPartition, BrokerError | None] = {}
+                changes = {}
+                for wanted in wishes:
+                    tp = TopicPartition(topic, wanted.partition)
+                    try:
+                        if wanted.partition not in before.partitions:
+                            raise UnknownTopicOrPartitionError(f"{tp} does not exist")
+                        changes[wanted.partition] = plan_reassignment(wanted, before, controller.brokers)
+                        results[tp] = None
+                    except BrokerError as error:
+                        results[tp] = error
+                after = before.reassigned(changes)
+                if after == before or await reign.change_assignment(after):
+                    return results
+
+    async def list_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """Those in progress."""
+        controller = self._reign().controller
+        asked = controller.partitions() if request.partitions is None else _named(request.partitions)
+        found = []
+        for tp in asked:
+            topic = controller.topics.get(tp.topic)
+            if topic is None or tp.partition not in topic.partitions:
+                continue
+            now = topic.assigned(tp.partition)
+            if now.moving:
+                found.append(PartitionReassignment(tp.topic, tp.partition, now.replicas, now.adding, now.removing))
+        return ListPartitionReassignmentsResponse(tuple(found))
+
+    async def _until(self, reign: Reign, condition: Callable[[], bool], deadline_ms: int) -> None:
+        left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+        await reign.progress.until(lambda: reign.ended or condition(), left_ms)
+
+
+def _named(partitions: Iterable[DescribePartition]) -> list[TopicPartition]:
+    return list(dict.fromkeys(TopicPartition(each.topic, each.partition) for each in partitions))
