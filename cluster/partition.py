@@ -65,6 +65,15 @@ class FollowerState:
             caught_up_ms = max(caught_up_ms, self.last_fetch_time_ms)
         return FollowerState(offset, broker_epoch, now_ms, leader_end_offset, caught_up_ms)
 
+    def rested(self, until_ms: int) -> FollowerState:
+        """The state after more fetches from the same offset, the last one then, while the leader's log was the same."""
+        if until_ms <= self.last_fetch_time_ms or self.log_end_offset == UNKNOWN_OFFSET:
+            return self
+        caught_up_ms = self.last_caught_up_time_ms
+        if self.log_end_offset >= self.leader_end_offset:
+            caught_up_ms = max(caught_up_ms, until_ms)
+        return FollowerState(self.log_end_offset, self.broker_epoch, until_ms, self.leader_end_offset, caught_up_ms)
+
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
         """It has everything, or had within the last `max_lag_ms`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
@@ -261,6 +270,12 @@ class Partition:
         if proposal is None:
             return _ADVANCED if advanced else NOTHING
         return Facts(advanced, proposal)
+
+    def follower_rested(self, replica: int, broker_epoch: int, until_ms: int) -> None:
+        """Up to then a follower went on asking for what it had asked for last, which a fetch session says at once."""
+        known = self.followers.get(replica)
+        if known is not None and known.broker_epoch == broker_epoch:
+            self.followers[replica] = known.rested(until_ms)
 
     def appended(self, log_end_offset: int, now_ms: int) -> bool:
         """The leader's own log grew. True where that alone moved the high watermark: nobody else is in sync."""

@@ -1,9 +1,10 @@
 """The conversation of a follower with one broker that leads something it replicates.
 
-It aligns new partitions by epoch, one look-up at a time, and keeps one fetch in flight for all that are aligned. Each
-fetch says how far every log reaches, so that it acknowledges what the answer before it brought; it goes out at once.
-When somebody is to be fetched whom the fetch that is parked at the leader does not name, another is sent on top: the
-leader then answers the parked one with what it has.
+It aligns new partitions by epoch, one look-up at a time, and keeps one fetch in flight for all that are aligned. The
+fetches over a connection are a session (KIP-227): each names those whose log end, epoch or log start has changed and
+stands for all the others, so that it acknowledges what the answer before it brought; it goes out at once. When
+somebody is to be named while a fetch is parked at the leader, another is sent on top: the leader then answers the
+parked one with what it has.
 
 Nothing is given up for being slow. A connection delivers in order or ends, and it ends a few seconds after the last
 sign of life (`tidelog.connection`): what is late is on its way through a narrow link, and asking for it once more
@@ -24,13 +25,21 @@ from cluster.follower import Phase
 from node.followed import Followed
 from tidelog.clock import Clock
 from tidelog.control_messages import BrokerInfo
-from tidelog.errors import BrokerError, ProtocolError, StorageError, TidelogError
+from tidelog.errors import (
+    BrokerError,
+    FetchSessionIdNotFoundError,
+    InvalidFetchSessionEpochError,
+    ProtocolError,
+    StorageError,
+    TidelogError,
+)
 from tidelog.frozen import frozen
 from tidelog.messages import (
     ApiVersionsResponse,
-    FetchPartition,
+    FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
+    ForgottenPartition,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     Request,
@@ -99,11 +108,15 @@ class Conversation:
         self._clock = clock
         self._broker: BrokerInfo | None = None
         self._reconnect = False
-        # Those whose next request is due at once. Their order rotates: who got records goes to the end.
+        # Those that are fetched; of them those that the next fetch must name; and whom it must call off.
         self._fetching: dict[TopicPartition, Followed] = {}
+        self._unnamed: dict[TopicPartition, Followed] = {}
+        self._forgotten: dict[TopicPartition, None] = {}
         # Those that align or wait after an error, so that a quiet turn looks at none of the others.
         self._unsettled: dict[TopicPartition, Followed] = {}
-        self._unnamed = False  # somebody is in `_fetching` whom no fetch in flight names
+        # Of the session at the leader; without an id until its first answer has come.
+        self._session_id = self._session_epoch = 0
+        self._sent = 0
         self._signal = Signal()
         self.task = asyncio.get_running_loop().create_task(self._run())
 
@@ -123,9 +136,7 @@ class Conversation:
 
     def remove(self, tp: TopicPartition) -> None:
         """Fetch it no more."""
-        followed = self.partitions.pop(tp)
-        followed.ask = None
-        self._fetching.pop(tp, None)
+        self._pause_fetching(tp, self.partitions.pop(tp))
         self._unsettled.pop(tp, None)
 
     def set_broker(self, broker: BrokerInfo | None) -> None:
@@ -170,6 +181,7 @@ class Conversation:
     async def _dial(self, endpoint: Endpoint, backoff: Backoff) -> None:
         connection = await self._opener(endpoint)
         in_flight = InFlight()
+        self._begin_session()
         try:
             if connection.peer.broker_id != self.leader:
                 raise ProtocolError(f"{endpoint} is broker {connection.peer.broker_id}, not {self.leader}")
@@ -187,23 +199,26 @@ class Conversation:
             if in_flight.look_up is None:
                 in_flight.look_up = self._send_look_up(connection)
         fetches = in_flight.fetches
-        if self._fetching and (not fetches or (self._unnamed and len(fetches) < _MAX_FETCHES)):
+        if self._is_fetch_due(len(fetches)):
             fetches.append(self._send_fetch(connection))
-            self._unnamed = False
         if not in_flight.answered:
             timeout_ms = None if next_due_ms is None else max(1, next_due_ms - self._clock.monotonic_ms())
             await self._signal.wait(timeout_ms)
         if (look_up := in_flight.look_up) is not None and look_up.answer.done():
             in_flight.look_up = None
             self._apply_look_up(look_up, look_up.answer.result())
-        # Of one connection's fetches the leader answers the earlier first: one that it has skipped it never answers.
-        while any(fetch.answer.done() for fetch in fetches):
-            fetch = fetches.popleft()
-            if fetch.answer.done():
+        try:
+            while any(fetch.answer.done() for fetch in fetches):
+                fetch = fetches.popleft()
+                if not fetch.answer.done():
+                    # The leader answers the earlier first: this answer is lost, and what it told is told no more.
+                    raise InvalidFetchSessionEpochError(f"broker {self.leader} has skipped a fetch")
                 self._apply(fetch, fetch.answer.result())
                 backoff.reset()
-            else:
-                fetch.answer.cancel()
+        except (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError) as error:
+            log.info("the fetch session with broker %d begins anew: %s", self.leader, error)
+            in_flight.give_up_fetches()
+            self._begin_session()
 
     def _send(self, connection: Peer, request: Request, timeout_ms: int) -> asyncio.Future[Response]:
         answer = connection.send(request, timeout_ms=timeout_ms)
@@ -231,29 +246,63 @@ class Conversation:
 
     # --- fetching --------------------------------------------------------------------------------------------
 
+    def _begin_session(self) -> None:
+        """Whatever the leader knew of our fetches counts no more: the next one names everything."""
+        self._session_id = self._session_epoch = 0
+        self._forgotten.clear()
+        for followed in self.partitions.values():
+            followed.forgotten()
+        self._unnamed = dict(self._fetching)
+
+    def _is_fetch_due(self, in_flight: int) -> bool:
+        if not self._fetching or not in_flight:
+            return bool(self._fetching)
+        # On top of another only in a session that has begun: to begin is answered at once.
+        return bool(self._unnamed) and self._session_id > 0 and in_flight < _MAX_FETCHES
+
     def _send_fetch(self, connection: Peer) -> Fetch:
         settings = self._settings
-        followed = tuple(self._fetching.values())
-        asks = tuple(each.ask or each.next_ask(settings.partition_max_bytes) for each in followed)
-        request = FetchRequest(settings.broker_id, settings.max_wait_ms, 1, settings.response_max_bytes, asks)
+        self._sent += 1
+        unnamed, self._unnamed = self._unnamed, {}
+        for tp in unnamed:
+            self._forgotten.pop(tp, None)
+        forgotten, self._forgotten = self._forgotten, {}
+        request = FetchRequest(
+            settings.broker_id,
+            settings.max_wait_ms,
+            1,
+            settings.response_max_bytes,
+            tuple([each.name(settings.partition_max_bytes, self._sent) for each in unnamed.values()]),
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            forgotten=tuple([ForgottenPartition(*tp) for tp in forgotten]),
+        )
+        self._session_epoch += 1
         answer = self._send(connection, request, settings.max_wait_ms + settings.request_timeout_ms)
-        return Fetch(answer, followed, asks)
+        return Fetch(answer, self._sent)
 
     def _apply(self, sent: Fetch, response: Response) -> None:
-        if not isinstance(response, FetchResponse) or len(response.partitions) != len(sent.followed):
+        if not isinstance(response, FetchResponse):
             raise ProtocolError(f"broker {self.leader} answered another question than was asked")
-        for followed, ask, answer in zip(sent.followed, sent.asks, response.partitions, strict=True):
-            if not followed.awaits(ask):
-                continue
-            replica = followed.replica
-            news = answer.error_code or answer.records or answer.log_start_offset > replica.log.log_start_offset
-            if not news:
-                replica.partition.leader_reported(answer.high_watermark, ask.fetch_offset)
-                continue
+        self._session_id = response.session_id
+        for answer in response.partitions:
+            followed = self.partitions.get(TopicPartition(answer.topic, answer.partition))
+            # What was named again since is answered again.
+            if followed is not None and 0 < followed.named_in <= sent.number:
+                self._apply_one(followed, answer)
+
+    def _apply_one(self, followed: Followed, answer: FetchPartitionResponse) -> None:
+        ask, replica = followed.ask, followed.replica
+        over = bool(answer.error_code or answer.records)
+        if over:
+            followed.forgotten()
+        if ask is None or not followed.awaits(ask):
+            followed.ask = None
+            self._settle(followed)
+        elif over or answer.log_start_offset > replica.log.log_start_offset:
             self._guarded(followed, followed.fetch_answered, answer)
-            # Whoever got records waits until all others had their share of an answer.
-            if self._fetching.pop(replica.topic_partition, None):
-                self._fetching[replica.topic_partition] = followed
+        else:
+            replica.partition.leader_reported(answer.high_watermark, ask.fetch_offset)
 
     def _guarded(self, followed: Followed, apply: Callable[[Answer, int], None], answer: Answer) -> None:
         """Apply one partition's answer; what goes wrong with it delays no other."""
@@ -280,17 +329,24 @@ class Conversation:
         if replica.flushes:
             replica.flush_if_due()
         if not followed.following.is_due(Phase.FETCHING, self._clock.monotonic_ms()):
-            followed.ask = None
-            self._fetching.pop(tp, None)
+            self._pause_fetching(tp, followed)
             self._unsettled[tp] = followed
             return
         self._unsettled.pop(tp, None)
         if replica.flushes and replica.waits_for_disk:
-            followed.ask = None
-            self._fetching.pop(tp, None)
-        elif tp not in self._fetching:
-            self._fetching[tp] = followed
-            self._unnamed = True
+            self._pause_fetching(tp, followed)
+            return
+        self._fetching[tp] = followed
+        if followed.ask is None:
+            self._unnamed[tp] = followed
+
+    def _pause_fetching(self, tp: TopicPartition, followed: Followed) -> None:
+        """The leader must not take the next fetches for this one's too."""
+        if followed.named_in:
+            self._forgotten[tp] = None
+        followed.forgotten()
+        self._fetching.pop(tp, None)
+        self._unnamed.pop(tp, None)
 
     def _wake_delayed(self) -> int | None:
         """Take up again those whose delay is over; when the next one's will be."""
@@ -315,11 +371,10 @@ class LookUp:
 
 @frozen
 class Fetch:
-    """A fetch, and what it says of whom."""
+    """A fetch, by its number among all of this conversation."""
 
     answer: asyncio.Future[Response]
-    followed: tuple[Followed, ...]
-    asks: tuple[FetchPartition, ...]
+    number: int
 
 
 @dataclass(slots=True)
@@ -339,5 +394,10 @@ class InFlight:
         """Nobody waits for any of it."""
         if self.look_up is not None:
             self.look_up.answer.cancel()
+        self.give_up_fetches()
+
+    def give_up_fetches(self) -> None:
+        """What is still answered of them is about a session that is over."""
         for fetch in self.fetches:
             fetch.answer.cancel()
+        self.fetches.clear()

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from node.fetch_sessions import FetchSession, FetchSessions
 from node.later import LaterResponse
 from node.purgatory import DelayedOperation, Purgatory
 from node.replica import Replica
@@ -101,38 +102,49 @@ class Waiting:
     def __init__(self, soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int] = lambda: 0) -> None:
         self._soon = soon
         self._scheduled = False
-        self._grown: dict[TopicPartition, None] = {}
+        self._stirred: dict[FetchSession, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
+        self.sessions = FetchSessions()
         self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns)
         self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
-        self.follower_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
+        self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns)
 
     def __len__(self) -> int:
         return len(self.produces) + len(self.consumer_fetches) + len(self.follower_fetches)
 
     def log_grew(self, tp: TopicPartition) -> None:
         """The log end moved: followers have something to fetch."""
-        self._grown[tp] = None
+        for session in self.sessions:
+            if session.stir(tp):
+                self._stirred[session] = None
         self._schedule()
 
     def high_watermark_rose(self, tp: TopicPartition) -> None:
         """More is committed: produces may be acknowledged, and consumers read on."""
         self._advanced[tp] = None
+        self.changed(tp)
         self._schedule()
+
+    def changed(self, tp: TopicPartition) -> None:
+        """Its log start or its ISR is another: nothing to wake anybody for, and told with the next answer."""
+        for session in self.sessions:
+            session.stir(tp)
 
     def epoch_ended(self, tp: TopicPartition) -> None:
         """Another epoch, another role or no disk: nobody waits here for what the old one promised."""
         self.produces.check_and_complete(tp)
         self.consumer_fetches.force_complete(tp)
-        self.follower_fetches.force_complete(tp)
+        for session in self.sessions:
+            if session.stir(tp):
+                self.follower_fetches.force_complete(session)
 
     def wake(self) -> None:
         """Complete what the marked changes allow."""
         self._scheduled = False
-        grown, self._grown = self._grown, {}
+        stirred, self._stirred = self._stirred, {}
         advanced, self._advanced = self._advanced, {}
-        for tp in grown:
-            self.follower_fetches.check_and_complete(tp)
+        for session in stirred:
+            self.follower_fetches.check_and_complete(session)
         for tp in advanced:
             self.produces.check_and_complete(tp)
             self.consumer_fetches.check_and_complete(tp)

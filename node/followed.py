@@ -15,18 +15,21 @@ log = logging.getLogger(__name__)
 class Followed:
     """A replica in one leader epoch.
 
-    ask   what the next fetch says of it; None while it aligns, waits after an error, or is no longer followed.
-          An answer counts only for the very `ask` that stands here: any change of epoch or log end replaces it
+    ask        what the leader was told of it last, and the next fetch stands for; None: it must be named, as soon as it
+               may be fetched. An answer counts only while this stands
+    named_in   the number of the fetch that named it, the answer to which is the first that is about it; 0 while no
+               fetch stands for it at the leader
 
     Taking over an answer raises StorageError where the disk fails, and other BrokerErrors where the answer is wrong.
     """
 
-    __slots__ = ("ask", "following", "replica")
+    __slots__ = ("ask", "following", "named_in", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.following = Following(replica.partition.leader_epoch, replica.log)
         self.ask: FetchPartition | None = None
+        self.named_in = 0
 
     # --- aligning --------------------------------------------------------------------------------------------
 
@@ -56,18 +59,23 @@ class Followed:
 
     # --- fetching --------------------------------------------------------------------------------------------
 
-    def next_ask(self, max_bytes: int) -> FetchPartition:
-        """The fetch from the end of the log."""
+    def name(self, max_bytes: int, fetch: int) -> FetchPartition:
+        """What the fetch of that number says: everything from the end of the log on."""
         tp, log_ = self.replica.topic_partition, self.replica.log
         leader_epoch = self.following.leader_epoch
         self.ask = FetchPartition(
             tp.topic, tp.partition, leader_epoch, log_.log_end_offset, max_bytes, log_.log_start_offset
         )
+        self.named_in = fetch
         return self.ask
 
+    def forgotten(self) -> None:
+        """No fetch stands for it at the leader any more."""
+        self.ask, self.named_in = None, 0
+
     def awaits(self, ask: FetchPartition) -> bool:
-        """Else the answer is about a log that is no more: of another epoch, with another end, or dropped."""
-        return self.ask is ask and self.replica.log.log_end_offset == ask.fetch_offset
+        """Else the answer is about a log that is no more."""
+        return self.replica.log.log_end_offset == ask.fetch_offset
 
     def fetch_answered(self, answer: FetchPartitionResponse, now_ms: int) -> None:
         """Append what has come, and learn how far the leader's log is committed and where it begins."""

@@ -243,6 +243,7 @@ class Replicas:
         for replica in self:
             if replica.partition.is_leader:
                 self.act(replica, replica.partition.brokers_changed(self._live, replica.log.log_end_offset, now_ms))
+                self.waiting.changed(replica.topic_partition)
 
     async def _hosted(self, tp: TopicPartition, info: TopicInfo | None, state: PartitionStateMessage) -> Replica:
         replica = self._replicas.get(tp)
@@ -331,6 +332,7 @@ class Replicas:
             replica.log.assign_leader_epoch(leader_epoch)
             replica.flush_if_due()
         facts = partition.make_leader(versioned, replicas, self._live, end, self.clock.monotonic_ms())
+        self.waiting.changed(tp)
         if begins:
             log.info("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
                      partition.high_watermark, partition.isr)  # fmt: skip
@@ -390,6 +392,7 @@ class Replicas:
                 now_ms = self.clock.monotonic_ms()
                 end = replica.log.log_end_offset
                 self.act(replica, partition.isr_conflict(proposal, conflict.actual, end, now_ms))
+                self.waiting.changed(tp)
             except TidelogError as error:
                 log.warning("%s: the ISR %s is not written yet: %s", tp, proposal.state.isr, error)
                 await asyncio.sleep(backoff.next_ms() / 1000)
@@ -404,6 +407,7 @@ class Replicas:
                 now_ms = self.clock.monotonic_ms()
                 end = replica.log.log_end_offset
                 self.act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
+                self.waiting.changed(tp)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed: answer what is due, look for followers that lag, tell the controller of changed ISRs."""

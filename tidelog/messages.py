@@ -177,9 +177,21 @@ class FetchPartitionResponse(Message):
 
 @frozen
 class FetchResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """To a consumer one entry for each partition of the request, in its order; to a follower those with news.
+
+    `session_id` is what its next fetches name, 0 where none is kept.
+    """
 
     partitions: tuple[FetchPartitionResponse, ...]
+    session_id: int = 0
+
+
+@frozen
+class ForgottenPartition(Message):
+    """What a follower fetches no longer."""
+
+    topic: str
+    partition: int
 
 
 @frozen
@@ -187,6 +199,8 @@ class FetchRequest(Request):
     """Waits up to `max_wait_ms` for `min_bytes`.
 
     `replica_id` ≥ 0 is a follower, and its `fetch_offset` is its log end offset: the fetch is the acknowledgement.
+    A `session_epoch` of 0 begins a session, the next fetches of which count from 1, name only what has changed
+    and stand for all the rest (KIP-227); −1 asks for none.
     """
 
     replica_id: int
@@ -195,6 +209,9 @@ class FetchRequest(Request):
     max_bytes: int
     partitions: tuple[FetchPartition, ...]
     isolation_level: int = READ_UNCOMMITTED
+    session_id: int = 0
+    session_epoch: int = -1
+    forgotten: tuple[ForgottenPartition, ...] = ()
 
     api = ApiKey.FETCH
     response = FetchResponse

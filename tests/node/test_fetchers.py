@@ -19,6 +19,8 @@ from tidelog.control_messages import BrokerInfo, ListenerAddress
 from tidelog.errors import (
     DisconnectedError,
     FencedLeaderEpochError,
+    FetchSessionIdNotFoundError,
+    InvalidFetchSessionEpochError,
     StorageError,
     TimeoutError,
     UnknownLeaderEpochError,
@@ -30,6 +32,7 @@ from tidelog.messages import (
     FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
+    ForgottenPartition,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     Request,
@@ -128,9 +131,16 @@ def stored(value: bytes, *, offset: int, epoch: int = 5) -> bytes:
 
 
 def answer_to(request: FetchRequest, **fields: object) -> FetchResponse:
-    """Nothing for every partition, but `fields` for the first."""
+    """Nothing for every partition that was named, but `fields` for the first."""
     answers = [FetchPartitionResponse(each.topic, each.partition, 0, 0, 0, 0) for each in request.partitions]
-    return FetchResponse((replace(answers[0], **fields), *answers[1:]))  # type: ignore[arg-type]
+    if fields:
+        answers[0] = replace(answers[0], **fields)  # type: ignore[arg-type]
+    return FetchResponse(tuple(answers), session_id=7)
+
+
+def named(request: FetchRequest) -> list[tuple[int, int]]:
+    """(partition, fetch offset)"""
+    return [(each.partition, each.fetch_offset) for each in request.partitions]
 
 
 def values(replica: Replica) -> list[bytes]:
@@ -213,17 +223,18 @@ async def test_an_answer_to_a_later_fetch_shows_that_the_earlier_was_lost() -> N
     async with Following() as following:
         replica, other = replica_of(TP), replica_of(OTHER)
         leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request))
         await leader.next_fetch()
         following.fetchers.follow(other)
-        await until(lambda: len(leader.asked) == 2)
-        later, answer = leader.asked[1]
+        await until(lambda: len(leader.asked) == 3)
+        later, answer = leader.asked[2]
         assert isinstance(later, FetchRequest)
-        answer.set_result(answer_to(later, records=stored(b"a", offset=0)))
-        await until(lambda: len(leader.asked) == 3, timeout_s=0.01)
-        again = leader.asked[2][0]
+        answer.set_result(answer_to(later))
+        await until(lambda: len(leader.asked) == 4, timeout_s=0.01)
+        again = leader.asked[3][0]
         assert isinstance(again, FetchRequest)
-        assert {(each.partition, each.fetch_offset) for each in again.partitions} == {(0, 1), (1, 0)}
-        assert values(replica) == [b"a"]
+        assert (again.session_id, again.session_epoch, named(again)) == (0, 0, [(0, 0), (1, 0)])
 
 
 @on_virtual_time
@@ -318,7 +329,7 @@ async def test_a_dropped_partition_gets_nothing_more() -> None:
         following.fetchers.drop(TP)
         answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
         request, _ = await leader.next_fetch()
-        assert [each.partition for each in request.partitions] == [1]
+        assert (named(request), request.forgotten) == ([], (ForgottenPartition("t", 0),))
         assert values(replica) == []
 
 
@@ -330,11 +341,11 @@ async def test_one_refused_partition_pauses_alone() -> None:
         refused = request.partitions[0].partition
         answer.set_result(answer_to(request, error_code=FencedLeaderEpochError.code))
         request, _ = await leader.next_fetch()
-        assert [each.partition for each in request.partitions] == [1 - refused]
+        assert (named(request), request.forgotten) == ([], ()), "the leader fetches it no more by itself"
         await until(lambda: len(leader.asked) == 3)
         again = leader.asked[2][0]
         assert isinstance(again, FetchRequest)
-        assert len(again.partitions) == 2, "sent on top of the one that is parked"
+        assert named(again) == [(refused, 0)], "sent on top of the one that is parked"
 
 
 @on_virtual_time
@@ -440,15 +451,113 @@ async def test_partitions_that_come_while_the_leader_refuses_are_no_reason_to_di
 async def test_a_leader_that_changes_its_partitions_often_has_two_fetches_at_most() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of())
-        await leader.next_fetch()
+        first, answer = await leader.next_fetch()
+        answer.set_result(answer_to(first))
+        second, answer = await leader.next_fetch()
         for number in range(1, 20):
             following.fetchers.follow(replica_of(TopicPartition("t", number)))
             await asyncio.sleep(0.001)
-        assert len(leader.asked) == 2
-        _, answer = leader.asked[0]
-        first, _ = await leader.next_fetch()
-        answer.set_result(answer_to(first))
-        await until(lambda: len(leader.asked) == 3)
-        latest = leader.asked[2][0]
+        assert len(leader.asked) == 3
+        answer.set_result(answer_to(second))
+        await until(lambda: len(leader.asked) == 4)
+        latest = leader.asked[3][0]
         assert isinstance(latest, FetchRequest)
-        assert len(latest.partitions) == 20
+        assert [each.partition for each in latest.partitions] == list(range(2, 20))
+
+
+@on_virtual_time
+async def test_what_has_not_changed_is_named_once() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of(TP), replica_of(OTHER))
+        request, answer = await leader.next_fetch()
+        assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0)])
+        answer.set_result(answer_to(request))
+        request, answer = await leader.next_fetch()
+        assert (request.session_id, request.session_epoch, named(request)) == (7, 1, [])
+        news = FetchPartitionResponse("t", 1, 0, 1, 1, 0, stored(b"a", offset=0))
+        answer.set_result(FetchResponse((news,), 7))
+        request, _ = await leader.next_fetch()
+        assert (request.session_epoch, named(request)) == (2, [(1, 1)])
+
+
+@on_virtual_time
+async def test_only_one_fetch_is_in_flight_until_the_session_has_its_number() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of())
+        request, answer = await leader.next_fetch()
+        following.fetchers.follow(replica_of(OTHER))
+        await asyncio.sleep(0.1)
+        assert len(leader.asked) == 1
+        answer.set_result(answer_to(request))
+        request, _ = await leader.next_fetch()
+        assert (request.session_id, named(request)) == (7, [(1, 0)])
+
+
+@on_virtual_time
+async def test_a_high_watermark_that_rises_is_taken_over_and_nothing_is_named_again() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request, high_watermark=1))
+        request, _ = await leader.next_fetch()
+        assert replica.partition.high_watermark == 1
+        assert named(request) == []
+
+
+@on_virtual_time
+async def test_a_log_start_that_is_taken_over_is_told_to_the_leader() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request, high_watermark=1, log_start_offset=1))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].log_start_offset == 1
+
+
+@on_virtual_time
+async def test_a_session_that_the_leader_has_lost_begins_anew_over_the_same_connection() -> None:
+    for lost in (FetchSessionIdNotFoundError("gone"), InvalidFetchSessionEpochError("not the next")):
+        async with Following() as following:
+            leader = await following.begin(replica_of(TP), replica_of(OTHER))
+            request, answer = await leader.next_fetch()
+            answer.set_result(answer_to(request))
+            _, answer = await leader.next_fetch()
+            answer.set_exception(lost)
+            request, _ = await leader.next_fetch()
+            assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0)])
+            assert len(following.connections) == 1
+
+
+@on_virtual_time
+async def test_a_new_connection_begins_a_new_session() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of())
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request))
+        await leader.next_fetch()
+        following.fetchers.reconnect()
+        request, _ = await (await following.connection(1)).next_fetch()
+        assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0)])
+
+
+@on_virtual_time
+async def test_an_error_about_what_was_named_again_since_changes_nothing() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        answer.set_result(answer_to(request))
+        _, answer = await leader.next_fetch()
+        follow_in(replica, 6)
+        following.fetchers.follow(replica)
+        await until(lambda: len(leader.asked) == 3)
+        fenced = FetchPartitionResponse("t", 0, FencedLeaderEpochError.code)
+        answer.set_result(FetchResponse((fenced,), 7))
+        await asyncio.sleep(0.4)
+        assert len(leader.asked) == 3

@@ -139,14 +139,14 @@ def test_trailing_frames_are_refused(extra: list[bytes]) -> None:
 
 
 def test_one_frame_cannot_serve_two_partitions() -> None:
-    body = [[["t", 0, 0, 1, 1, 0, 0], ["t", 1, 0, 1, 1, 0, 0]]]
+    body = [[["t", 0, 0, 1, 1, 0, 0], ["t", 1, 0, 1, 1, 0, 0]], 0]
     with pytest.raises(ProtocolError, match="next frame"):
         Body(body, [b"x"]).read(FetchResponse)
 
 
 @pytest.mark.parametrize("indices", [(0, 0), (1, 0), (0, 2), (-1, 0)])
 def test_records_refer_to_the_frames_in_their_order(indices: tuple[int, int]) -> None:
-    body = [[["t", partition, 0, 1, 1, 0, index] for partition, index in enumerate(indices)]]
+    body = [[["t", partition, 0, 1, 1, 0, index] for partition, index in enumerate(indices)], 0]
     with pytest.raises(ProtocolError, match="next frame"):
         Body(body, [b"x", b"y"]).read(FetchResponse)
 

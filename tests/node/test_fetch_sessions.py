@@ -1,0 +1,405 @@
+"""The leader's end of incremental fetches. The leader is broker 1; the test is the follower, broker 2 or 3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.fetch_sessions import MAX_SESSIONS, MAX_SILENCE_MS, FetchSessions
+from tests.node.client_requests import TP, produce_request, values_of
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import FencedLeaderEpochError, FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
+from tidelog.messages import (
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    ForgottenPartition,
+)
+from tidelog.model import TopicPartition
+
+TPS = [TP._replace(partition=number) for number in range(3)]
+
+
+def ask(tp: TopicPartition, offset: int = 0, epoch: int = 0) -> FetchPartition:
+    return FetchPartition(*tp, epoch, offset, 1 << 20)
+
+
+@dataclass
+class Line:
+    """One connection of a follower and the session over it."""
+
+    cluster: MemoryCluster
+    replica_id: int = 2
+    peer: bytes = b"line"
+    session_id: int = 0
+    epoch: int = 0
+    max_wait_ms: int = 0
+
+    async def fetch(self, *asks: FetchPartition, forgotten: tuple[ForgottenPartition, ...] = ()) -> FetchResponse:
+        request = FetchRequest(
+            self.replica_id, self.max_wait_ms, 1, 1 << 20, asks,
+            session_id=self.session_id, session_epoch=self.epoch, forgotten=forgotten,
+        )  # fmt: skip
+        self.epoch += 1
+        answer = await self.cluster.nodes[1].ask(request, peer=self.peer, sender_epoch=100 + self.replica_id)
+        assert isinstance(answer, FetchResponse)
+        self.session_id = answer.session_id
+        return answer
+
+
+async def alone(cluster: MemoryCluster, *tps: TopicPartition) -> None:
+    """Broker 1 leads these, and the others are the test's."""
+    for other in (2, 3):
+        cluster.nodes[other].fetchers._opener = nobody
+    for tp in tps:
+        await cluster.elect(1, tp=tp)
+
+
+async def nobody(endpoint: object) -> None:  # type: ignore[misc]
+    await asyncio.Event().wait()
+
+
+def told(answer: FetchResponse) -> list[tuple[int, list[bytes], int]]:
+    """(partition, values, high watermark)"""
+    return [(each.partition, values_of(each.records or b"", 0), each.high_watermark) for each in answer.partitions]
+
+
+@on_virtual_time
+async def test_a_session_tells_of_each_partition_once_and_then_only_news() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, *TPS)
+        line = Line(cluster)
+        assert told(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
+        assert told(await line.fetch()) == []
+        await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[1]))
+        assert told(await line.fetch()) == [(1, [b"a"], 0)]
+        assert told(await line.fetch()) == [], "until it is named again nobody wants it"
+        assert told(await line.fetch(ask(TPS[1], 1))) == [(1, [], 0)]
+        assert told(await line.fetch()) == []
+
+
+@on_virtual_time
+async def test_a_high_watermark_that_rises_is_news() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, TP)
+        line, other = Line(cluster), Line(cluster, 3, b"other")
+        await line.fetch(ask(TP))
+        await other.fetch(ask(TP))
+        await cluster.leader.ask(produce_request(b"a", acks=1))
+        assert told(await line.fetch()) == [(0, [b"a"], 0)]
+        assert told(await line.fetch(ask(TP, 1))) == [(0, [], 0)]
+        await other.fetch(ask(TP, 1))
+        assert told(await line.fetch()) == [(0, [], 1)]
+        assert told(await line.fetch()) == []
+
+
+@on_virtual_time
+async def test_a_parked_fetch_is_answered_at_once_with_what_comes_for_any_member() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, *TPS)
+        line = Line(cluster, max_wait_ms=30_000)
+        await line.fetch(*map(ask, TPS))
+        waiting = asyncio.ensure_future(line.fetch())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        started = asyncio.get_running_loop().time()
+        await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[2]))
+        assert told(await waiting) == [(2, [b"a"], 0)]
+        assert asyncio.get_running_loop().time() - started < 0.01
+
+
+@on_virtual_time
+async def test_the_end_of_an_epoch_ends_a_membership_and_a_parked_fetch() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, *TPS)
+        line = Line(cluster, max_wait_ms=30_000)
+        await line.fetch(*map(ask, TPS))
+        waiting = asyncio.ensure_future(line.fetch())
+        await asyncio.sleep(0.1)
+        await cluster.elect(1, tp=TPS[0])
+        answer = await waiting
+        assert [(each.partition, each.error_code) for each in answer.partitions] == [(0, FencedLeaderEpochError.code)]
+        line.max_wait_ms = 0
+        await cluster.leader.ask(produce_request(b"a", acks=1))
+        assert told(await line.fetch()) == []
+        assert told(await line.fetch(ask(TPS[0], epoch=1))) == [(0, [b"a"], 0)]
+
+
+@on_virtual_time
+async def test_what_is_forgotten_is_neither_told_nor_acknowledged() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, *TPS)
+        line = Line(cluster)
+        await line.fetch(*map(ask, TPS))
+        await line.fetch(forgotten=(ForgottenPartition(*TPS[1]),))
+        await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[1]))
+        assert told(await line.fetch()) == []
+
+
+@on_virtual_time
+async def test_a_session_is_known_by_its_number_on_its_own_connection_and_fetch_by_fetch() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, TP)
+        line = Line(cluster)
+        await line.fetch(ask(TP))
+        for stranger in (
+            Line(cluster, peer=b"another", session_id=line.session_id, epoch=1),
+            Line(cluster, replica_id=3, session_id=line.session_id, epoch=1),
+            Line(cluster, session_id=line.session_id + 1, epoch=1),
+        ):
+            with pytest.raises(FetchSessionIdNotFoundError):
+                await stranger.fetch()
+        for epoch in (2, 3):
+            with pytest.raises(InvalidFetchSessionEpochError):
+                await Line(cluster, session_id=line.session_id, epoch=epoch).fetch()
+        await line.fetch()
+        with pytest.raises(InvalidFetchSessionEpochError):
+            await Line(cluster, session_id=line.session_id, epoch=1).fetch()
+
+
+@on_virtual_time
+async def test_a_fetch_without_a_session_tells_everything_each_time() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, *TPS)
+        for _ in range(3):
+            line = Line(cluster, epoch=-1)
+            assert told(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
+            assert line.session_id == 0
+        assert len(cluster.leader.waiting.sessions) == 1
+
+
+def test_sessions_are_bounded_and_the_silent_ones_go_first() -> None:
+    sessions = FetchSessions()
+    first, _ = sessions.begin(2, b"first", 1, now_ms=0)
+    for number in range(1, MAX_SESSIONS):
+        assert sessions.begin(2, b"%d" % number, 1, now_ms=number)[1] == []
+    assert sessions.begin(2, b"one more", 1, now_ms=MAX_SESSIONS)[1] == [first]
+    assert len(sessions) == MAX_SESSIONS
+    sessions.begin(3, b"late", 1, now_ms=MAX_SILENCE_MS + MAX_SESSIONS)
+    assert len(sessions) == 2
+
+
+def test_a_later_life_of_the_follower_ends_its_earlier_sessions() -> None:
+    sessions = FetchSessions()
+    earlier, _ = sessions.begin(2, b"a", 1, now_ms=0)
+    sessions.begin(3, b"b", 1, now_ms=0)
+    assert sessions.begin(2, b"c", 2, now_ms=0)[1] == [earlier]
+
+
+# --- who is in sync --------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_an_idle_follower_stays_in_sync_and_counts_as_caught_up_until_its_last_fetch() -> None:
+    async with MemoryCluster(max_lag_ms=1000) as cluster:
+        await alone(cluster, TP)
+        line, other = Line(cluster), Line(cluster, 3, b"other")
+        await line.fetch(ask(TP))
+        await other.fetch(ask(TP))
+        for _ in range(20):
+            await asyncio.sleep(0.5)
+            await line.fetch()
+            await other.fetch()
+        await cluster.leader.ask(produce_request(b"a", acks=1))
+        await asyncio.sleep(0.9)
+        assert cluster.leader.replica().partition.isr == (1, 2, 3)
+        await line.fetch()
+        await line.fetch(ask(TP, 1))
+        await asyncio.sleep(1)
+        assert cluster.leader.replica().partition.isr == (1, 2), "broker 3 has fetched no more"
+
+
+@on_virtual_time
+async def test_an_idle_follower_costs_no_look_at_its_partitions() -> None:
+    async with MemoryCluster() as cluster:
+        await alone(cluster, *TPS)
+        line = Line(cluster)
+        await line.fetch(*map(ask, TPS))
+        await line.fetch()
+        [session] = cluster.leader.waiting.sessions
+        assert (len(session), session.restless()) == (3, [])
+        await cluster.leader.ask(produce_request(b"a", acks=1))
+        assert [tp for tp, _ in session.restless()] == [TP]
+
+
+@on_virtual_time
+async def test_a_follower_at_rest_that_was_taken_out_of_the_isr_comes_back_by_itself() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await asyncio.sleep(3)
+        state = cluster.states.states[TP].state
+        await cluster.elect(1, isr=(1, 2))
+        await until(lambda: set(cluster.states.states[TP].state.isr) == set(state.isr))
+
+
+@on_virtual_time
+async def test_real_followers_begin_anew_when_their_leader_has_lost_the_session() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.leader.waiting.sessions._sessions.clear()
+        started = asyncio.get_running_loop().time()
+        assert (await cluster.produce(b"b"))[0] == 0
+        assert asyncio.get_running_loop().time() - started < 0.6
+
+
+# --- the dumb twin ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class View:
+    """What a follower knows of the leader's partitions, and where it stands in each."""
+
+    offsets: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(3), 0))
+    epochs: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(3), 0))
+    watermarks: dict[int, int] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    fenced: set[int] = field(default_factory=set)
+
+    def take(self, each: FetchPartitionResponse) -> bool:
+        """Whether the partition must be named again."""
+        if each.error_code:
+            self.fenced.add(each.partition)
+            return True
+        self.fenced.discard(each.partition)
+        self.watermarks[each.partition] = each.high_watermark
+        self.starts[each.partition] = each.log_start_offset
+        got = len(values_of(each.records or b"", self.offsets[each.partition]))
+        self.offsets[each.partition] += got
+        return each.records is not None
+
+
+class Incremental:
+    """A follower with a session: it names what has changed, and what was answered."""
+
+    def __init__(self, cluster: MemoryCluster, replica_id: int) -> None:
+        self.view = View()
+        self.replica_id = replica_id
+        self.cluster = cluster
+        self.connections = 0
+        self.lose()
+
+    def lose(self) -> None:
+        """The connection is another."""
+        self.connections += 1
+        self.line = Line(self.cluster, self.replica_id, b"%d by %d" % (self.connections, self.replica_id))
+        self.unnamed = set(range(3))
+
+    def heard(self, partition: int, epoch: int) -> None:
+        self.view.epochs[partition] = epoch
+        self.unnamed.add(partition)
+
+    async def fetch(self) -> None:
+        asks = [ask(TPS[each], self.view.offsets[each], self.view.epochs[each]) for each in sorted(self.unnamed)]
+        self.unnamed.clear()
+        for answer in (await self.line.fetch(*asks)).partitions:
+            if self.view.take(answer):
+                self.unnamed.add(answer.partition)
+
+
+class Full:
+    """The twin: it names everything on every fetch."""
+
+    def __init__(self, cluster: MemoryCluster, replica_id: int) -> None:
+        self.view = View()
+        self.replica_id = replica_id
+        self.cluster = cluster
+
+    def lose(self) -> None:
+        """It has nothing to lose."""
+
+    def heard(self, partition: int, epoch: int) -> None:
+        self.view.epochs[partition] = epoch
+
+    async def fetch(self) -> None:
+        asks = [ask(TPS[each], self.view.offsets[each], self.view.epochs[each]) for each in range(3)]
+        line = Line(self.cluster, self.replica_id, b"%d" % self.replica_id, epoch=-1)
+        for answer in (await line.fetch(*asks)).partitions:
+            self.view.take(answer)
+
+
+PARTITIONS = st.integers(0, 2)
+FOLLOWERS = st.sampled_from([2, 2, 3])
+STEPS = st.one_of(
+    st.tuples(st.just("produce"), PARTITIONS),
+    st.tuples(st.just("fetch"), FOLLOWERS),
+    st.tuples(st.just("fetch"), FOLLOWERS),
+    st.tuples(st.just("fetch all"), st.just(0)),
+    st.tuples(st.just("wait"), st.sampled_from([1, 100, 600, 1200])),
+    st.tuples(st.just("elect"), PARTITIONS),
+    st.tuples(st.just("hear"), FOLLOWERS),
+    st.tuples(st.just("evict"), PARTITIONS),
+    st.tuples(st.just("trim"), PARTITIONS),
+    st.tuples(st.just("reconnect"), FOLLOWERS),
+)
+
+
+async def endure(steps: list[tuple[str, int]], kind: type[Incremental] | type[Full]) -> list[object]:
+    """What the followers knew, and what the leader thought of them, after each step."""
+    seen: list[object] = []
+    async with MemoryCluster(max_lag_ms=1000) as cluster:
+        await alone(cluster, *TPS)
+        followers: Mapping[int, Incremental | Full] = {each: kind(cluster, each) for each in (2, 3)}
+        for action, argument in steps:
+            await perform(cluster, followers, action, argument)
+            await asyncio.sleep(0.02)
+            partitions = [cluster.nodes[1].replica(tp).partition for tp in TPS]
+            seen.append([(each.isr, each.high_watermark, each.pending) for each in partitions])
+            if action.startswith("fetch"):
+                seen.append([repr(follower.view) for follower in followers.values()])
+    return seen
+
+
+async def perform(
+    cluster: MemoryCluster, followers: Mapping[int, Incremental | Full], action: str, argument: int
+) -> None:
+    leader = cluster.nodes[1]
+    match action:
+        case "produce":
+            await leader.ask(produce_request(b"v", acks=1, tp=TPS[argument]))
+        case "fetch":
+            await followers[argument].fetch()
+        case "fetch all":
+            # What a real follower does by itself: name at once what was answered, until there is no more.
+            for _ in range(3):
+                for follower in followers.values():
+                    await follower.fetch()
+        case "wait":
+            await asyncio.sleep(argument / 1000)
+        case "elect":
+            await cluster.elect(1, tp=TPS[argument])
+        case "evict":
+            state = cluster.states.states[TPS[argument]].state
+            await cluster.elect(1, tp=TPS[argument], isr=[each for each in state.isr if each != 3])
+        case "hear":
+            for number, tp in enumerate(TPS):
+                followers[argument].heard(number, cluster.states.states[tp].state.leader_epoch)
+        case "trim":
+            replica = leader.replica(TPS[argument])
+            if replica.partition.high_watermark > replica.log.log_start_offset:
+                replica.log.raise_log_start(replica.partition.high_watermark)
+                leader.waiting.changed(TPS[argument])
+        case "reconnect":
+            followers[argument].lose()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=5, max_size=30))
+def test_a_session_and_full_fetches_tell_the_same_and_mean_the_same(steps: list[tuple[str, int]]) -> None:
+    seen: list[list[object]] = []
+
+    @on_virtual_time
+    async def watch(kind: type[Incremental] | type[Full]) -> None:
+        seen.append(await endure(steps, kind))
+
+    watch(Incremental)
+    watch(Full)
+    assert seen[0] == seen[1]
