@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
+    from tidelog.admin_messages import ConfigChange, ConfigEntry, ConfigOp, ConfigSource
+    from tidelog.config_calls import ConfigResource
     from tidelog.consumer import Consumer
     from tidelog.descriptions import ClusterDescription, PartitionDescription, TopicDescription
     from tidelog.errors import TidelogError
@@ -33,6 +35,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Admin",
     "ClusterDescription",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigOp",
+    "ConfigResource",
+    "ConfigSource",
     "Consumer",
     "ConsumerRecord",
     "Endpoint",
@@ -52,6 +59,11 @@ __all__ = [
 _HOMES = {
     "Admin": "tidelog.admin",
     "ClusterDescription": "tidelog.descriptions",
+    "ConfigChange": "tidelog.admin_messages",
+    "ConfigEntry": "tidelog.admin_messages",
+    "ConfigOp": "tidelog.admin_messages",
+    "ConfigResource": "tidelog.config_calls",
+    "ConfigSource": "tidelog.admin_messages",
     "Consumer": "tidelog.consumer",
     "ConsumerRecord": "tidelog.fetch_buffer",
     "Endpoint": "tidelog.model",

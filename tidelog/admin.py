@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Unpack
 
+from tidelog.admin_messages import ConfigEntry
 from tidelog.aio.admin import Admin as AsyncAdmin
 from tidelog.blocking_client import BlockingClient
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
+from tidelog.config_calls import Changes, ConfigResource
 from tidelog.descriptions import ClusterDescription, TopicDescription
 from tidelog.messages import CreatedTopic, NewTopic
 from tidelog.settings import AdminOptions, BootstrapServers
@@ -57,3 +59,31 @@ class Admin(BlockingClient[AsyncAdmin]):
     def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
         """Its id, controller and live brokers, as the answering broker sees them now."""
         return self._wait(self._core.describe_cluster(timeout_ms), timeout_ms)
+
+    def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        timeout_ms: int | None = None,
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Each resource's settings by name, with value and source; of topics and brokers.
+
+        UnknownTopicOrPartitionError, BrokerNotAvailableError and other refusals are raised, the first resource's.
+        """
+        call = self._core.describe_configs(
+            resources, timeout_ms, include_synonyms=include_synonyms, include_documentation=include_documentation
+        )
+        return self._wait(call, timeout_ms)
+
+    def alter_configs(
+        self, configs: Mapping[ConfigResource, Changes], timeout_ms: int | None = None, *, validate_only: bool = False
+    ) -> None:
+        """Changes the named settings and leaves the others: `{ConfigResource.topic("t"): {"retention.ms": "60000"}}`.
+
+        A value of None deletes a setting; ConfigChange objects in place of the mapping append to lists and subtract
+        from them. Returns when it is written; the brokers obey a moment later. With `validate_only` nothing is written.
+        InvalidConfigError (also for a broker's settings, which are read-only) names the setting.
+        """
+        self._wait(self._core.alter_configs(configs, timeout_ms, validate_only=validate_only), timeout_ms)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
+from tidelog import config_calls
+from tidelog.admin_messages import ConfigEntry
 from tidelog.client import ClusterClient, Opener, is_retriable, open_connection
 from tidelog.clock import Clock, SystemClock
+from tidelog.config_calls import Changes, ConfigResource
 from tidelog.descriptions import ClusterDescription, TopicDescription, describe_partition
 from tidelog.errors import (
     BrokerError,
@@ -152,6 +155,30 @@ class Admin:
         await client.refresh(deadline_ms)
         view = client.view
         return ClusterDescription(view.cluster_id, view.controller_id, dict(sorted(view.brokers.items())))
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        timeout_ms: int | None = None,
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Each resource's settings by name, with value and source. The first resource's refusal is raised."""
+        return await config_calls.describe_configs(
+            self._client(),
+            resources,
+            self._deadline_ms(timeout_ms),
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+        )
+
+    async def alter_configs(
+        self, configs: Mapping[ConfigResource, Changes], timeout_ms: int | None = None, *, validate_only: bool = False
+    ) -> None:
+        """Changes the named settings alone; brokers obey them a moment later. The first refusal is raised."""
+        deadline_ms = self._deadline_ms(timeout_ms)
+        await config_calls.alter_configs(self._client(), configs, deadline_ms, validate_only=validate_only)
 
     async def close(self) -> None:
         """Idempotent."""

@@ -29,6 +29,7 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _COMMANDS = {
     "broker": "tidelog.cli.cluster",
     "completion": "tidelog.cli.completion",
+    "config": "tidelog.cli.config",
     "consume": "tidelog.cli.consume",
     "down": "tidelog.cli.cluster",
     "dump": "storage.dump",
@@ -42,6 +43,7 @@ _COMMANDS = {
 _SUMMARIES = {
     "broker": "Run one broker in the foreground (for compose or systemd).",
     "completion": "Print the completion script of a shell.",
+    "config": "Show the settings of a topic or a broker, each with its source.",
     "consume": "Write a topic's records to standard output.",
     "down": "Stop the local cluster.",
     "dump": "Show what is in a log's files, and where they are damaged.",
@@ -49,7 +51,7 @@ _SUMMARIES = {
     "offsets": "Look offsets up by time.",
     "produce": "Write lines to a topic.",
     "status": "Show the local cluster's processes.",
-    "topic": "Create, list, describe and delete topics.",
+    "topic": "Create, list, describe, alter and delete topics.",
     "up": "Start a local cluster: ZooKeeper and brokers.",
 }
 

@@ -1,21 +1,19 @@
-"""`tidelog topic`: create, list, describe, delete."""
+"""`tidelog topic`: create, list, describe, alter, delete."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.admins import open_admin, unknown_topic
+from tidelog.cli.find import bootstrap_option, timeout_option
 from tidelog.cli.table import format_table
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER, validate_topic
 
 if TYPE_CHECKING:
-    from tidelog.admin import Admin
     from tidelog.descriptions import PartitionDescription
 
 _MOST_PARTITIONS = 100_000
@@ -23,7 +21,7 @@ _MOST_PARTITIONS = 100_000
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 @topic.command()
@@ -50,7 +48,7 @@ def create(
     """Create a topic; returns when every partition has a leader."""
     validate_topic(name)
     settings = dict(map(_setting, configs))
-    with _admin(bootstrap_servers, timeout) as admin:
+    with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.messages import NewTopic
 
         wanted = NewTopic(name, partitions or -1, replication_factor or -1, configs=settings or None)
@@ -68,7 +66,7 @@ def create(
 @timeout_option
 def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """List the topics' names."""
-    with _admin(bootstrap_servers, timeout) as admin:
+    with open_admin(bootstrap_servers, timeout) as admin:
         names = admin.list_topics()
     if as_json:
         click.echo(json.dumps({"topics": names}))
@@ -88,17 +86,49 @@ def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: f
     The lag is what each follower is behind its leader, in records.
     """
     validate_topic(name)
-    with _admin(bootstrap_servers, timeout) as admin:
+    with open_admin(bootstrap_servers, timeout) as admin:
         try:
             partitions = admin.describe_topics([name])[0].partitions
         except UnknownTopicOrPartitionError:
-            raise _unknown(name) from None
+            raise unknown_topic(name) from None
     if as_json:
         click.echo(json.dumps({"topic": name, "partitions": list(map(_as_json, partitions))}))
         return
     headings = ("partition", "leader", "epoch", "isr", "replicas", "high watermark", "log end", "lag")
     for line in format_table(headings, list(map(_row, partitions))):
         click.echo(line)
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic; may be repeated."
+)
+@click.option(
+    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the brokers' value; may be repeated."
+)
+@bootstrap_option
+@timeout_option
+def alter(
+    name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap_servers: str | None, timeout: float
+) -> None:
+    """Change a topic while it lives.
+
+    Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them.
+    """
+    validate_topic(name)
+    settings = _changes(configs, deleted)
+    if not settings:
+        raise click.UsageError("nothing to change: name a --config KEY=VALUE or a --delete-config KEY")
+    with open_admin(bootstrap_servers, timeout) as admin:
+        from tidelog.config_calls import ConfigResource
+
+        try:
+            admin.alter_configs({ConfigResource.topic(name): settings})
+        except UnknownTopicOrPartitionError:
+            raise unknown_topic(name) from None
+    for key, value in settings.items():
+        click.echo(f"{name}: {key} is the brokers' again" if value is None else f"{name}: {key}={value}")
 
 
 @topic.command()
@@ -109,29 +139,13 @@ def delete(names: tuple[str, ...], bootstrap_servers: str | None, timeout: float
     """Delete topics and all their records."""
     for name in names:
         validate_topic(name)
-    with _admin(bootstrap_servers, timeout) as admin:
+    with open_admin(bootstrap_servers, timeout) as admin:
         for name in names:
             try:
                 admin.delete_topics([name])
             except UnknownTopicOrPartitionError:
-                raise _unknown(name) from None
+                raise unknown_topic(name) from None
             click.echo(f"deleted {name}")
-
-
-@contextmanager
-def _admin(bootstrap_servers: str | None, timeout: float) -> Iterator[Admin]:
-    servers = find_cluster(bootstrap_servers)
-
-    from tidelog.admin import Admin
-
-    timeout_ms = round(timeout * 1000)
-    with Admin(
-        servers,
-        client_id="tidelog-topic",
-        default_api_timeout_ms=timeout_ms,
-        bootstrap_timeout_ms=min(timeout_ms, 5_000),
-    ) as admin:
-        yield admin
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -141,8 +155,14 @@ def _setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _unknown(name: str) -> click.ClickException:
-    return click.ClickException(f"no topic {name!r}: tidelog topic list shows what there is")
+def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, str | None]:
+    """Each setting's new value, None for one to be deleted."""
+    changes: dict[str, str | None] = {}
+    for key, value in [*map(_setting, configs), *((key.strip(), None) for key in deleted)]:
+        if key in changes:
+            raise click.UsageError(f"{key} is named twice")
+        changes[key] = value
+    return changes
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,0 +1,137 @@
+"""Settings that change while the cluster runs, as its users change and see them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.command import Shell
+from tests.processes.harness.waiting import wait_for
+from tidelog import ConfigResource, Producer
+from tidelog.errors import InvalidConfigError, MessageTooLargeError, TidelogError, UnknownTopicOrPartitionError
+
+pytestmark = pytest.mark.xdist_group("administration")  # one cluster, not one for each worker
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    settings = {"log_retention_check_interval_ms": 100, "log_retention_hours": 100}
+    with running_cluster(tmp_path_factory.mktemp("cluster"), **settings) as started:
+        yield started
+
+
+@pytest.fixture
+def shell(cluster: RunningCluster) -> Shell:
+    return Shell(cluster.local.home.parent, cluster.local.home)
+
+
+def refusal_of(cluster: RunningCluster, topic: str, value: bytes) -> TidelogError | None:
+    """Why a record is not taken; None where it is."""
+    with Producer(cluster.bootstrap_servers) as producer:
+        try:
+            producer.send(topic, value, partition=0).get(30)
+        except TidelogError as error:
+            return error
+    return None
+
+
+def log_start(cluster: RunningCluster, topic: str) -> int | None:
+    return cluster.admin.describe_topics([topic])[0].partitions[0].log_start_offset
+
+
+def test_a_setting_that_changes_holds_for_the_next_record_and_after_a_restart(
+    cluster: RunningCluster, shell: Shell
+) -> None:
+    (tp,) = cluster.create_topic("limits")
+    assert refusal_of(cluster, "limits", b"x" * 500) is None
+    told = shell.succeed("topic", "alter", "limits", "--config", "max.message.bytes=200")
+    assert told == b"limits: max.message.bytes=200\n"
+    wait_for("the limit", lambda: isinstance(refusal_of(cluster, "limits", b"x" * 500), MessageTooLargeError))
+    asleep = cluster.leader(tp)
+    cluster.terminate(asleep)
+    shell.succeed("topic", "alter", "limits", "--delete-config", "max.message.bytes", "--config", "flush.ms=5")
+    cluster.restart(asleep)
+    cluster.wait_in_sync(tp)
+    wait_for("no limit", lambda: refusal_of(cluster, "limits", b"x" * 500) is None)
+    described = cluster.admin.describe_configs([ConfigResource.topic("limits")])[ConfigResource.topic("limits")]
+    assert (described["flush.ms"].value, described["max.message.bytes"].value) == ("5", str(1024**2 + 12))
+
+
+def test_retention_that_is_made_shorter_deletes_what_is_too_old_then(cluster: RunningCluster, shell: Shell) -> None:
+    (tp,) = cluster.create_topic("old")
+    an_hour_ago_ms = round(time.time() * 1000) - 3_600_000
+    with Producer(cluster.bootstrap_servers) as producer:
+        producer.send("old", b"x", partition=0, timestamp_ms=an_hour_ago_ms).get(30)
+    cluster.wait_same_end(tp)
+    assert log_start(cluster, "old") == 0
+    shell.succeed("topic", "alter", "old", "--config", "retention.ms=1000")
+    wait_for("the record to be deleted", lambda: log_start(cluster, "old") == 1)
+
+
+def test_every_setting_is_shown_with_its_source(cluster: RunningCluster, shell: Shell) -> None:
+    cluster.create_topic("sources")
+    lines = [line.split(maxsplit=2) for line in shell.succeed("config", "describe", "sources").decode().splitlines()]
+    assert lines[0] == ["SETTING", "VALUE", "SOURCE"]
+    shown = {name: (value, source) for name, value, source in lines[1:]}
+    assert shown["min.insync.replicas"] == ("2", "topic")
+    assert shown["retention.ms"] == ("360000000", "broker's file: log_retention_hours=100")
+    assert shown["segment.bytes"] == ("1073741824", "default")
+    described = json.loads(shell.succeed("config", "describe", "sources", "--json"))
+    retention = next(each for each in described["settings"] if each["name"] == "retention.ms")
+    assert (described["topic"], retention["source"], retention["value"]) == (
+        "sources",
+        "STATIC_BROKER_CONFIG",
+        "360000000",
+    )
+
+
+def test_a_broker_tells_of_its_own_settings(cluster: RunningCluster, shell: Shell) -> None:
+    for broker in cluster.broker_ids:
+        described = json.loads(shell.succeed("config", "describe", "--broker", str(broker), "--json"))
+        settings = {each["name"]: each for each in described["settings"]}
+        assert (described["broker"], settings["broker_id"]["value"]) == (broker, str(broker))
+        assert settings["log_retention_hours"]["source"] == "STATIC_BROKER_CONFIG"
+        assert settings["log_cleaner_threads"]["source"] == "DEFAULT_CONFIG"
+        assert all(each["read_only"] for each in settings.values())
+    with pytest.raises(InvalidConfigError, match=r"num\.partitions: read-only"):
+        cluster.admin.alter_configs({ConfigResource.broker(1): {"num.partitions": "3"}})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("topic", "alter", "wrong", "--config", "retention.ms=soon"), 1, "retention.ms=soon: must be a whole number"),
+        (("topic", "alter", "wrong", "--config", "retention=5"), 1, "did you mean retention.ms?"),
+        (("topic", "alter", "wrong", "--config", "retention.ms"), 2, "is not KEY=VALUE"),
+        (("topic", "alter", "wrong", "--config", "flush.ms=1", "--delete-config", "flush.ms"), 2, "named twice"),
+        (("topic", "alter", "wrong"), 2, "nothing to change"),
+        (("topic", "alter", "nowhere", "--config", "flush.ms=1"), 1, "no topic 'nowhere'"),
+        (("config", "describe", "nowhere"), 1, "no topic 'nowhere'"),
+        (("config", "describe", "--broker", "9"), 1, "broker 9 is not in the cluster now (there are: 1, 2, 3)"),
+        (("config", "describe"), 2, "name a TOPIC, or a broker"),
+        (("config", "describe", "wrong", "--broker", "1"), 2, "name a TOPIC, or a broker"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(
+    cluster: RunningCluster, shell: Shell, arguments: tuple[str, ...], status: int, says: str
+) -> None:
+    if "wrong" not in cluster.admin.list_topics():
+        cluster.create_topic("wrong")
+    outcome = shell.run(*arguments)
+    assert (outcome.status, len(outcome.complaint_lines)) == (status, 1)
+    assert says in outcome.complaint
+
+
+def test_what_was_refused_has_changed_nothing(cluster: RunningCluster) -> None:
+    cluster.create_topic("kept")
+    resource = ConfigResource.topic("kept")
+    with pytest.raises(InvalidConfigError, match=r"segment\.bytes=1"):
+        cluster.admin.alter_configs({resource: {"flush.ms": "7", "segment.bytes": "1"}})
+    with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
+        cluster.admin.alter_configs({ConfigResource.topic("nowhere"): {"flush.ms": "7"}})
+    cluster.admin.alter_configs({resource: {"flush.ms": "8"}}, validate_only=True)
+    assert cluster.admin.describe_configs([resource])[resource]["flush.ms"].value == str(2**63 - 1)

@@ -1,0 +1,36 @@
+"""The admin of a command, and what it says of topics that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.find import find_cluster
+
+if TYPE_CHECKING:
+    from tidelog.admin import Admin
+
+
+@contextmanager
+def open_admin(bootstrap_servers: str | None, timeout: float) -> Iterator[Admin]:
+    """An admin of the cluster that the command means; its calls give up after `timeout` seconds."""
+    servers = find_cluster(bootstrap_servers)
+
+    from tidelog.admin import Admin
+
+    timeout_ms = round(timeout * 1000)
+    with Admin(
+        servers,
+        client_id="tidelog-cli",
+        default_api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=min(timeout_ms, 5_000),
+    ) as admin:
+        yield admin
+
+
+def unknown_topic(name: str) -> click.ClickException:
+    """What to answer to somebody who means a topic that does not exist."""
+    return click.ClickException(f"no topic {name!r}: tidelog topic list shows what there is")
