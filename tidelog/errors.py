@@ -42,11 +42,9 @@ __all__ = [
     "EligibleLeadersNotAvailableError",
     "FencedLeaderEpochError",
     "FetchSessionIdNotFoundError",
-    "FetchSessionIdNotFoundError",
     "InconsistentClusterIdError",
     "InconsistentTopicIdError",
     "InvalidConfigError",
-    "InvalidFetchSessionEpochError",
     "InvalidFetchSessionEpochError",
     "InvalidFetchSizeError",
     "InvalidPartitionsError",
@@ -389,20 +387,6 @@ class ListenerNotFoundError(BrokerError):
     code = 72
     retriable = True
     stale_metadata = True
-
-
-class FetchSessionIdNotFoundError(BrokerError):
-    """The broker keeps no such fetch session for this connection: begin a new one."""
-
-    code = 70
-    retriable = True
-
-
-class InvalidFetchSessionEpochError(BrokerError):
-    """A fetch of the session was lost, or came twice: begin a new one."""
-
-    code = 71
-    retriable = True
 
 
 class FetchSessionIdNotFoundError(BrokerError):
