@@ -12,7 +12,9 @@ from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
 from tidelog.config_calls import Changes, ConfigResource
 from tidelog.descriptions import ClusterDescription, TopicDescription
+from tidelog.explanation import PartitionFacts
 from tidelog.messages import CreatedTopic, NewTopic
+from tidelog.model import TopicPartition
 from tidelog.settings import AdminOptions, BootstrapServers
 
 
@@ -87,3 +89,7 @@ class Admin(BlockingClient[AsyncAdmin]):
         InvalidConfigError (also for a broker's settings, which are read-only) names the setting.
         """
         self._wait(self._core.alter_configs(configs, timeout_ms, validate_only=validate_only), timeout_ms)
+
+    def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
+        """What each broker with a replica knows of the partition; `tidelog.explanation.explain` makes sense of it."""
+        return self._wait(self._core.partition_facts(partition, timeout_ms), timeout_ms)

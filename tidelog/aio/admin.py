@@ -26,6 +26,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
+from tidelog.explanation import PartitionFacts
 from tidelog.leader_calls import Asked, LeaderQuestion
 from tidelog.messages import (
     CreatedTopic,
@@ -44,6 +45,7 @@ from tidelog.messages import (
 )
 from tidelog.metadata import ClusterView
 from tidelog.model import NO_LEADER, TopicPartition, validate_topic
+from tidelog.partition_facts import ask_facts
 from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
 
 R = TypeVar("R", CreateTopicsResponse, DeleteTopicsResponse)
@@ -179,6 +181,10 @@ class Admin:
         """Changes the named settings alone; brokers obey them a moment later. The first refusal is raised."""
         deadline_ms = self._deadline_ms(timeout_ms)
         await config_calls.alter_configs(self._client(), configs, deadline_ms, validate_only=validate_only)
+
+    async def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
+        """What each broker with a replica knows of the partition; `tidelog.explanation.explain` makes sense of it."""
+        return await ask_facts(self._client(), partition, self._deadline_ms(timeout_ms))
 
     async def close(self) -> None:
         """Idempotent."""

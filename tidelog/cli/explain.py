@@ -1,0 +1,93 @@
+"""`tidelog explain`: why a partition is not as it should be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.model import TopicPartition, validate_topic
+
+if TYPE_CHECKING:
+    from tidelog.explanation import Finding, PartitionFacts
+
+_WRONG = 1
+_MOST_DIGITS = 9
+
+
+def _parse(ctx: click.Context, param: click.Parameter, value: str) -> TopicPartition:
+    topic, _, number = value.rpartition("/")
+    if not topic or not (number.isascii() and number.isdecimal()) or len(number) > _MOST_DIGITS:
+        raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION, such as lines/0")
+    return TopicPartition(topic, int(number))
+
+
+@click.command()
+@click.argument("partition", metavar="TOPIC/PARTITION", callback=_parse)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@bootstrap_option
+@timeout_option
+def explain(partition: TopicPartition, as_json: bool, bootstrap_servers: str | None, timeout: float) -> int:
+    """Say why a partition is under-replicated, refuses writes, hides records or keeps segments.
+
+    Ends with 0 where nothing is wrong, 1 otherwise.
+    """
+    validate_topic(partition.topic)
+    servers = find_cluster(bootstrap_servers)
+
+    from tidelog.admin import Admin
+    from tidelog.explanation import explain as explained
+
+    timeout_ms = round(timeout * 1000)
+    with Admin(
+        servers,
+        client_id="tidelog-explain",
+        default_api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=min(timeout_ms, 5_000),
+    ) as admin:
+        try:
+            facts = admin.partition_facts(partition)
+        except UnknownTopicOrPartitionError as error:
+            raise click.ClickException(f"{error} (tidelog topic list shows what there is)") from None
+    findings = explained(facts)
+    wrong = any(finding.problem for finding in findings)
+    if as_json:
+        told = {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "healthy": not wrong,
+            "findings": [asdict(finding) for finding in findings],
+        }
+        click.echo(json.dumps(told))
+    else:
+        _show(facts, findings, wrong)
+    return _WRONG if wrong else 0
+
+
+def _show(facts: PartitionFacts, findings: list[Finding], wrong: bool) -> None:
+    click.echo(_headline(facts))
+    width = max((len(finding.about) for finding in findings), default=0)
+    for problem, heading in ((True, "what is wrong"), (False, "good to know")):
+        told = [finding for finding in findings if finding.problem is problem]
+        if told:
+            click.echo(f"\n{heading}:")
+        for finding in told:
+            click.echo(f"  {finding.about:<{width}}  {finding.sentence}")
+    if not wrong:
+        click.echo("\nnothing is wrong")
+
+
+def _headline(facts: PartitionFacts) -> str:
+    replicas = ", ".join(map(str, facts.metadata.replicas))
+    if facts.leader is None:
+        return f"{facts.tp}: no leader, replicas {replicas}"
+    leader_id, told = facts.leader
+    return (
+        f"{facts.tp}: broker {leader_id} leads in epoch {told.leader_epoch}, replicas {replicas}, in sync"
+        f" {', '.join(map(str, told.isr))}; offsets {told.log_start_offset} to {told.log_end_offset},"
+        f" high watermark {told.high_watermark}"
+    )
