@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
     from tidelog.messages import NewTopic
     from tidelog.model import Endpoint, OffsetAndTimestamp, RecordMetadata, TopicPartition
+    from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
     from tidelog.producer import Producer
     from tidelog.record_future import RecordFuture
 
@@ -42,11 +43,14 @@ __all__ = [
     "ConfigSource",
     "Consumer",
     "ConsumerRecord",
+    "ElectionType",
     "Endpoint",
     "FetchedBatches",
+    "NewPartitions",
     "NewTopic",
     "OffsetAndTimestamp",
     "PartitionDescription",
+    "PartitionReassignment",
     "Producer",
     "RecordFuture",
     "RecordMetadata",
@@ -66,11 +70,14 @@ _HOMES = {
     "ConfigSource": "tidelog.admin_messages",
     "Consumer": "tidelog.consumer",
     "ConsumerRecord": "tidelog.fetch_buffer",
+    "ElectionType": "tidelog.partition_messages",
     "Endpoint": "tidelog.model",
     "FetchedBatches": "tidelog.fetch_buffer",
+    "NewPartitions": "tidelog.partition_messages",
     "NewTopic": "tidelog.messages",
     "OffsetAndTimestamp": "tidelog.model",
     "PartitionDescription": "tidelog.descriptions",
+    "PartitionReassignment": "tidelog.partition_messages",
     "Producer": "tidelog.producer",
     "RecordFuture": "tidelog.record_future",
     "RecordMetadata": "tidelog.model",

@@ -12,9 +12,11 @@ from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
 from tidelog.config_calls import Changes, ConfigResource
 from tidelog.descriptions import ClusterDescription, TopicDescription
+from tidelog.errors import TidelogError
 from tidelog.explanation import PartitionFacts
 from tidelog.messages import CreatedTopic, NewTopic
 from tidelog.model import TopicPartition
+from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, BootstrapServers
 
 
@@ -44,6 +46,44 @@ class Admin(BlockingClient[AsyncAdmin]):
     def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
         """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
         self._wait(self._core.delete_topics(topics, timeout_ms), timeout_ms)
+
+    def create_partitions(
+        self, topics: Iterable[NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
+    ) -> None:
+        """Gives topics more partitions; returns when every one has a leader. The first topic's refusal is raised.
+
+        InvalidPartitionsError where a topic would not get more than it has. Records with a key may go to another
+        partition from now on than those before them.
+        """
+        self._wait(self._core.create_partitions(topics, timeout_ms, validate_only), timeout_ms)
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """What came of each partition's election; None: it has the leader that was wished for.
+
+        Without `partitions` all of them, and those that needed no election are left out.
+        """
+        return self._wait(self._core.elect_leaders(election_type, partitions, timeout_ms), timeout_ms)
+
+    def alter_partition_reassignments(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
+    ) -> None:
+        """Begins to move partitions to these replicas, the preferred leader first; None turns a move back.
+
+        Returns when that is written down; `list_partition_reassignments` tells what is in progress. The first refusal
+        is raised: InvalidReplicaAssignmentError, NoReassignmentInProgressError, UnknownTopicOrPartitionError.
+        """
+        self._wait(self._core.alter_partition_reassignments(reassignments, timeout_ms), timeout_ms)
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments in progress, of these partitions or of all."""
+        return self._wait(self._core.list_partition_reassignments(partitions, timeout_ms), timeout_ms)
 
     def list_topics(self, timeout_ms: int | None = None) -> list[str]:
         """All names in order, the cluster's own topics included."""

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from tidelog import config_calls
 from tidelog.admin_messages import ConfigEntry
-from tidelog.client import ClusterClient, Opener, is_retriable, open_connection
+from tidelog.aio.partition_admin import PartitionAdmin
+from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.config_calls import Changes, ConfigResource
+from tidelog.controller_calls import ControllerCalls
 from tidelog.descriptions import ClusterDescription, TopicDescription, describe_partition
 from tidelog.errors import (
     BrokerError,
-    BrokerNotAvailableError,
     ClosedError,
-    NotControllerError,
     RequestTimedOutError,
     TidelogError,
-    TimeoutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     error_for,
@@ -40,24 +38,15 @@ from tidelog.messages import (
     DescribeReplicasResponse,
     NewTopic,
     ReplicasDescription,
-    Request,
     Response,
 )
-from tidelog.metadata import ClusterView
-from tidelog.model import NO_LEADER, TopicPartition, validate_topic
+from tidelog.model import TopicPartition, validate_topic
 from tidelog.partition_facts import ask_facts
+from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
-
-R = TypeVar("R", CreateTopicsResponse, DeleteTopicsResponse)
 
 #: A description does not wait longer for leaders that are missing or hang: that they do is part of what it tells.
 DESCRIBE_PATIENCE_MS = 2_000
-
-#: What passes when the right broker is asked; every other refusal of the controller is final.
-_ASK_AGAIN = (NotControllerError, BrokerNotAvailableError)
-
-#: The controller gives up on the other brokers this much earlier than we give up on it, so that it can still say why.
-_ANSWER_MARGIN = 0.9
 
 
 class Admin:
@@ -75,6 +64,8 @@ class Admin:
         self.settings = make_settings(AdminSettings, bootstrap_servers, options)
         self.clock: Clock = _clock or SystemClock()
         self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
+        self.controller = ControllerCalls(self.client, self.clock, self.settings.request_timeout_ms)
+        self.partitions = PartitionAdmin(self.client, self.controller)
         self.closed = False
 
     async def create_topics(
@@ -85,16 +76,18 @@ class Admin:
         for topic in wanted:
             validate_topic(topic.name)
         deadline_ms = self._deadline_ms(timeout_ms)
-        answer = await self._ask_controller(
+        self._client()
+        answer = await self.controller.ask(
             lambda left_ms: CreateTopicsRequest(wanted, left_ms, validate_only),
             CreateTopicsResponse,
             deadline_ms,
-            done_before=TopicAlreadyExistsError,
+            refusals=lambda answer: map(_error_in, answer.topics),
+            done_before=(TopicAlreadyExistsError,),
         )
         if validate_only:
             return list(answer.topics)
         for topic in wanted:
-            await self._await_leaders(topic.name, deadline_ms)
+            await self.controller.await_leaders(topic.name, deadline_ms)
         return [self._as_seen(created) if created.error_code else created for created in answer.topics]
 
     def _as_seen(self, created: CreatedTopic) -> CreatedTopic:
@@ -107,14 +100,47 @@ class Admin:
         """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         deadline_ms = self._deadline_ms(timeout_ms)
-        await self._ask_controller(
+        self._client()
+        await self.controller.ask(
             lambda left_ms: DeleteTopicsRequest(names, left_ms),
             DeleteTopicsResponse,
             deadline_ms,
-            done_before=UnknownTopicOrPartitionError,
+            refusals=lambda answer: map(_error_in, answer.topics),
+            done_before=(UnknownTopicOrPartitionError,),
         )
         for name in names:
             self.client.forget(name)
+
+    async def create_partitions(
+        self, topics: Iterable[NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
+    ) -> None:
+        """Returns when every partition has a leader that this client sees. The first topic's refusal is raised."""
+        self._client()
+        await self.partitions.create(topics, self._deadline_ms(timeout_ms), validate_only)
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """What came of each; None: it has the leader that was wished for. Of all, those that needed it."""
+        self._client()
+        return await self.partitions.elect(election_type, partitions, self._deadline_ms(timeout_ms))
+
+    async def alter_partition_reassignments(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
+    ) -> None:
+        """Begins to move replicas, or with None turns back. Returns at once; the first refusal is raised."""
+        self._client()
+        await self.partitions.reassign(reassignments, self._deadline_ms(timeout_ms))
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments in progress, of these partitions or of all."""
+        self._client()
+        return await self.partitions.reassignments(partitions, self._deadline_ms(timeout_ms))
 
     async def list_topics(self, timeout_ms: int | None = None) -> list[str]:
         """All names in order, the cluster's own topics included."""
@@ -208,80 +234,6 @@ class Admin:
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + (self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
-
-    async def _ask_controller(
-        self,
-        make: Callable[[int], Request],
-        cls: type[R],
-        deadline_ms: int,
-        *,
-        done_before: type[TidelogError],
-    ) -> R:
-        """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
-
-        done_before   after a request whose answer was lost: says that this one took effect
-        """
-        client = self._client()
-        await client.bootstrapped(deadline_ms)
-        attempt = 0
-        last: TidelogError = NotControllerError("no controller is elected")
-        fine: tuple[type[TidelogError], ...] = ()
-        while True:
-            left_ms = deadline_ms - self.clock.monotonic_ms()
-            if left_ms <= 0:
-                raise TimeoutError(f"the controller did not do it in time (last: {last})") from last
-            controller = client.view.controller_id
-            sent = False
-            try:
-                if controller == NO_LEADER:
-                    raise NotControllerError("no controller is elected")
-                peer = await client.peer(controller, left_ms)
-                left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
-                sent = True
-                timeout_ms = min(left_ms, self.settings.request_timeout_ms)
-                moved = partial(_has_other_controller, controller)
-                request = make(max(1, int(timeout_ms * _ANSWER_MARGIN)))
-                answer = await client.call_leader(peer, request, timeout_ms, moved)
-                assert isinstance(answer, cls)
-            except TidelogError as error:
-                if not is_retriable(error):
-                    raise
-                if sent and not isinstance(error, BrokerError):
-                    fine = (done_before,)
-                last = error
-            else:
-                errors = filter(None, map(_error_in, answer.topics))
-                refusals = [refusal for refusal in errors if not isinstance(refusal, fine)]
-                if not refusals:
-                    return answer
-                for refusal in refusals:
-                    if not isinstance(refusal, _ASK_AGAIN):
-                        raise refusal
-                last = refusals[0]
-            await client.refresh_or_not(deadline_ms)
-            if client.view.controller_id in (NO_LEADER, controller):
-                await client.backoff(attempt, deadline_ms)
-                attempt += 1
-
-    async def _await_leaders(self, topic: str, deadline_ms: int) -> None:
-        client = self._client()
-        client.track(topic)
-        attempt = 0
-        while True:
-            await client.refresh_or_not(deadline_ms)
-            count = client.view.partition_count(topic)
-            missing = [number for number in range(count) if client.view.leader_of(topic, number) is None]
-            if count and not missing:
-                return
-            if self.clock.monotonic_ms() >= deadline_ms:
-                which = f"has no leader yet for partitions {missing}" if count else "is not known to its brokers yet"
-                raise TimeoutError(f"topic {topic!r} was created, but {which}")
-            await client.backoff(attempt, deadline_ms)
-            attempt += 1
-
-
-def _has_other_controller(controller_id: int, view: ClusterView) -> bool:
-    return view.controller_id not in (NO_LEADER, controller_id)
 
 
 def _error_in(told: CreatedTopic | DeletedTopic) -> TidelogError | None:

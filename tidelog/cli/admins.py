@@ -34,3 +34,8 @@ def open_admin(bootstrap_servers: str | None, timeout: float) -> Iterator[Admin]
 def unknown_topic(name: str) -> click.ClickException:
     """What to answer to somebody who means a topic that does not exist."""
     return click.ClickException(f"no topic {name!r}: tidelog topic list shows what there is")
+
+
+def count_of(number: int, noun: str) -> str:
+    """As people write it: 1 partition, 2 partitions."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

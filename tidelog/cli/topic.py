@@ -1,4 +1,4 @@
-"""`tidelog topic`: create, list, describe, alter, delete."""
+"""`tidelog topic`: create, list, describe, alter, delete; elections and moves are in `tidelog/cli/partitions.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin, unknown_topic
+from tidelog.cli.admins import count_of, open_admin, unknown_topic
 from tidelog.cli.find import bootstrap_option, timeout_option
+from tidelog.cli.partitions import elect, reassign
 from tidelog.cli.table import format_table
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER, validate_topic
@@ -21,7 +22,11 @@ _MOST_PARTITIONS = 100_000
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, change and delete topics."""
+
+
+topic.add_command(elect)
+topic.add_command(reassign)
 
 
 @topic.command()
@@ -57,7 +62,7 @@ def create(
         except TopicAlreadyExistsError:
             raise click.ClickException(f"topic {name!r} exists already: see tidelog topic describe {name}") from None
     count, replicas = created.num_partitions, created.replication_factor
-    click.echo(f"created {name}: {_count(count, 'partition')}, {_count(replicas, 'replica')} of each")
+    click.echo(f"created {name}: {count_of(count, 'partition')}, {count_of(replicas, 'replica')} of each")
 
 
 @topic.command("list")
@@ -101,6 +106,7 @@ def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: f
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
+@click.option("--partitions", type=click.IntRange(1, _MOST_PARTITIONS), metavar="N", help="How many it is to have.")
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic; may be repeated."
 )
@@ -110,25 +116,37 @@ def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: f
 @bootstrap_option
 @timeout_option
 def alter(
-    name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap_servers: str | None, timeout: float
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+    bootstrap_servers: str | None,
+    timeout: float,
 ) -> None:
     """Change a topic while it lives.
 
-    Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them.
+    Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them. With more
+    partitions, records with a key may go to another one than those before them.
     """
     validate_topic(name)
     settings = _changes(configs, deleted)
-    if not settings:
-        raise click.UsageError("nothing to change: name a --config KEY=VALUE or a --delete-config KEY")
+    if not settings and partitions is None:
+        raise click.UsageError("nothing to change: name --partitions N, a --config KEY=VALUE or a --delete-config KEY")
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.config_calls import ConfigResource
+        from tidelog.partition_messages import NewPartitions
 
         try:
-            admin.alter_configs({ConfigResource.topic(name): settings})
+            if settings:
+                admin.alter_configs({ConfigResource.topic(name): settings})
+            if partitions is not None:
+                admin.create_partitions([NewPartitions(name, partitions)])
         except UnknownTopicOrPartitionError:
             raise unknown_topic(name) from None
     for key, value in settings.items():
         click.echo(f"{name}: {key} is the brokers' again" if value is None else f"{name}: {key}={value}")
+    if partitions is not None:
+        click.echo(f"{name} has {count_of(partitions, 'partition')} now")
 
 
 @topic.command()
@@ -163,10 +181,6 @@ def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, st
             raise click.UsageError(f"{key} is named twice")
         changes[key] = value
     return changes
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _as_json(each: PartitionDescription) -> dict[str, object]:

@@ -1,0 +1,108 @@
+"""What an admin asks of the controller, wherever that is by now, and what it waits to see of the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from tidelog.client import ClusterClient, is_retriable
+from tidelog.clock import Clock
+from tidelog.errors import BrokerError, BrokerNotAvailableError, NotControllerError, TidelogError, TimeoutError
+from tidelog.messages import Request, Response
+from tidelog.metadata import ClusterView
+from tidelog.model import NO_LEADER
+
+R = TypeVar("R", bound=Response)
+
+#: What passes when the right broker is asked; every other refusal of the controller is final.
+_ASK_AGAIN = (NotControllerError, BrokerNotAvailableError)
+
+#: The controller gives up on the other brokers this much earlier than we give up on it, so that it can still say why.
+_ANSWER_MARGIN = 0.9
+
+
+class ControllerCalls:
+    """Through one client. Nothing takes longer than the deadline that it is given: TimeoutError."""
+
+    def __init__(self, client: ClusterClient, clock: Clock, request_timeout_ms: int) -> None:
+        self._client = client
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+
+    async def ask(
+        self,
+        make: Callable[[int], Request],
+        cls: type[R],
+        deadline_ms: int,
+        *,
+        refusals: Callable[[R], Iterable[TidelogError | None]] = lambda answer: (),
+        done_before: tuple[type[TidelogError], ...] = (),
+    ) -> R:
+        """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
+
+        make          the request, given how long the controller may take (ms)
+        refusals      those in an answer; the first one that is final is raised
+        done_before   refusals that say, after a request whose answer was lost, that this one took effect
+        """
+        client = self._client
+        await client.bootstrapped(deadline_ms)
+        attempt = 0
+        last: TidelogError = NotControllerError("no controller is elected")
+        fine: tuple[type[TidelogError], ...] = ()
+        while True:
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                raise TimeoutError(f"the controller did not do it in time (last: {last})") from last
+            controller = client.view.controller_id
+            sent = False
+            try:
+                if controller == NO_LEADER:
+                    raise NotControllerError("no controller is elected")
+                peer = await client.peer(controller, left_ms)
+                left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
+                sent = True
+                timeout_ms = min(left_ms, self._request_timeout_ms)
+                moved = partial(_has_other_controller, controller)
+                request = make(max(1, int(timeout_ms * _ANSWER_MARGIN)))
+                answer = await client.call_leader(peer, request, timeout_ms, moved)
+                assert isinstance(answer, cls)
+            except TidelogError as error:
+                if not is_retriable(error):
+                    raise
+                if sent and not isinstance(error, BrokerError):
+                    fine = done_before
+                last = error
+            else:
+                left = [error for error in refusals(answer) if error is not None and not isinstance(error, fine)]
+                if not left:
+                    return answer
+                for refusal in left:
+                    if not isinstance(refusal, _ASK_AGAIN):
+                        raise refusal
+                last = left[0]
+            await client.refresh_or_not(deadline_ms)
+            if client.view.controller_id in (NO_LEADER, controller):
+                await client.backoff(attempt, deadline_ms)
+                attempt += 1
+
+    async def await_leaders(self, topic: str, deadline_ms: int, *, partitions: int = 1) -> None:
+        """Returns when this client sees so many partitions of the topic, and a leader of each."""
+        client = self._client
+        client.track(topic)
+        attempt = 0
+        while True:
+            await client.refresh_or_not(deadline_ms)
+            count = client.view.partition_count(topic)
+            missing = [number for number in range(count) if client.view.leader_of(topic, number) is None]
+            if count >= partitions and not missing:
+                return
+            if self._clock.monotonic_ms() >= deadline_ms:
+                which = f"has no leader yet for partitions {missing}" if missing else "is not known to its brokers yet"
+                raise TimeoutError(f"topic {topic!r} was {'created' if partitions == 1 else 'extended'}, but {which}")
+            await client.backoff(attempt, deadline_ms)
+            attempt += 1
+
+
+def _has_other_controller(controller_id: int, view: ClusterView) -> bool:
+    return view.controller_id not in (NO_LEADER, controller_id)
