@@ -48,6 +48,7 @@ class FollowerState:
     last_fetch_time_ms      when
     leader_end_offset       the leader's log end offset at that fetch: to reach it is to have been caught up then
     last_caught_up_time_ms  the latest time at which it had everything that the leader had
+    log_start_offset        where its log begins, as it said last; −1: it has not said
     """
 
     log_end_offset: int = UNKNOWN_OFFSET
@@ -55,15 +56,18 @@ class FollowerState:
     last_fetch_time_ms: int = 0
     leader_end_offset: int = 0
     last_caught_up_time_ms: int = 0
+    log_start_offset: int = UNKNOWN_OFFSET
 
-    def fetched(self, offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int) -> FollowerState:
+    def fetched(
+        self, offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int, log_start_offset: int
+    ) -> FollowerState:
         """The state after a fetch from `offset` while the leader's log ended at `leader_end_offset`."""
         caught_up_ms = self.last_caught_up_time_ms
         if offset >= leader_end_offset:
             caught_up_ms = max(caught_up_ms, now_ms)
         elif self.log_end_offset != UNKNOWN_OFFSET and offset >= self.leader_end_offset:
             caught_up_ms = max(caught_up_ms, self.last_fetch_time_ms)
-        return FollowerState(offset, broker_epoch, now_ms, leader_end_offset, caught_up_ms)
+        return FollowerState(offset, broker_epoch, now_ms, leader_end_offset, caught_up_ms, log_start_offset)
 
     def rested(self, until_ms: int) -> FollowerState:
         """The state after more fetches from the same offset, the last one then, while the leader's log was the same."""
@@ -72,7 +76,14 @@ class FollowerState:
         caught_up_ms = self.last_caught_up_time_ms
         if self.log_end_offset >= self.leader_end_offset:
             caught_up_ms = max(caught_up_ms, until_ms)
-        return FollowerState(self.log_end_offset, self.broker_epoch, until_ms, self.leader_end_offset, caught_up_ms)
+        return FollowerState(
+            self.log_end_offset,
+            self.broker_epoch,
+            until_ms,
+            self.leader_end_offset,
+            caught_up_ms,
+            self.log_start_offset,
+        )
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
         """It has everything, or had within the last `max_lag_ms`."""
@@ -89,11 +100,15 @@ class IsrProposal:
 
 @frozen
 class Facts:
-    """What an event brought about: the high watermark rose; an ISR is to be proposed; the leader has stopped."""
+    """What an event brought about.
+
+    The high watermark rose; an ISR is to be proposed; the leader has stopped; a follower's log start rose.
+    """
 
     high_watermark_advanced: bool = False
     proposal: IsrProposal | None = None
     resigned: bool = False
+    log_start_rose: bool = False
 
 
 NOTHING = Facts()
@@ -253,23 +268,37 @@ class Partition:
     # --- the leader's events ---------------------------------------------------------------------------------
 
     def follower_fetched(
-        self, replica: int, fetch_offset: int, broker_epoch: int, log_end_offset: int, now_ms: int
+        self,
+        replica: int,
+        fetch_offset: int,
+        broker_epoch: int,
+        log_end_offset: int,
+        now_ms: int,
+        log_start_offset: int = UNKNOWN_OFFSET,
     ) -> Facts:
         """A follower asked, in this leader's epoch, for what follows `fetch_offset`: it has everything before that.
 
-        A fetch of an earlier registration than one already heard of says nothing (FAULTS F32).
+        Its log begins at `log_start_offset`. A fetch of an earlier registration than one already heard of says nothing
+        (FAULTS F32).
         """
         known = self.followers.get(replica)
         if known is None or broker_epoch < known.broker_epoch:
             return NOTHING
-        self.followers[replica] = known.fetched(fetch_offset, broker_epoch, log_end_offset, now_ms)
+        self.followers[replica] = known.fetched(fetch_offset, broker_epoch, log_end_offset, now_ms, log_start_offset)
         proposal = self._propose_expansion(replica, now_ms)
-        if known.log_end_offset == fetch_offset:
-            return Facts(False, proposal) if proposal else NOTHING
-        advanced = self._advance_high_watermark(log_end_offset, now_ms)
-        if proposal is None:
+        advanced = known.log_end_offset != fetch_offset and self._advance_high_watermark(log_end_offset, now_ms)
+        rose = log_start_offset > known.log_start_offset
+        if proposal is None and not rose:
             return _ADVANCED if advanced else NOTHING
-        return Facts(advanced, proposal)
+        return Facts(advanced, proposal, log_start_rose=rose)
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Below it no live replica has anything; this leader's log begins at `log_start_offset`.
+
+        −1 while a live follower has not said where its log begins.
+        """
+        starts = [known.log_start_offset for replica, known in self.followers.items() if replica in self.live]
+        return min([log_start_offset, *starts])
 
     def follower_rested(self, replica: int, broker_epoch: int, until_ms: int) -> None:
         """Up to then a follower went on asking for what it had asked for last, which a fetch session says at once."""
@@ -294,7 +323,9 @@ class Partition:
         for replica, known in self.followers.items():
             registered = live.get(replica, -1)
             if known.log_end_offset != UNKNOWN_OFFSET and registered > known.broker_epoch:
-                self.followers[replica] = replace(known, log_end_offset=UNKNOWN_OFFSET, broker_epoch=registered)
+                self.followers[replica] = replace(
+                    known, log_end_offset=UNKNOWN_OFFSET, broker_epoch=registered, log_start_offset=UNKNOWN_OFFSET
+                )
         return Facts(self._advance_high_watermark(log_end_offset, now_ms))
 
     def tick(self, log_end_offset: int, now_ms: int) -> Facts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from node.fetch_sessions import FetchSession, FetchSessions
 from node.later import LaterResponse
@@ -108,9 +109,14 @@ class Waiting:
         self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns)
         self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
         self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns)
+        self.deletions: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
 
     def __len__(self) -> int:
-        return len(self.produces) + len(self.consumer_fetches) + len(self.follower_fetches)
+        return sum(map(len, self._purgatories))
+
+    @property
+    def _purgatories(self) -> tuple[Purgatory[Any, Any], ...]:
+        return self.produces, self.consumer_fetches, self.follower_fetches, self.deletions
 
     def log_grew(self, tp: TopicPartition) -> None:
         """The log end moved: followers have something to fetch."""
@@ -130,9 +136,17 @@ class Waiting:
         for session in self.sessions:
             session.stir(tp)
 
+    def records_deleted(self, tp: TopicPartition) -> None:
+        """The log begins later, as somebody wanted: followers hear of it at once, since he waits for them."""
+        self.consumer_fetches.check_and_complete(tp)
+        for session in self.sessions:
+            if session.stir(tp):
+                self.follower_fetches.force_complete(session)
+
     def epoch_ended(self, tp: TopicPartition) -> None:
         """Another epoch, another role or no disk: nobody waits here for what the old one promised."""
         self.produces.check_and_complete(tp)
+        self.deletions.check_and_complete(tp)
         self.consumer_fetches.force_complete(tp)
         for session in self.sessions:
             if session.stir(tp):
@@ -151,21 +165,18 @@ class Waiting:
 
     def expire(self, now_ms: int) -> None:
         """Complete what is due."""
-        self.produces.expire(now_ms)
-        self.consumer_fetches.expire(now_ms)
-        self.follower_fetches.expire(now_ms)
+        for purgatory in self._purgatories:
+            purgatory.expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` will next have something to do."""
-        purgatories = (self.produces, self.consumer_fetches, self.follower_fetches)
-        deadlines = [deadline for each in purgatories if (deadline := each.next_deadline_ms()) is not None]
-        return min(deadlines, default=None)
+        deadlines = (purgatory.next_deadline_ms() for purgatory in self._purgatories)
+        return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
     def complete_all(self) -> None:
         """The broker stops: everybody gets an answer."""
-        self.produces.force_complete_all()
-        self.consumer_fetches.force_complete_all()
-        self.follower_fetches.force_complete_all()
+        for purgatory in self._purgatories:
+            purgatory.force_complete_all()
 
     def _schedule(self) -> None:
         if not self._scheduled:

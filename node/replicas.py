@@ -243,6 +243,7 @@ class Replicas:
         for replica in self:
             if replica.partition.is_leader:
                 self.act(replica, replica.partition.brokers_changed(self._live, replica.log.log_end_offset, now_ms))
+                self.waiting.deletions.check_and_complete(replica.topic_partition)
                 self.waiting.changed(replica.topic_partition)
 
     async def _hosted(self, tp: TopicPartition, info: TopicInfo | None, state: PartitionStateMessage) -> Replica:
@@ -365,6 +366,8 @@ class Replicas:
         """Do what the rules ask for: wake who waits, carry a proposal to ZooKeeper, stop."""
         if facts.high_watermark_advanced:
             self.waiting.high_watermark_rose(replica.topic_partition)
+        if facts.log_start_rose:
+            self.waiting.deletions.check_and_complete(replica.topic_partition)
         if facts.proposal is not None:
             self._spawn(self._carry(replica, facts.proposal))
         if facts.resigned:

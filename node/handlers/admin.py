@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from node.handlers.configs import Configs, Topics
+from node.handlers.record_deletion import delete_records
 from node.later import LaterResponse
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -23,4 +24,5 @@ def admin_handlers(
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, _: configs.describe(request),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, _: configs.alter(request),
+        ApiKey.DELETE_RECORDS: lambda request, context: delete_records(replicas, request, context),
     }

@@ -130,5 +130,7 @@ class FollowerFetches:
         # An offset that this log does not have acknowledges nothing: the follower's log is another one still.
         if member.is_led and log.log_start_offset <= offset <= end:
             partition = replica.partition
-            facts = partition.follower_fetched(session.replica_id, offset, session.broker_epoch, end, now_ms)
+            facts = partition.follower_fetched(
+                session.replica_id, offset, session.broker_epoch, end, now_ms, member.asked.log_start_offset
+            )
             self._replicas.act(replica, facts)

@@ -9,6 +9,7 @@ from pathlib import Path
 from storage.admission import AdmittedBatch
 from storage.appending import AppendInfo
 from storage.config import LogConfig
+from storage.log import HIGH_WATERMARK
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from storage.retention import SegmentFacts
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
@@ -116,6 +117,14 @@ class MemoryLog:
             return False
         self.trim(offset)
         return True
+
+    def delete_records(self, before_offset: int, high_watermark: int) -> int:
+        self._write_or_raise()
+        offset = high_watermark if before_offset == HIGH_WATERMARK else before_offset
+        if not 0 <= offset <= high_watermark:
+            raise OffsetOutOfRangeError
+        self.raise_log_start(offset)
+        return self.log_start_offset
 
     def trim(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if read_header(batch).base_offset >= offset]

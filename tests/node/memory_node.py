@@ -12,6 +12,7 @@ from node.conversation import FetchSettings
 from node.delayed import Waiting
 from node.fetchers import Fetchers
 from node.handlers import Handlers
+from node.handlers.admin import admin_handlers
 from node.metadata_cache import MetadataCache
 from node.partition_commands import PartitionCommands
 from node.replica import Replica
@@ -20,6 +21,7 @@ from node.server import RequestContext
 from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
+from tests.node.topic_settings import TopicSettings, a_brokers_settings
 from tests.virtual_time import VirtualClock
 from tidelog.control_messages import (
     BrokerInfo,
@@ -139,7 +141,13 @@ class Node:
             cut_off=lambda: self.cut_off,
         )
         self.fetchers.on_storage_error = self.replicas.storage_failed
-        self.handlers = Handlers(self.replicas, self.metadata, states, NoController())
+        self.handlers = Handlers(
+            self.replicas,
+            self.metadata,
+            states,
+            NoController(),
+            admin_handlers(self.replicas, a_brokers_settings(broker_id), TopicSettings()),
+        )
         self._ticking = loop.create_task(self._tick(clock))
 
     @property

@@ -16,6 +16,7 @@ from node.settings import BrokerSettings
 from tests.node.client_requests import TP, fetch_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_node import Node
+from tests.node.topic_settings import TopicSettings, a_brokers_settings
 from tests.virtual_time import on_virtual_time
 from tidelog.admin_messages import (
     AlteredConfigs,
@@ -40,26 +41,6 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-
-
-class TopicSettings:
-    """Topics' own settings, all in memory."""
-
-    def __init__(self, topics: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        self.topics = dict(topics or {})
-
-    async def read(self, topic: str) -> Mapping[str, str] | None:
-        return self.topics.get(topic)
-
-    async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
-        if topic in self.topics:
-            self.topics[topic] = change(self.topics[topic])
-        return self.topics.get(topic)
-
-
-def a_brokers_settings(broker_id: int = 1, **settings: Any) -> BrokerSettings:
-    return BrokerSettings(broker_id=broker_id, log_dirs=("d",), zookeeper="h:1", **settings)
-
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 

@@ -1,0 +1,168 @@
+"""DeleteRecords: who may be asked, what goes, and who is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time
+from tidelog.admin_messages import DeletedRecords, DeleteRecordsPartition, DeleteRecordsRequest
+from tidelog.errors import (
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    RequestTimedOutError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.model import TopicPartition
+
+
+def request_for(offset: int, tp: TopicPartition = TP, timeout_ms: int = 5000) -> DeleteRecordsRequest:
+    return DeleteRecordsRequest((DeleteRecordsPartition(*tp, offset),), timeout_ms)
+
+
+async def delete(
+    cluster: MemoryCluster, offset: int, *, to: int | None = None, tp: TopicPartition = TP, timeout_ms: int = 5000
+) -> DeletedRecords:
+    node = cluster.leader if to is None else cluster.nodes[to]
+    answer: Any = await node.ask(request_for(offset, tp, timeout_ms))
+    (deleted,) = answer.partitions
+    assert isinstance(deleted, DeletedRecords)
+    return deleted
+
+
+async def filled(cluster: MemoryCluster, count: int = 5) -> None:
+    await cluster.elect(1)
+    for number in range(count):
+        assert (await cluster.produce(b"%d" % number))[0] == 0
+
+
+def starts(cluster: MemoryCluster) -> dict[int, int]:
+    return {broker_id: node.log().log_start_offset for broker_id, node in cluster.nodes.items() if node.alive}
+
+
+@on_virtual_time
+async def test_records_below_the_offset_are_gone_everywhere_when_the_answer_comes() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        begun_ms = cluster.leader.replicas.clock.monotonic_ms()
+        assert (await delete(cluster, 3)) == DeletedRecords(*TP, 0, 3)
+        assert starts(cluster) == {1: 3, 2: 3, 3: 3}
+        assert cluster.leader.replicas.clock.monotonic_ms() - begun_ms < 100, "followers are told at once"
+        assert await cluster.consume(2) == (OffsetOutOfRangeError.code, [])
+        assert (await cluster.consume(3))[1] == [b"3", b"4"]
+
+
+@on_virtual_time
+async def test_minus_one_is_all_that_is_committed() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        assert (await delete(cluster, -1)).low_watermark == 5
+        assert (await cluster.produce(b"next")) == (0, 5)
+        assert (await cluster.consume(5))[1] == [b"next"]
+
+
+@on_virtual_time
+async def test_what_is_gone_already_needs_nothing() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        await delete(cluster, 3)
+        assert (await delete(cluster, 1)) == DeletedRecords(*TP, 0, 3)
+        assert starts(cluster) == {1: 3, 2: 3, 3: 3}
+
+
+@on_virtual_time
+async def test_what_is_not_committed_yet_stays() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        cluster.cut(1, 2, 3)
+        assert (await cluster.produce(b"uncommitted", acks=1))[0] == 0
+        assert (await delete(cluster, 6)).error_code == OffsetOutOfRangeError.code
+        assert (await delete(cluster, -2)).error_code == OffsetOutOfRangeError.code
+        assert starts(cluster) == {1: 0, 2: 0, 3: 0}
+
+
+@on_virtual_time
+async def test_only_the_leader_deletes() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        assert (await delete(cluster, 3, to=2)).error_code == NotLeaderOrFollowerError.code
+        nowhere = await delete(cluster, 3, tp=TopicPartition("nowhere", 0))
+        assert nowhere.error_code == UnknownTopicOrPartitionError.code
+        assert starts(cluster) == {1: 0, 2: 0, 3: 0}
+
+
+@on_virtual_time
+async def test_of_a_compacted_topic_nothing_is_deleted_by_offset() -> None:
+    async with MemoryCluster() as cluster:
+        cluster.configs = {"min.insync.replicas": "2", "cleanup.policy": "compact"}
+        await cluster.elect(1)
+        assert (await delete(cluster, 0)).error_code == PolicyViolationError.code
+        cluster.configs = {"min.insync.replicas": "2", "cleanup.policy": "compact,delete"}
+        await cluster.elect(1)
+        assert (await delete(cluster, 0)).error_code == 0
+
+
+@on_virtual_time
+async def test_a_live_replica_that_is_cut_off_is_waited_for_as_long_as_was_asked() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        cluster.cut(1, 3)
+        deleted = await delete(cluster, 3, timeout_ms=200)
+        assert (deleted.error_code, deleted.low_watermark) == (RequestTimedOutError.code, 0)
+        assert starts(cluster) == {1: 3, 2: 3, 3: 0}
+        again = asyncio.ensure_future(delete(cluster, 3))
+        await asyncio.sleep(0.1)
+        assert not again.done()
+        cluster.heal()
+        assert (await again) == DeletedRecords(*TP, 0, 3)
+        assert starts(cluster) == {1: 3, 2: 3, 3: 3}
+
+
+@on_virtual_time
+async def test_a_dead_replica_is_not_waited_for_and_learns_of_it_when_it_is_back() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        await cluster.kill(3)
+        waiting = asyncio.ensure_future(delete(cluster, 3))
+        await asyncio.sleep(0.1)
+        assert not waiting.done(), "nobody has said yet that it is dead"
+        await cluster.tell()
+        assert (await waiting) == DeletedRecords(*TP, 0, 3)
+        cluster.restart(3)
+        await cluster.tell()
+        await asyncio.sleep(1)
+        assert starts(cluster) == {1: 3, 2: 3, 3: 3}
+
+
+@on_virtual_time
+async def test_who_waits_hears_of_the_end_of_the_epoch_and_of_the_broker() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        cluster.cut(1, 3)
+        waiting = asyncio.ensure_future(delete(cluster, 3))
+        await asyncio.sleep(0.1)
+        await cluster.elect(2, tell=(1,))
+        assert (await waiting).error_code == NotLeaderOrFollowerError.code
+        await cluster.elect(1)
+        waiting = asyncio.ensure_future(delete(cluster, 3))
+        await asyncio.sleep(0.1)
+        await cluster.leader.replicas.close()
+        assert (await waiting).error_code == NotLeaderOrFollowerError.code
+
+
+@on_virtual_time
+async def test_a_failed_disk_and_a_negative_timeout_are_refused() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        with pytest.raises(InvalidRequestError):
+            await delete(cluster, 3, timeout_ms=-1)
+        cluster.leader.log().broken = True
+        assert (await delete(cluster, 3)).error_code == StorageError.code
+        assert cluster.leader.storage_errors
