@@ -23,6 +23,8 @@ from node.later import LaterResponse
 from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import Clock
 from tidelog.codec import (
+    MAX_BROKER_ENVELOPE_BYTES,
+    MAX_CLIENT_ENVELOPE_BYTES,
     Body,
     RequestHeader,
     ResponseHeader,
@@ -135,6 +137,7 @@ class Server:
         self.times = RequestTimes(now_ns)
         self._clock = clock
         self._between_brokers = between_brokers
+        self._max_envelope_bytes = MAX_BROKER_ENVELOPE_BYTES if between_brokers else MAX_CLIENT_ENVELOPE_BYTES
         self._listener = listener
         self._socket = open_socket(zmq.ROUTER)
         self._parked: dict[bytes, deque[list[Buffer]]] = {}
@@ -195,6 +198,8 @@ class Server:
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:
         begun_ns = self.times.now_ns()
         try:
+            if frames and len(frames[0]) > self._max_envelope_bytes:
+                raise ProtocolError
             header, body = decode_request(frames)
         except ProtocolError:
             log.warning("a peer of %s sent no message of this protocol; ignored", self.endpoint)

@@ -27,6 +27,10 @@ from tidelog.model import Buffer
 
 #: No frame may be larger; ZeroMQ refuses it before allocating.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+#: Envelopes of requests, of clients and of brokers. What one holds can take seventy times its bytes in memory, and the
+#: loop for as long as it takes to make all that.
+MAX_CLIENT_ENVELOPE_BYTES = 1 << 20
+MAX_BROKER_ENVELOPE_BYTES = 16 << 20
 #: Bytes of a string in an envelope, as UTF-8.
 MAX_STRING = 32767
 

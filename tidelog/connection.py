@@ -23,7 +23,13 @@ from zmq.utils.monitor import parse_monitor_message
 
 from tidelog.addresses import resolve
 from tidelog.clock import SystemClock
-from tidelog.codec import RequestHeader, decode_response, encode
+from tidelog.codec import (
+    MAX_BROKER_ENVELOPE_BYTES,
+    MAX_CLIENT_ENVELOPE_BYTES,
+    RequestHeader,
+    decode_response,
+    encode,
+)
 from tidelog.errors import (
     DisconnectedError,
     OverloadedError,
@@ -63,6 +69,7 @@ class Connection:
         self.endpoint = endpoint
         self._client_id = client_id
         self._sender_epoch = sender_epoch
+        self._max_envelope_bytes = MAX_CLIENT_ENVELOPE_BYTES if sender_epoch < 0 else MAX_BROKER_ENVELOPE_BYTES
         self._cluster_id = cluster_id
         self._loop = asyncio.get_running_loop()
         self._correlation = itertools.count(1)
@@ -225,8 +232,14 @@ class Connection:
             self._sender_epoch,
             addressee,
         )
+        frames = encode(header, request)
+        if len(frames[0]) > self._max_envelope_bytes:
+            raise ProtocolError(
+                f"a {request.api.name} of {len(frames[0])} bytes besides its records cannot be sent: "
+                f"{self._max_envelope_bytes} are the most"
+            )
         try:
-            send_message(self._socket, encode(header, request))
+            send_message(self._socket, frames)
         except zmq.Again:
             raise OverloadedError(f"the queue to {self.endpoint} is full") from None
         self._look_again()

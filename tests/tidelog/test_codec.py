@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import types
-from dataclasses import fields
-from typing import Any, Union, get_args, get_origin, get_type_hints
-
 import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.admin_messages import ADMIN_REQUESTS
+from tests.tidelog.any_message import REQUESTS, values_of
 from tidelog.codec import (
     MAX_STRING,
     Body,
@@ -21,10 +17,8 @@ from tidelog.codec import (
     decode_response,
     encode,
 )
-from tidelog.control_messages import CONTROL_REQUESTS
 from tidelog.errors import ProtocolError
 from tidelog.messages import (
-    CLIENT_REQUESTS,
     FetchPartitionResponse,
     FetchResponse,
     Message,
@@ -32,36 +26,9 @@ from tidelog.messages import (
     ProducePartition,
     ProduceRequest,
 )
-from tidelog.model import Buffer
-from tidelog.operator_messages import OPERATOR_REQUESTS
 
 HEADER = RequestHeader(3, 0, 7, "cli", "", 1000, -1, 5)
-REQUESTS = (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *CONTROL_REQUESTS)
 ALL = sorted({*REQUESTS, *(request.response for request in REQUESTS)}, key=lambda cls: cls.__name__)
-
-
-def values_of(annotation: Any) -> st.SearchStrategy[Any]:
-    """Any value that a field of this type may hold; derived from the annotation alone."""
-    if isinstance(annotation, type) and issubclass(annotation, Message):
-        hints = get_type_hints(annotation)
-        return st.builds(annotation, **{f.name: values_of(hints[f.name]) for f in fields(annotation)})  # type: ignore[arg-type]
-    if annotation == Buffer:
-        return st.binary(max_size=40)
-    if get_origin(annotation) in (Union, types.UnionType):
-        members = [a for a in get_args(annotation) if a is not types.NoneType]
-        inner = st.binary(max_size=40) if set(members) == set(get_args(Buffer)) else values_of(members[0])
-        return st.none() | inner
-    if get_origin(annotation) is tuple:
-        return st.lists(values_of(get_args(annotation)[0]), max_size=3).map(tuple)
-    if get_origin(annotation) is dict:
-        key, value = get_args(annotation)
-        return st.dictionaries(values_of(key), values_of(value), max_size=3)
-    scalars: dict[Any, st.SearchStrategy[Any]] = {
-        int: st.integers(-(2**63), 2**63 - 1),
-        bool: st.booleans(),
-        str: st.text(max_size=20),
-    }
-    return scalars[annotation]
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)

@@ -1,0 +1,176 @@
+"""Any frames at either door: the broker answers or ignores them, and others notice nothing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.node.client_requests import batch_of
+from tests.node.hostile.live_doors import (
+    BROKERS,
+    CLIENTS,
+    Canary,
+    LiveDoors,
+    begin_peak,
+    header_of,
+    peak_bytes,
+    resident_bytes,
+)
+from tests.tidelog.any_message import ANY, REQUESTS, values_of
+from tidelog.codec import RequestHeader, encode
+from tidelog.errors import ProtocolError, UnknownServerError
+from tidelog.messages import Request
+from tidelog.model import Buffer
+
+#: One a line: a name, then each frame in hexadecimal. What a fuzzer finds is added here.
+CORPUS = Path(__file__).parent / "corpus.txt"
+#: What may stay in memory after all of them.
+MAX_GROWTH_BYTES = 64 << 20
+
+DOORS = pytest.mark.parametrize("door", [CLIENTS, BROKERS])
+
+
+def _corpus() -> dict[str, list[bytes]]:
+    lines = [line.split() for line in CORPUS.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: [bytes.fromhex(frame.strip("-")) for frame in frames] for name, *frames in lines}
+
+
+numbers = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-2, -1, 0, 1, 2**31 - 1, 2**63 - 1])
+headers = st.builds(
+    RequestHeader,
+    st.sampled_from([cls.api for cls in REQUESTS]) | numbers,
+    st.sampled_from([0, 0, 0, 1, -1]) | numbers,
+    numbers,
+    st.text(max_size=10),
+    st.sampled_from(["", "", "c", "d"]),
+    st.sampled_from([-1, -1, 0]) | numbers,
+    st.sampled_from([-1, 1]) | numbers,
+    st.sampled_from([-1, -1, 101, 100]) | numbers,
+)
+
+
+#: Fields that mean something to this broker, so that more than its checks at the door is tried.
+AIMED = {
+    int: st.sampled_from([-2, -1, 0, 0, 0, 1, 1, 2, 100, 101, 2**31 - 1, 2**31, 2**63 - 1]) | numbers,
+    bool: st.booleans(),
+    str: st.sampled_from(["t", "t", "t", "u", "..", ".", "", "a/b", "\0", "t" * 249, "t" * 250, "topic-id-1", "c"])
+    | st.text(max_size=10),
+    Buffer: st.sampled_from([batch_of(b"x"), batch_of(b"x", producer_id=5, sequence=0), batch_of(b"x") * 2, b""])
+    | st.binary(max_size=100),
+}
+
+
+@st.composite
+def any_request(draw: st.DrawFn) -> list[bytes]:
+    """A message that the codec takes, whose fields are anything, under the header that belongs to it."""
+    cls: type[Request] = draw(st.sampled_from(REQUESTS))
+    message = draw(values_of(cls, draw(st.sampled_from([ANY, AIMED, AIMED]))))
+    header = header_of(message)
+    if draw(st.booleans()):
+        header = draw(headers)._replace(api_key=cls.api, api_version=0)
+    try:
+        return [bytes(frame) for frame in encode(header, message)]
+    except ProtocolError:
+        return [b""]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> list[bytes]:
+    """A request in which some bytes are others, or are missing, or frames are lost or come twice."""
+    frames = [bytearray(frame) for frame in draw(any_request())]
+    for _ in range(draw(st.integers(1, 4))):
+        frame = frames[draw(st.integers(0, len(frames) - 1))]
+        if frame:
+            at = draw(st.integers(0, len(frame) - 1))
+            frame[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
+    if draw(st.booleans()):
+        frames.insert(draw(st.integers(0, len(frames))), frames[draw(st.integers(0, len(frames) - 1))])
+    if draw(st.booleans()) and len(frames) > 1:
+        del frames[draw(st.integers(0, len(frames) - 1))]
+    return [bytes(frame) for frame in frames]
+
+
+trees = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=5), st.binary()
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=10), st.dictionaries(st.text(max_size=3) | st.integers(0, 5), inner, max_size=3)
+    ),
+    max_leaves=30,
+)
+
+
+@st.composite
+def any_body(draw: st.DrawFn) -> list[bytes]:
+    """A header that is one, and whatever msgpack can hold as its body."""
+    envelope = [[0, *draw(headers)], draw(trees)]
+    return [msgpack.packb(envelope), *draw(st.lists(st.binary(max_size=100), max_size=3))]
+
+
+messages = st.one_of(st.lists(st.binary(max_size=200), min_size=1, max_size=5), any_request(), damaged(), any_body())
+
+
+def throw(live: LiveDoors, door: str, conversations: Sequence[Sequence[bytes]]) -> None:
+    """All over one connection. Nothing is answered as a failure of the broker's own."""
+    with live.knock(door) as caller:
+        for frames in conversations:
+            caller.send(frames)
+        assert UnknownServerError.code not in caller.answers_until_handshake()
+
+
+def check_growth(live: LiveDoors, door: str, examples: int) -> None:
+    canary = Canary(live)
+    canary.sings()
+    gc.collect()
+    before = resident_bytes()
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(conversations=st.lists(messages, min_size=1, max_size=8))
+    def any_conversation(conversations: list[list[bytes]]) -> None:
+        throw(live, door, conversations)
+        canary.sings()
+
+    any_conversation()
+    gc.collect()
+    assert resident_bytes() - before < MAX_GROWTH_BYTES
+
+
+@DOORS
+@pytest.mark.parametrize("name", _corpus())
+def test_what_was_found_or_thought_of_before_does_no_harm(live: LiveDoors, door: str, name: str) -> None:
+    throw(live, door, [_corpus()[name]] * 3)
+    Canary(live).sings()
+
+
+@pytest.mark.parametrize("filler", [b"\x80", b"\x90", b"\xc0", b"\xc4\x00"], ids=["maps", "arrays", "nils", "bytes"])
+def test_an_envelope_full_of_small_things_holds_up_nobody(live: LiveDoors, filler: bytes) -> None:
+    """Of each 60 MB that come a multiple would be made, and others would wait for it."""
+    canary = Canary(live)
+    canary.sings()
+    envelope = b"\xdd" + (60_000_000 // len(filler)).to_bytes(4) + filler * (60_000_000 // len(filler))
+    before = resident_bytes()
+    begin_peak()
+    with live.knock(CLIENTS) as caller:
+        caller.send([envelope])
+        caller.answers_until_handshake()
+    assert peak_bytes() - before < 3 * len(envelope), "more than what was sent, at both ends of the connection"
+    canary.sings()
+
+
+@DOORS
+def test_whatever_comes_nothing_fails_nor_grows(live: LiveDoors, door: str) -> None:
+    check_growth(live, door, 150)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@DOORS
+def test_whatever_comes_for_long_nothing_fails_nor_grows(live: LiveDoors, door: str) -> None:
+    check_growth(live, door, 20_000)

@@ -1,0 +1,90 @@
+"""What speaks TCP at a door but not ZeroMQ, or speaks it badly."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.node.hostile.live_doors import BROKERS, CLIENTS, Canary, LiveDoors, resident_bytes
+from tidelog.codec import MAX_FRAME_BYTES
+
+DOORS = pytest.mark.parametrize("door", [CLIENTS, BROKERS])
+
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+HANDSHAKE = GREETING + bytes([4, len(READY)]) + READY
+
+
+@contextmanager
+def tcp(live: LiveDoors, door: str) -> Iterator[socket.socket]:
+    endpoint = live.doors[door]
+    with socket.create_connection((endpoint.host, endpoint.port), timeout=20) as connection:
+        yield connection
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """Whether the broker ends the connection, whatever it says before."""
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@DOORS
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
+def test_a_frame_that_claims_too_many_bytes_ends_its_connection_before_any_memory_is_taken(
+    live: LiveDoors, door: str, size: int
+) -> None:
+    canary, before = Canary(live), resident_bytes()
+    with tcp(live, door) as connection:
+        connection.sendall(HANDSHAKE + b"\x02" + struct.pack(">Q", size) + b"x" * 1000)
+        assert hung_up(connection)
+    canary.sings()
+    assert resident_bytes() - before < 16 << 20
+
+
+@DOORS
+def test_frames_that_are_announced_and_never_come_take_nothing_from_others(live: LiveDoors, door: str) -> None:
+    canary, before = Canary(live), resident_bytes()
+    connections = [tcp(live, door) for _ in range(20)]
+    opened = [each.__enter__() for each in connections]
+    for connection in opened:
+        connection.sendall(HANDSHAKE + b"\x02" + struct.pack(">Q", MAX_FRAME_BYTES) + b"x" * 1000)
+    for _ in range(5):
+        canary.sings()
+    assert resident_bytes() - before < 64 << 20
+    for each in connections:
+        each.__exit__(None, None, None)
+    canary.sings()
+
+
+@DOORS
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\0" * 10_000,
+        b"\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x01",  # how Kafka's clients begin
+        GREETING[:30],
+        GREETING + b"\xff" * 1000,
+        GREETING.replace(b"NULL", b"CURV") + b"x" * 100,
+        HANDSHAKE + b"\x07" * 1000,
+        HANDSHAKE + b"\x01\x00" * 20_000,  # a message of 20,000 parts that never ends
+        HANDSHAKE + b"\x04\xff" + b"\x04PING" + b"x" * 250,
+    ],
+)
+def test_what_is_not_zeromq_disturbs_nobody(live: LiveDoors, door: str, said: bytes) -> None:
+    canary = Canary(live)
+    with tcp(live, door) as connection:
+        connection.sendall(said)
+        canary.sings()
+    canary.sings()

@@ -1,0 +1,167 @@
+"""Well-formed requests that must not be obeyed: stale, replayed, for others, with names that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.node.client_requests import TP, batch_of, produce_request
+from tests.node.hostile.live_doors import BROKER_EPOCH, BROKERS, CLIENTS, Canary, LiveDoors
+from tidelog.control_messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionStateMessage,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicInfo,
+)
+from tidelog.errors import (
+    ClusterAuthorizationFailedError,
+    FencedLeaderEpochError,
+    InconsistentClusterIdError,
+    RequestTimedOutError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+    UnknownLeaderEpochError,
+    UnsupportedVersionError,
+)
+from tidelog.messages import (
+    DescribePartition,
+    DescribeReplicasRequest,
+    EpochPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    Request,
+)
+
+NAMES = ["..", ".", "", "a/b", "../../etc/passwd", "t\0", "\0", "x" * 250, "é", "t t", "canary\n"]
+
+
+def end_offset(live: LiveDoors) -> int:
+    return live.cluster.nodes[1].log().log_end_offset
+
+
+@pytest.mark.parametrize("door", [CLIENTS, BROKERS])
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ({"api_key": 999}, UnsupportedVersionError.code),
+        ({"api_version": 1 << 40}, UnsupportedVersionError.code),
+        ({"addressee_epoch": BROKER_EPOCH - 1}, StaleBrokerEpochError.code),
+        ({"deadline_ms": 0}, RequestTimedOutError.code),
+        ({"cluster_id": "another"}, InconsistentClusterIdError.code),
+    ],
+)
+def test_a_produce_that_is_stale_or_meant_for_others_appends_nothing(
+    live: LiveDoors, door: str, header: dict[str, int], code: int
+) -> None:
+    before = end_offset(live)
+    with live.knock(door) as caller:
+        assert caller.call(produce_request(b"never"), **header) == code
+    assert end_offset(live) == before
+
+
+def test_a_replayed_produce_appends_nothing_and_is_answered_as_before(live: LiveDoors) -> None:
+    batch = batch_of(b"once", producer_id=77, sequence=0)
+    with live.knock(CLIENTS) as caller, live.knock(CLIENTS) as other:
+        first = caller.call(produce_request(batch=batch))
+        end = end_offset(live)
+        for who in (caller, other, caller):
+            assert who.call(produce_request(batch=batch)) == first
+    assert end_offset(live) == end
+
+
+def test_a_leader_epoch_of_another_time_is_fenced(live: LiveDoors) -> None:
+    with live.knock(CLIENTS) as caller:
+        for epoch, code in ((5, UnknownLeaderEpochError.code), (2**31 - 1, UnknownLeaderEpochError.code)):
+            answers = [
+                caller.call(FetchRequest(-1, 0, 1, 100, (FetchPartition(*TP, epoch, 0, 100),))),
+                caller.call(ListOffsetsRequest((ListOffsetsPartition(*TP, -1, epoch),))),
+                caller.call(OffsetForLeaderEpochRequest((EpochPartition(*TP, epoch, 0),))),
+            ]
+            assert [each.partitions[0].error_code for each in answers] == [code] * 3  # type: ignore[union-attr]
+
+
+def test_a_follower_of_an_epoch_that_has_ended_moves_no_high_watermark(live: LiveDoors) -> None:
+    partition = live.cluster.nodes[1].replica().partition
+    before = partition.high_watermark
+    with live.knock(BROKERS) as caller:
+        for epoch in (-1, -2, 7):
+            fetch = FetchRequest(2, 0, 1, 100, (FetchPartition(*TP, epoch, 1 << 40, 100, 0),))
+            answer = caller.call(fetch, sender_epoch=5)
+            assert isinstance(answer, FetchResponse)
+            codes = {FencedLeaderEpochError.code, UnknownLeaderEpochError.code}
+            assert answer.partitions[0].error_code in codes
+    assert partition.high_watermark == before
+
+
+def test_a_controller_that_is_none_any_more_changes_nothing(live: LiveDoors) -> None:
+    cluster = live.cluster
+    current = cluster.leader_and_isr()
+    with live.knock(BROKERS) as caller:
+        stale = LeaderAndIsrRequest(1, 0, current.partitions, current.topics, current.live_brokers)
+        for request in (stale, StopReplicaRequest(1, 0, (StopReplicaPartition(*TP, 5, True),))):
+            answer = caller.call(request, sender_epoch=1)
+            refused = answer if isinstance(answer, int) else answer.error_code  # type: ignore[attr-defined]
+            assert refused == StaleControllerEpochError.code
+    Canary(live).sings()
+    with live.knock(CLIENTS) as caller:
+        assert isinstance(caller.call(produce_request(b"still led")), ProduceResponse)
+
+
+def test_the_clients_door_obeys_no_controller_and_no_follower(live: LiveDoors) -> None:
+    with live.knock(CLIENTS) as caller:
+        for request in (
+            live.cluster.leader_and_isr(),
+            StopReplicaRequest(1, 9, (StopReplicaPartition(*TP, 9, True),)),
+            FetchRequest(2, 0, 1, 100, (FetchPartition(*TP, 0, 0, 100, 0),)),
+            OffsetForLeaderEpochRequest((EpochPartition(*TP, 0, 0),), replica_id=2),
+            ListOffsetsRequest((ListOffsetsPartition(*TP, -1),), replica_id=2),
+        ):
+            assert caller.call(request, sender_epoch=1) == ClusterAuthorizationFailedError.code
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_is_none_reaches_no_file(live: LiveDoors, name: str) -> None:
+    def everything() -> set[Path]:
+        return {path for path in live.directory.rglob("*") if path.is_dir()}
+
+    before = everything()
+    asked: list[Request] = [
+        ProduceRequest(1, 1000, (ProducePartition(name, 0, batch_of(b"x")),)),
+        FetchRequest(-1, 0, 1, 100, (FetchPartition(name, 0, -1, 0, 100),)),
+        ListOffsetsRequest((ListOffsetsPartition(name, 0, -1),)),
+        OffsetForLeaderEpochRequest((EpochPartition(name, 0, -1, 0),)),
+        DescribeReplicasRequest((DescribePartition(name, 0),)),
+    ]
+    with live.knock(CLIENTS) as caller:
+        for request in asked:
+            answer = caller.call(request)
+            assert not isinstance(answer, int) and answer.partitions[0].error_code > 0  # type: ignore[attr-defined]
+        told = caller.call(MetadataRequest((name,)))
+        assert not isinstance(told, int) and told.topics[0].error_code > 0  # type: ignore[attr-defined]
+    with live.knock(BROKERS) as caller:
+        state = PartitionStateMessage(name, 0, 1, 1, 0, (1,), 0, (1,))
+        topics = (TopicInfo(name, "id-of-none", {}),)
+        obeyed = caller.call(LeaderAndIsrRequest(1, 1, (state,), topics, live.cluster.live()), sender_epoch=1)
+        assert isinstance(obeyed, int) or (
+            isinstance(obeyed, LeaderAndIsrResponse) and obeyed.partitions[0].error_code != 0
+        )
+        caller.call(StopReplicaRequest(1, 1, (StopReplicaPartition(name, 0, 0, True),)), sender_epoch=1)
+    assert everything() == before
+    Canary(live).sings()
+
+
+def test_a_deadline_without_end_is_no_reason_to_wait(live: LiveDoors) -> None:
+    with live.knock(CLIENTS) as caller:
+        fetch = FetchRequest(-1, 50, 1 << 30, 100, (FetchPartition(*TP, -1, end_offset(live), 100),))
+        assert isinstance(caller.call(fetch, deadline_ms=2**63 - 1), FetchResponse)

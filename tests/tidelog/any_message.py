@@ -1,0 +1,44 @@
+"""Any message, as its class's annotations allow it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+
+from tidelog.admin_messages import ADMIN_REQUESTS
+from tidelog.control_messages import CONTROL_REQUESTS
+from tidelog.messages import CLIENT_REQUESTS, Message
+from tidelog.model import Buffer
+from tidelog.operator_messages import OPERATOR_REQUESTS
+from tidelog.partition_messages import PARTITION_REQUESTS
+
+REQUESTS = (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *PARTITION_REQUESTS, *CONTROL_REQUESTS)
+
+#: What stands in the fields at the ends.
+Scalars = Mapping[Any, st.SearchStrategy[Any]]
+ANY: Scalars = {
+    int: st.integers(-(2**63), 2**63 - 1),
+    bool: st.booleans(),
+    str: st.text(max_size=20),
+    Buffer: st.binary(max_size=40),
+}
+
+
+def values_of(annotation: Any, scalars: Scalars = ANY) -> st.SearchStrategy[Any]:
+    """Any value that a field of this type may hold; derived from the annotation alone."""
+    if isinstance(annotation, type) and issubclass(annotation, Message):
+        hints = get_type_hints(annotation)
+        return st.builds(annotation, **{f.name: values_of(hints[f.name], scalars) for f in fields(annotation)})  # type: ignore[arg-type]
+    if annotation in scalars:
+        return scalars[annotation]
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [a for a in get_args(annotation) if a is not types.NoneType]
+        return st.none() | values_of(Buffer if set(members) == set(get_args(Buffer)) else members[0], scalars)
+    if get_origin(annotation) is tuple:
+        return st.lists(values_of(get_args(annotation)[0], scalars), max_size=3).map(tuple)
+    key, value = get_args(annotation)
+    return st.dictionaries(values_of(key, scalars), values_of(value, scalars), max_size=3)
