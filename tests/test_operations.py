@@ -1,0 +1,99 @@
+"""What OPERATIONS.md says of settings and of tests is compared with the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+from node.settings import BrokerSettings
+from storage.broker_config import SYNONYMS
+from storage.config import NO_EFFECT, LogConfig
+from storage.config_meanings import MEANINGS
+
+ROOT = Path(__file__).parent.parent
+OPERATIONS = (ROOT / "docs/OPERATIONS.md").read_text()
+#: `file` · `test`, as the promises name what guards them
+GUARDS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)` · `(\w+)`", OPERATIONS)))
+
+_UNITS = {
+    "ms": "ms",
+    "hours": "h",
+    "minutes": "min",
+    "seconds": "s",
+    "bytes_per_second": "bytes/s",
+    "bytes": "bytes",
+    "buffer_size": "bytes",
+    "percentage": "%",
+}
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next."""
+    return OPERATIONS.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def names_in(title: str) -> list[str]:
+    """The first column of a section's table."""
+    return re.findall(r"^\| `([\w.]+)` \|", section(title), re.MULTILINE)
+
+
+def unit(name: str, value: object) -> str:
+    """By the name's end, as the names are made."""
+    flat = name.replace(".", "_")
+    if isinstance(value, bool) or value in ("true", "false"):
+        return "true, false"
+    return next((unit for end, unit in _UNITS.items() if flat.endswith(f"_{end}")), "")
+
+
+def shown(value: object) -> str:
+    """A default as the document writes it."""
+    if isinstance(value, tuple):
+        return " ".join(f"`{each}`" for each in value) or "none"
+    return "none" if value == "" else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def broker_row(setting: Field[Any]) -> str:
+    required = setting.default is MISSING
+    default = "required" if required else shown(setting.default)
+    kind = "" if required else unit(setting.name, setting.default)
+    return f"| `{setting.name}` | {kind} | {default} | {setting.metadata['meaning']} |"
+
+
+def topic_rows() -> Iterator[str]:
+    for name, default in sorted(LogConfig().to_topic_configs().items()):
+        meaning = MEANINGS[name] + (f"; no effect: {NO_EFFECT[name]}" if name in NO_EFFECT else "")
+        brokers = ", ".join(f"`{broker.replace('.', '_')}`" for broker, _ in SYNONYMS.get(name, ())) or "none"
+        yield f"| `{name}` | {unit(name, default)} | {shown(default)} | {brokers} | {meaning} |"
+
+
+def test_every_setting_of_a_broker_stands_there_with_unit_default_and_meaning() -> None:
+    settings = [setting for setting in fields(BrokerSettings) if setting.metadata]
+    text = section("Settings of a broker")
+    assert [row for row in map(broker_row, settings) if row not in text.splitlines()] == []
+    assert names_in("Settings of a broker") == [setting.name for setting in settings]
+
+
+def test_every_setting_of_a_topic_stands_there_with_unit_default_and_meaning() -> None:
+    lines = section("Settings of a topic").splitlines()
+    assert [row for row in topic_rows() if row not in lines] == []
+    assert names_in("Settings of a topic") == sorted(LogConfig().to_topic_configs())
+
+
+def test_every_promise_names_a_test_that_there_is() -> None:
+    promises = [line for line in section("Promises").splitlines() if line.startswith("| ")][2:]
+    assert len(promises) > 15
+    assert [line for line in promises if not re.search(r"`tests/[\w/]+\.py` · `\w+`", line)] == []
+    missing = [f"{file} has no {name}" for file, name in GUARDS if name not in functions_of(file)]
+    assert missing == []
+
+
+def functions_of(file: str) -> set[str]:
+    path = ROOT / file
+    if not path.exists():
+        return set()
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
