@@ -1,0 +1,1 @@
+"""`scripts/compose-check`: the compose file, run for real."""
