@@ -24,6 +24,11 @@ class ProcessState:
     birth: str = ""
 
     @property
+    def ports(self) -> tuple[int, ...]:
+        """All that it was given."""
+        return (self.port,)
+
+    @property
     def process(self) -> Process | None:
         """The process if it was started and not stopped since; it may have ended by itself."""
         return Process(self.pid, self.birth) if self.pid else None

@@ -1,0 +1,91 @@
+"""What an operator sees of three real brokers while one of them dies and comes back."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.command import Shell
+from tests.processes.harness.waiting import wait_for
+
+
+@pytest.fixture
+def shell(cluster: RunningCluster, tmp_path: Path) -> Iterator[Shell]:
+    yield Shell(tmp_path, cluster.local.home)
+
+
+def get(cluster: RunningCluster, broker_id: int, path: str) -> tuple[int, str]:
+    address = cluster.local.known_state().broker(broker_id).http_address
+    try:
+        with urllib.request.urlopen(address + path, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def metrics(cluster: RunningCluster, broker_id: int) -> dict[str, float]:
+    _, told = get(cluster, broker_id, "/metrics")
+    lines = (line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+def asked(shell: Shell, *arguments: str) -> tuple[int, Any]:
+    outcome = shell.run(*arguments, "--json")
+    assert outcome.output, outcome.complaint
+    return outcome.status, json.loads(outcome.output)
+
+
+def test_a_broker_that_dies_is_seen_over_http_by_status_explain_and_doctor(
+    cluster: RunningCluster, shell: Shell
+) -> None:
+    [tp] = cluster.create_topic("t")
+    where = f"{tp.topic}/{tp.partition}"
+    shell.succeed("produce", "t", given=b"a\nb\n")
+    leader = cluster.leader(tp)
+    victim = leader % 3 + 1
+    for broker_id in cluster.broker_ids:
+        assert get(cluster, broker_id, "/readyz") == (200, "ready\n")
+    told = metrics(cluster, leader)
+    assert told["tidelog_ready"] == told["tidelog_leaders"] == 1
+    assert told['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 2
+    assert told['tidelog_request_seconds_count{api="PRODUCE",door="TIDELOG"}'] >= 1
+    assert told['tidelog_request_seconds_count{api="FETCH",door="REPLICATION"}'] >= 2
+    assert told[f'tidelog_follower_lag_records{{follower="{victim}"}}'] == 0
+    assert told["process_resident_memory_bytes"] > 1 << 20
+
+    assert asked(shell, "explain", where)[0] == 0
+    status, doctor = asked(shell, "doctor")
+    assert (status, [check for check in doctor["checks"] if check["state"] == "failure"]) == (0, [])
+
+    cluster.kill(victim)
+    wait_for("the ISR to shrink", lambda: victim not in cluster.znode(tp).state.isr)
+    wait_for("the leader to know", lambda: metrics(cluster, leader)["tidelog_under_replicated_partitions"] == 1)
+    [dead] = [each for each in asked(shell, "status")[1]["brokers"] if each["id"] == victim]
+    assert (dead["alive"], dead["ready"]) == (False, None)
+    status, explained = asked(shell, "explain", where)
+    [finding] = [each for each in explained["findings"] if each["problem"]]
+    assert (status, finding["about"], finding["evidence"]["broker"]) == (1, "replication", victim)
+    assert f"broker {victim} is not registered" in finding["sentence"]
+    status, doctor = asked(shell, "doctor")
+    failed = {check["name"]: check["advice"] for check in doctor["checks"] if check["state"] != "ok"}
+    assert status == 1 and f"broker {victim}" in failed and failed["partitions"] == f"tidelog explain {where}"
+
+    cluster.restart(victim)
+    cluster.wait_in_sync(tp)
+    wait_for("the broker to be ready", lambda: get(cluster, victim, "/readyz")[0] == 200)
+    wait_for("all to be well", lambda: asked(shell, "explain", where)[0] == 0)
+
+
+def test_a_broker_that_is_stopped_is_not_ready_and_says_why(cluster: RunningCluster, shell: Shell) -> None:
+    with cluster.paused(2):
+        brokers = asked(shell, "status")[1]["brokers"]
+        assert [broker["ready"] for broker in brokers] == [True, False, True]
+        assert "does not answer" in brokers[1]["not_ready_because"]
+    wait_for("the broker to be ready", lambda: get(cluster, 2, "/readyz")[0] == 200)

@@ -1,0 +1,50 @@
+"""What a doctor says of this machine."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tidelog.diagnosis import Check, State
+from tidelog.local.environment import examine_environment
+from tidelog.local.ports import LOOPBACK
+from tidelog.local.state import BrokerState, ClusterState
+
+
+def checked(checks: list[Check], name: str) -> Check:
+    [found] = [check for check in checks if check.name == name]
+    return found
+
+
+def test_before_the_first_start_only_the_machine_is_looked_at(tmp_path: Path) -> None:
+    checks = examine_environment(tmp_path / "not" / "there" / "yet", None)
+    assert [check.name for check in checks] == ["Java", "ZooKeeper's jars", "data directory", "files"]
+    assert checked(checks, "data directory").sentence.endswith("yet")
+
+
+def test_without_java_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.local.environment.find_java.__defaults__", ({"PATH": str(tmp_path)},))
+    found = checked(examine_environment(tmp_path, None), "Java")
+    assert found.state is State.FAILURE and "apt-get install" in found.advice
+
+
+def test_a_stopped_cluster_needs_its_ports(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as other:
+        port = other.getsockname()[1]
+        state = ClusterState(f"{LOOPBACK}:{port}", None, (BrokerState(port, broker_id=1),), {})
+        checks = examine_environment(tmp_path, state)
+    found = checked(checks, "ports")
+    assert (found.state, found.sentence) == (State.FAILURE, f"{port}: taken by others")
+    assert checked(checks, "ZooKeeper").state is State.OK, "somebody listens there"
+    assert checked(checks, "brokers").advice == "tidelog up"
+    assert "Java" not in [check.name for check in checks], "the ZooKeeper is not ours"
+
+
+def test_a_zookeeper_that_is_gone_is_named(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as other:
+        port = other.getsockname()[1]
+    state = ClusterState(f"{LOOPBACK}:{port}", None, (), {})
+    found = checked(examine_environment(tmp_path, state), "ZooKeeper")
+    assert found.state is State.FAILURE and str(port) in found.sentence + found.advice

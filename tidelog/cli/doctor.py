@@ -1,0 +1,74 @@
+"""`tidelog doctor`: looks at everything that commonly is wrong, and says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.find import ENVIRONMENT_VARIABLE, bootstrap_option, data_dir_option, find_data_dir
+from tidelog.clock import SystemClock
+from tidelog.local.environment import examine_environment
+from tidelog.local.state import load_state
+from tidelog.model import Endpoint
+
+if TYPE_CHECKING:
+    from tidelog.diagnosis import Check
+
+_TIMEOUT_MS = 3_000
+_COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
+
+
+@click.command()
+@bootstrap_option
+@data_dir_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def doctor(bootstrap_servers: str | None, data_dir: Path | None, as_json: bool) -> int:
+    """Check a cluster and, if it is a local one, this machine.
+
+    One line for each thing, with what to do where it is not well. Ends with 1 where something fails, else 0.
+    """
+    checks = _checks(bootstrap_servers or (None if data_dir else os.environ.get(ENVIRONMENT_VARIABLE)), data_dir)
+    failed = any(check.state.value == "failure" for check in checks)
+    if as_json:
+        told = [
+            {"name": check.name, "state": check.state.value, "sentence": check.sentence, "advice": check.advice}
+            for check in checks
+        ]
+        click.echo(json.dumps({"healthy": not failed, "checks": told}))
+        return int(failed)
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        state = check.state.value
+        marked = click.style(f"{state:<7}", fg=_COLOURS[state]) if sys.stdout.isatty() else f"{state:<7}"
+        click.echo(f"{marked}  {check.name:<{width}}  {check.sentence}" + (f"; {check.advice}" if check.advice else ""))
+    return int(failed)
+
+
+def _checks(servers: str | None, data_dir: Path | None) -> list[Check]:
+    from tidelog.cluster_facts import ask_cluster
+    from tidelog.diagnosis import examine_cluster
+
+    if servers:
+        facts = asyncio.run(ask_cluster(_endpoints(servers), {}, SystemClock(), _TIMEOUT_MS))
+        return examine_cluster(facts)
+    directory = find_data_dir(data_dir)
+    state = load_state(directory)
+    checks = examine_environment(directory, state)
+    if state is not None and any(broker.running for broker in state.brokers):
+        expected = {broker.broker_id: Endpoint.parse(broker.address) for broker in state.brokers}
+        bootstrap = [endpoint for broker_id, endpoint in expected.items() if state.broker(broker_id).running]
+        checks += examine_cluster(asyncio.run(ask_cluster(bootstrap, expected, SystemClock(), _TIMEOUT_MS)))
+    return checks
+
+
+def _endpoints(servers: str) -> list[Endpoint]:
+    try:
+        return [Endpoint.parse(each) for each in servers.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--bootstrap-servers'") from None

@@ -1,0 +1,97 @@
+"""Whether this machine can run a local cluster, and the processes of the one that is there."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidelog.diagnosis import Check, State, examine_disk, examine_file_limit
+from tidelog.errors import LocalError
+from tidelog.local.java import OLDEST_JAVA, find_java
+from tidelog.local.ports import port_is_free
+from tidelog.local.state import ClusterState, ProcessState
+from tidelog.local.zookeeper import find_jars, require_zookeeper, serves
+from tidelog.operator_messages import LogDirectoryReport
+
+
+def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Check]:
+    """What `tidelog up` needs, and what it has started; `state` None before the first time."""
+    checks = []
+    if state is None or state.embedded is not None:
+        checks += [_java(), _jars()]
+    checks.append(_disk(data_dir))
+    checks.append(examine_file_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    if state is not None:
+        checks += [_ports(state), _zookeeper(state)]
+        if not any(broker.running for broker in state.brokers):
+            checks.append(Check("brokers", State.FAILURE, f"none of {len(state.brokers)} runs", "tidelog up"))
+    return checks
+
+
+def _java() -> Check:
+    try:
+        return Check("Java", State.OK, f"{find_java()}, {OLDEST_JAVA} or newer")
+    except LocalError as error:
+        return Check("Java", State.FAILURE, *_split(error))
+
+
+def _jars() -> Check:
+    try:
+        jars = find_jars()
+    except LocalError as error:
+        return Check("ZooKeeper's jars", State.FAILURE, *_split(error))
+    return Check("ZooKeeper's jars", State.OK, str(jars[0]))
+
+
+def _disk(data_dir: Path) -> Check:
+    directory = data_dir
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return Check("data directory", State.FAILURE, f"{directory} cannot be written", "pass another --data-dir")
+    found = os.statvfs(directory)
+    block = found.f_frsize
+    report = LogDirectoryReport(
+        str(data_dir), "", found.f_blocks * block, found.f_bavail * block, found.f_files, found.f_favail
+    )
+    return examine_disk("data directory", report)
+
+
+def _ports(state: ClusterState) -> Check:
+    """Of what does not run: it must be able to take its ports again."""
+    taken = [port for process in state.processes if not process.running for port in _taken(process)]
+    if taken:
+        listed = ", ".join(map(str, taken))
+        return Check("ports", State.FAILURE, f"{listed}: taken by others", "stop what listens there (ss -ltnp)")
+    count = sum(len(process.ports) for process in state.processes)
+    return Check("ports", State.OK, f"{count}, all ours")
+
+
+def _taken(process: ProcessState) -> Iterator[int]:
+    for port in process.ports:
+        try:
+            if not port_is_free(port):
+                yield port
+        except LocalError:
+            yield port
+
+
+def _zookeeper(state: ClusterState) -> Check:
+    if state.embedded is None:
+        try:
+            require_zookeeper(state.zookeeper)
+        except LocalError as error:
+            return Check("ZooKeeper", State.FAILURE, *_split(error))
+        return Check("ZooKeeper", State.OK, f"{state.zookeeper} answers")
+    if serves(state.embedded.port):
+        return Check("ZooKeeper", State.OK, f"{state.zookeeper} serves")
+    running = "runs, and does not serve" if state.embedded.running else "does not run"
+    return Check("ZooKeeper", State.FAILURE, f"{state.zookeeper} {running}", "tidelog up; tidelog logs zookeeper")
+
+
+def _split(error: LocalError) -> tuple[str, str]:
+    """Errors of ours say what is wrong, then what to do."""
+    wrong, _, advice = str(error).partition(": ")
+    return wrong, advice
