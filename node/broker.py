@@ -51,8 +51,6 @@ from tidelog.model import Endpoint, TopicPartition
 log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-#: The longest that anything due waits for its tick.
-_TICK_MS = 20
 _HANDOVER_RETRY_S = 0.1
 
 
@@ -317,11 +315,8 @@ class Broker:
 
     async def _keep_ticking(self) -> None:
         while True:
-            now_ms = self._clock.monotonic_ms()
-            self._replicas.tick(now_ms)
-            due_ms = self._replicas.waiting.next_deadline_ms()
-            pause_ms = _TICK_MS if due_ms is None else min(_TICK_MS, max(1, due_ms - now_ms))
-            await asyncio.sleep(pause_ms / 1000)
+            next_ms = self._replicas.tick(self._clock.monotonic_ms())
+            await self._replicas.waiting.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
 
     # --- leaving -----------------------------------------------------------------------------------------------
 

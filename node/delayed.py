@@ -18,6 +18,7 @@ from node.replica import Replica
 from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowerError, RequestTimedOutError
 from tidelog.messages import ProducePartitionResponse, ProduceResponse, Response
 from tidelog.model import TopicPartition
+from tidelog.signals import Signal
 
 
 class DelayedResponse(DelayedOperation):
@@ -97,6 +98,8 @@ class DelayedProduce(DelayedResponse):
 class Waiting:
     """The purgatories of one broker, and what has changed since they were last looked at.
 
+    alarm   set when something is due earlier than was known: whoever sleeps until `next_deadline_ms` looks again
+
     `soon` runs a callback in the loop's next turn (`loop.call_soon`). By `now_ns` it is measured how long each waits.
     """
 
@@ -106,10 +109,13 @@ class Waiting:
         self._stirred: dict[FetchSession, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
         self.sessions = FetchSessions()
-        self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns)
-        self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
-        self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns)
-        self.deletions: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns)
+        self.alarm = alarm = Signal()
+        self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
+        self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(
+            now_ns=now_ns, on_earlier=alarm.set
+        )
+        self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
+        self.deletions: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
 
     def __len__(self) -> int:
         return sum(map(len, self._purgatories))

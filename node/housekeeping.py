@@ -48,6 +48,7 @@ class Upkeep(Protocol):
     """What is needed of `storage.upkeep.Upkeep`."""
 
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int) -> int: ...
+    def is_removal_due(self, now_ms: int) -> bool: ...
     def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int: ...
     def remove_deleted(self, now_ms: int) -> int: ...
     def sync_due(self, now_ms: int) -> int: ...
@@ -93,7 +94,7 @@ class Housekeeping:
             ),
             every(settings.log_retention_check_interval_ms, self.delete_old_segments),
             every(settings.producer_id_expiration_check_interval_ms, self.forget_idle_producers),
-            every(_REMOVAL_CHECK_MS, lambda: on_thread(lambda: upkeep.remove_deleted(self._clock.now_ms()))),
+            every(_REMOVAL_CHECK_MS, self.remove_deleted),
             *(self._keep_cleaning() for _ in range(self._cleaners)),
         ]
         self._tasks = [asyncio.get_running_loop().create_task(work) for work in works]
@@ -109,7 +110,14 @@ class Housekeeping:
         """Retention, for every replica below its own high watermark."""
         async for replica in self._online():
             tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
-            self._upkeep.delete_old_segments(tp, self._clock.now_ms(), high_watermark)
+            if self._upkeep.delete_old_segments(tp, self._clock.now_ms(), high_watermark):
+                self._replicas.waiting.changed(tp)
+
+    async def remove_deleted(self) -> None:
+        """The files of segments whose delay has passed."""
+        now_ms = self._clock.now_ms()
+        if self._upkeep.is_removal_due(now_ms):
+            await self._on_thread(lambda: self._upkeep.remove_deleted(now_ms))
 
     async def forget_idle_producers(self) -> None:
         """In every log; a producer that comes back after so long begins anew."""

@@ -57,14 +57,21 @@ class Purgatory(Generic[K, Op]):
 
     Where it is full a newcomer expires at once: an answer that is early is honest, a queue without a bound is not.
 
-    waits     how long those waited that are complete by now, by `now_ns`
-    expired   how many of them waited in vain
+    waits        how long those waited that are complete by now, by `now_ns`
+    expired      how many of them waited in vain
+    on_earlier   called when a newcomer's deadline comes before all others
     """
 
-    def __init__(self, capacity: int = 100_000, now_ns: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        capacity: int = 100_000,
+        now_ns: Callable[[], int] = lambda: 0,
+        on_earlier: Callable[[], None] = lambda: None,
+    ) -> None:
         self.waits = Durations()
         self.expired = 0
         self._now_ns = now_ns
+        self._on_earlier = on_earlier
         self._capacity = capacity
         self._watchers: dict[K, dict[Op, None]] = {}
         self._keys: dict[Op, Collection[K]] = {}
@@ -93,6 +100,8 @@ class Purgatory(Generic[K, Op]):
             self._watchers.setdefault(key, {})[operation] = None
         self._arrivals += 1
         heapq.heappush(self._deadlines, (operation.deadline_ms, self._arrivals, operation))
+        if self._deadlines[0][2] is operation:
+            self._on_earlier()
         self._maybe_rebuild_heap()
         return False
 

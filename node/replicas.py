@@ -405,6 +405,7 @@ class Replicas:
             else:
                 log.info("%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
                 self._changed_isrs.add(tp)
+                self.waiting.alarm.set()
                 self.isr_shrinks += len(proposal.state.isr) < len(partition.isr)
                 self.isr_expansions += len(proposal.state.isr) > len(partition.isr)
                 now_ms = self.clock.monotonic_ms()
@@ -412,8 +413,11 @@ class Replicas:
                 self.act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
                 self.waiting.changed(tp)
 
-    def tick(self, now_ms: int) -> None:
-        """Time has passed: answer what is due, look for followers that lag, tell the controller of changed ISRs."""
+    def tick(self, now_ms: int) -> int:
+        """Time has passed: answer what is due, look for followers that lag, tell the controller of changed ISRs.
+
+        Returns when to call it again, unless `waiting.alarm` is set before.
+        """
         self.waiting.expire(now_ms)
         if now_ms >= self._next_isr_check_ms:
             self._next_isr_check_ms = now_ms + max(1, self._max_lag_ms // 2)
@@ -426,6 +430,9 @@ class Replicas:
         if self._failure_untold and self._logs.works:
             self._failure_untold = False
             self._spawn(self._tell_failure())
+        next_ms = self._next_notification_ms if self._changed_isrs else self._next_isr_check_ms
+        due_ms = self.waiting.next_deadline_ms()
+        return min(next_ms, self._next_isr_check_ms, next_ms if due_ms is None else due_ms)
 
     async def _notify(self) -> None:
         changed, self._changed_isrs = self._changed_isrs, set()
@@ -434,6 +441,7 @@ class Replicas:
         except TidelogError as error:
             log.info("the controller has not been told of %d changed ISRs yet: %s", len(changed), error)
             self._changed_isrs |= changed
+            self.waiting.alarm.set()
 
     async def _tell_failure(self) -> None:
         """The controller then asks each of our replicas anew, and elects others for those that are offline."""
@@ -443,6 +451,7 @@ class Replicas:
             log.warning("the controller has not been told of a failed log directory yet: %s", error)
             await asyncio.sleep(_ISR_RETRY_MS / 1000)
             self._failure_untold = True
+            self.waiting.alarm.set()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -477,6 +486,7 @@ class Replicas:
                     replica.offline = True
                     self._stop_serving(replica)
             self._failure_untold = True
+            self.waiting.alarm.set()
             if not self._logs.works:
                 self._on_storage_error(error)
 

@@ -435,6 +435,11 @@ class Log:
         unflushed = self.log_end_offset - self._recovery_point.offset
         return must_flush(unflushed, self.config.flush_messages) and not self._abandoned
 
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """A segment was rolled and is not synced; or the log has failed, as `flush` would say."""
+        return self._recovery_point.offset < self._segments.active.base_offset or self._failure is not None
+
     def flush(self, *, rolled_only: bool = False) -> None:
         """Syncs what is not synced yet (with `rolled_only` not the active segment) and raises the recovery point.
 

@@ -78,6 +78,8 @@ class LogDirectory:
         self._settled = threading.Condition()
         #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
         self._checkpoint_lock = threading.Lock()
+        # As they stand in their files: what has not changed is not written again.
+        self._written: dict[str, dict[TopicPartition, int]] = {}
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
         self._log_starts = read_offsets(files, path / LOG_STARTS)
         self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
@@ -241,13 +243,13 @@ class LogDirectory:
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces the checkpoint (all partitions at once), durably."""
         with self._checkpoint_lock:
-            write_offsets(self._files, self.path / HIGH_WATERMARKS, offsets)
+            self._write(HIGH_WATERMARKS, offsets)
 
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced. May run on a thread beside appends, like the other checkpoints."""
         with self._checkpoint_lock:
             self._recovery_points |= {tp: log.recovery_point for tp, log in list(self.logs.items())}
-            write_offsets(self._files, self.path / RECOVERY_POINTS, self._recovery_points)
+            self._write(RECOVERY_POINTS, self._recovery_points)
 
     def checkpoint_log_starts(self) -> None:
         """Notes the log starts that the names of the segments do not tell."""
@@ -257,7 +259,7 @@ class LogDirectory:
                     self._log_starts[tp] = log.log_start_offset
                 else:
                     self._log_starts.pop(tp, None)
-            write_offsets(self._files, self.path / LOG_STARTS, self._log_starts)
+            self._write(LOG_STARTS, self._log_starts)
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
         """Up to where the log is compacted, as last noted; 0 where that is not known."""
@@ -268,14 +270,22 @@ class LogDirectory:
         """Notes, durably, that the log is compacted up to `offset`."""
         with self._checkpoint_lock:
             self._cleaner_offsets[tp] = offset
-            write_offsets(self._files, self.path / CLEANER_OFFSETS, self._cleaner_offsets)
+            self._write(CLEANER_OFFSETS, self._cleaner_offsets)
 
     def _lower_checkpoints(self, tp: TopicPartition, offset: int) -> None:
         with self._checkpoint_lock:
             for name, offsets in ((RECOVERY_POINTS, self._recovery_points), (CLEANER_OFFSETS, self._cleaner_offsets)):
                 if offsets.get(tp, 0) > offset:
                     offsets[tp] = offset
-                    write_offsets(self._files, self.path / name, offsets)
+                    self._write(name, offsets)
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """The caller holds the lock."""
+        if self._written.get(name) == offsets:
+            return
+        self._written.pop(name, None)  # until it is known that the file was replaced
+        write_offsets(self._files, self.path / name, offsets)
+        self._written[name] = dict(offsets)
 
     # --- session and end -----------------------------------------------------------------------------
 

@@ -190,6 +190,8 @@ class LogManager:
 
     def logs(self) -> Mapping[TopicPartition, Log]:
         """Those that are open, in the directories that work."""
+        if len(self.directories) == 1:
+            return self.directories[0].logs  # a ChainMap takes ten times as long to look at
         return ChainMap(*(directory.logs for directory in self.directories))
 
     def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False) -> Log:

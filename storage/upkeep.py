@@ -87,6 +87,11 @@ class Upkeep:
         log = self.logs.logs().get(tp)
         return 0 if log is None else log.forget_idle_producers(now_ms, expiration_ms)
 
+    def is_removal_due(self, now_ms: int) -> bool:
+        """Any thread's: whether `remove_deleted` has something to do."""
+        with self._retired_lock:
+            return bool(self._retired) and self._retired[0].due_ms <= now_ms
+
     def remove_deleted(self, now_ms: int) -> int:
         """Any thread's: removes the files whose `file.delete.delay.ms` has passed; of how many segments."""
         removed = 0
@@ -117,6 +122,8 @@ class Upkeep:
         before, self._unsynced_since = self._unsynced_since, {}
         for tp, log in list(self.logs.logs().items()):
             waits = log.config.flush_ms < INT64_MAX and log.recovery_point < log.log_end_offset
+            if not waits and not log.has_unsynced_segments:
+                continue
             since_ms = before.get(log, now_ms)
             due = waits and now_ms - since_ms >= log.config.flush_ms
             try:

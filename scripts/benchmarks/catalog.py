@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from benchmarks import codec, failover, floor, idle, latency, leader_move, produce, spark_read, start_up, storage
+from benchmarks import (
+    cluster_idle,
+    codec,
+    failover,
+    floor,
+    idle,
+    latency,
+    leader_move,
+    produce,
+    spark_read,
+    start_up,
+    storage,
+)
 from benchmarks.figures import Benchmark
 
 BENCHMARKS: list[Benchmark] = [
@@ -16,4 +28,5 @@ BENCHMARKS: list[Benchmark] = [
     spark_read.BENCHMARK,
     leader_move.BENCHMARK,
     failover.BENCHMARK,
+    cluster_idle.BENCHMARK,
 ]

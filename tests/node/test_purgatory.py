@@ -53,6 +53,14 @@ def test_a_key_wakes_only_those_whose_condition_came_true() -> None:
     assert purgatory.watching("a") == purgatory.watching("b") == 1
 
 
+def test_whoever_sleeps_until_the_next_deadline_is_told_of_an_earlier_one_only() -> None:
+    told = list[str]()
+    purgatory: Purgatory[str, Waiting] = Purgatory(on_earlier=lambda: told.append("earlier"))
+    for deadline_ms, times in ((200, 1), (300, 1), (100, 2), (100, 2)):
+        purgatory.try_complete_else_watch(Waiting(deadline_ms), ["a"])
+        assert len(told) == times
+
+
 def test_time_runs_out_for_what_is_due_and_for_nothing_else() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory()
     early, late = Waiting(100), Waiting(200)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.checkpoints import HIGH_WATERMARKS
 from storage.files import RealFiles
 from storage.log_directory import LogDirectory
 from tests.storage.crashable_files import FORGOTTEN, CrashableFiles
@@ -112,3 +113,17 @@ def test_a_new_directory_is_on_the_disk_with_all_the_directories_above_that_it_n
     files = files.crash(FORGOTTEN)
     assert "meta.properties" in files.names(path)
     assert LogDirectory.open(path, files, 1, "c1", "boot-2").possibly_short
+
+
+def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    path = tmp_path / HIGH_WATERMARKS
+
+    def is_written(offset: int) -> bool:
+        before = path.stat().st_ino if path.exists() else 0  # each writing makes another file
+        directory.checkpoint_high_watermarks({ORDERS: offset})
+        return path.stat().st_ino != before
+
+    assert [is_written(offset) for offset in (12, 12, 13, 13, 12)] == [True, False, True, False, True]
+    directory.close(clean=False)
+    assert open_directory(tmp_path).high_watermarks() == {ORDERS: 12}
