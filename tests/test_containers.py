@@ -1,0 +1,57 @@
+"""docker-compose.yml, Dockerfile and the settings beside them say the same, and what the brokers accept."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from composecheck.story import HOST, NETWORK
+
+from node.settings import BrokerSettings
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint
+
+ROOT = Path(__file__).parent.parent
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+def settings_of(broker_id: int) -> BrokerSettings:
+    return BrokerSettings.load(ROOT / "compose/cluster.toml", ROOT / f"compose/broker-{broker_id}.toml")
+
+
+@pytest.mark.parametrize("broker_id", HOST)
+def test_each_broker_is_found_from_the_host_and_from_the_network(broker_id: int) -> None:
+    doors = {door.name: door for door in settings_of(broker_id).doors}
+    assert settings_of(broker_id).broker_id == broker_id
+    assert doors[CLIENTS].advertised == NETWORK[broker_id]
+    assert doors[BROKERS].advertised == Endpoint(f"broker-{broker_id}", 9601)
+    outside = doors["TIDELOG_HOST"]
+    assert outside.advertised == HOST[broker_id]
+    assert f'ports: ["{outside.advertised}:{outside.bind.port}"]' in COMPOSE
+    files = f"[broker, --config, /etc/tidelog/cluster.toml, --config, /etc/tidelog/broker-{broker_id}.toml]"
+    assert f"command: {files}" in COMPOSE
+
+
+def test_the_data_lies_in_the_volume_and_the_ensemble_is_the_one_of_the_file() -> None:
+    settings = settings_of(1)
+    assert settings.log_dirs == ("/var/lib/tidelog",)
+    assert "VOLUME /var/lib/tidelog\n" in DOCKERFILE
+    hosts, _, _ = settings.zookeeper.partition("/")
+    assert [host.partition(":")[0] for host in hosts.split(",")] == re.findall(r"hostname: (zookeeper-\d)", COMPOSE)
+
+
+def test_the_health_check_asks_where_the_broker_is_watched() -> None:
+    port = Endpoint.parse(settings_of(1).http_listener).port
+    assert f"http://127.0.0.1:{port}/readyz" in DOCKERFILE
+
+
+def test_the_image_has_all_that_the_wheel_has_and_nobody_in_it_is_root() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    copied = set(re.findall(r"[\w./-]+", " ".join(re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE))))
+    let_in = set(re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert {*wheel, "pyproject.toml", project["project"]["readme"]} == copied == let_in
+    assert "\nUSER tidelog\n" in DOCKERFILE
