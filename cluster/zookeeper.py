@@ -8,6 +8,7 @@ store notes when the last answered request was sent: from then on the session li
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,7 +47,11 @@ from cluster.store import (
 from tidelog.clock import Clock
 from tidelog.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 _CLOSE_PATIENCE_S = 3.0
+#: Who starts a cluster starts ZooKeeper and brokers together: only a longer wait is worth a line.
+_SILENT_PATIENCE_S = 1.0
 
 _ERRORS: dict[type[BaseException], type[StoreError]] = {
     kazoo_errors.NoNodeError: NoNodeError,
@@ -98,6 +103,7 @@ class ZooKeeperStore:
         arrived = asyncio.Event()
         unsubscribe = store.subscribe(lambda event: arrived.set())
         store._client.start_async()
+        saying_so = store._loop.call_later(_SILENT_PATIENCE_S, log.warning, "waiting for ZooKeeper at %s", store._hosts)
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await arrived.wait()
@@ -110,6 +116,7 @@ class ZooKeeperStore:
             await store.close()
             raise
         finally:
+            saying_so.cancel()
             unsubscribe()
         granted_ms = store._granted_timeout_ms
         if granted_ms != session_timeout_ms:
@@ -122,6 +129,8 @@ class ZooKeeperStore:
             # Below itself the client could make only the last of a chroot's levels.
             store._client.chroot = ""
             try:
+                if await store._request(lambda: store._client.exists_async(store._chroot)) is None:
+                    log.info("ZooKeeper at %s has no %s yet: it is made", store._hosts, store._chroot)
                 await store._request(lambda: store._client.ensure_path_async(store._chroot))
             finally:
                 store._client.chroot = store._chroot

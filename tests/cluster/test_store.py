@@ -222,6 +222,16 @@ async def test_nobody_there_is_said_within_the_time_that_was_given() -> None:
         )
 
 
+async def test_who_waits_for_zookeeper_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UnreachableError):
+        await ZooKeeperStore.open(
+            "127.0.0.1:1", session_timeout_ms=TIMEOUT_MS, clock=SystemClock(), connect_timeout_ms=1300
+        )
+    assert [record.message for record in caplog.records if "waiting" in record.message] == [
+        "waiting for ZooKeeper at 127.0.0.1:1"
+    ]
+
+
 async def test_a_thousand_transactions_are_pipelined(server: Server) -> None:
     store = await server.connect()
     await store.create("/epoch")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kazoo.client import KazooClient
@@ -14,14 +18,17 @@ from cluster.state import VersionedState
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.errors import TidelogError
+from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
+from tidelog.local.ports import choose_port
 
 
 class RunningCluster:
     """Started by `running_cluster`; every process is stopped by its own pid when that ends."""
 
-    def __init__(self, local: LocalCluster) -> None:
+    def __init__(self, local: LocalCluster, zookeeper_hosts: str = "") -> None:
         self.local = local
+        self.zookeeper_hosts = zookeeper_hosts or local.known_state().zookeeper
         self.admin = Admin(self.bootstrap_servers)
 
     @property
@@ -60,6 +67,16 @@ class RunningCluster:
         with self.zookeeper() as client:
             return wait_for("a controller", lambda: _controller_of(client))
 
+    def broker_epoch(self, broker_id: int) -> int:
+        """The czxid of its registration, 0 while there is none."""
+        with self.zookeeper() as client:
+            stat = client.exists(znodes.broker_path(broker_id))
+        return 0 if stat is None else int(stat.czxid)
+
+    def said(self, broker_id: int, words: str) -> int:
+        """How often the broker's log has these words."""
+        return self.local.log_file(broker_id).read_text().count(words)
+
     def wait_in_sync(self, tp: TopicPartition, replicas: int = 3, timeout_s: float = 60) -> None:
         wait_for(f"{replicas} replicas of {tp} in sync", lambda: len(self.znode(tp).state.isr) == replicas, timeout_s)
 
@@ -82,8 +99,8 @@ class RunningCluster:
 
     @contextmanager
     def zookeeper(self) -> Iterator[KazooClient]:
-        client = KazooClient(self.local.known_state().zookeeper, timeout=5)
-        client.start(timeout=10)
+        client = KazooClient(self.zookeeper_hosts, timeout=5)
+        client.start(timeout=30)
         try:
             yield client
         finally:
@@ -119,6 +136,47 @@ class RunningCluster:
         """Start a broker that does not run."""
         self.local.start_broker(broker_id)
 
+    def config(self, broker_id: int, name: str, **changes: str | int | list[str]) -> Path:
+        """A file `name` of the broker's settings with some of them changed."""
+        directory = self.local.data_dir / "config"
+        settings = tomllib.loads((directory / f"broker-{broker_id}.toml").read_text()) | changes
+        path = directory / f"{name}.toml"
+        path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+        return path
+
+    def second_config(self, broker_id: int, **changes: str | int | list[str]) -> Path:
+        """Settings for a second process of the same broker, with doors of its own; what it does it says on stderr."""
+        written = tomllib.loads((self.local.data_dir / "config" / f"broker-{broker_id}.toml").read_text())
+        doors = {name: _any_port(value) for name, value in written.items() if name.endswith(("listener", "listeners"))}
+        return self.config(broker_id, "second", **{**doors, "log_file": "", **changes})
+
+    @contextmanager
+    def launched(self, config: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+        """A broker process that is ours alone: nobody waits until it serves; at the end it is stopped."""
+        with subprocess.Popen(
+            broker_command(config),
+            env={**broker_environment(), **(environment or {})},
+            cwd=config.parent,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(30)
+                process.kill()
+
+    def wait_serves(self, broker_id: int, since: int = 0, timeout_s: float = 60) -> int:
+        """Until it is registered with an epoch above `since`, which is returned."""
+        return wait_for(
+            f"broker {broker_id} to be registered",
+            lambda: epoch if (epoch := self.broker_epoch(broker_id)) > since else None,
+            timeout_s,
+        )
+
     def expire_session(self, broker_id: int) -> None:
         """End the broker's ZooKeeper session as the server would: a second client takes it over and closes it."""
         with self.zookeeper() as client:
@@ -126,7 +184,7 @@ class RunningCluster:
             assert stat is not None, f"broker {broker_id} is not registered"
             czxid, session = stat.czxid, stat.ephemeralOwner
         credentials = (session, session_password(session))
-        thief = KazooClient(self.local.known_state().zookeeper, timeout=5, client_id=credentials)
+        thief = KazooClient(self.zookeeper_hosts, timeout=5, client_id=credentials)
         thief.start(timeout=10)
         thief.stop()
         thief.close()
@@ -140,6 +198,13 @@ class RunningCluster:
     def _wait_gone(self, broker_id: int) -> None:
         process = self.local.broker_process(broker_id)
         assert process is not None and process.wait(30_000), f"broker {broker_id} did not end"
+
+
+def _any_port(addresses: str | list[str]) -> str | list[str]:
+    """The same addresses, with ports that nobody has."""
+    if isinstance(addresses, str):
+        return re.sub(r":\d+$", f":{choose_port()}", addresses)
+    return [str(_any_port(each)) for each in addresses]
 
 
 def session_password(session_id: int) -> bytes:
@@ -159,12 +224,18 @@ def _controller_of(client: KazooClient) -> int | None:
 
 
 @contextmanager
-def running_cluster(directory: Path, brokers: int = 3, **settings: str | int) -> Iterator[RunningCluster]:
-    """A cluster that is up; `settings` are brokers' settings."""
+def running_cluster(
+    directory: Path, brokers: int = 3, zookeeper: str | None = None, zookeeper_hosts: str = "", **settings: str | int
+) -> Iterator[RunningCluster]:
+    """A cluster that is up; `settings` are brokers' settings.
+
+    Brokers reach ZooKeeper at `zookeeper`, or have one of their own; the test looks at it at `zookeeper_hosts`, where
+    that is another way to the same.
+    """
     local = LocalCluster(directory / "data", home=directory / "home")
     try:
-        local.start(brokers, settings=settings)
-        cluster = RunningCluster(local)
+        local.start(brokers, zookeeper=zookeeper, settings=settings)
+        cluster = RunningCluster(local, zookeeper_hosts)
         try:
             yield cluster
         finally:

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.processes.harness.cluster import RunningCluster
 from tidelog import TopicPartition
 from tidelog.records.header import iter_headers
 
 
-def batches_on_disk(partition_directory: Path) -> list[tuple[int, int, int, int]]:
-    """(base offset, last offset, leader epoch, CRC) of every batch of one replica, in order of the files."""
+class BatchOnDisk(NamedTuple):
+    """A batch as it lies in a file; `digest` is of all of its bytes."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    digest: int
+
+
+def batches_on_disk(partition_directory: Path) -> list[BatchOnDisk]:
+    """Every batch of one replica, in order of the files."""
     found = []
     for segment in sorted(partition_directory.glob("*.log")):
+        content = segment.read_bytes()
         found += [
-            (header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc)
-            for _, header in iter_headers(segment.read_bytes())
+            BatchOnDisk(
+                header.base_offset,
+                header.last_offset,
+                header.partition_leader_epoch,
+                zlib.crc32(content[position : position + header.size_bytes]),
+            )
+            for position, header in iter_headers(content)
         ]
     return found
 
 
 def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition]) -> None:
-    """The batches of all replicas agree from the highest log start to the lowest high watermark."""
+    """The batches of all replicas are the same bytes from the highest log start to the end, their epochs only rise."""
     for tp in tps:
         end = cluster.wait_same_end(tp)
         by_broker = {
@@ -30,14 +47,16 @@ def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition]
             for broker_id in cluster.znode(tp).state.isr
         }
         assert len(by_broker) == len(cluster.broker_ids)
-        start = max(batches[0][0] for batches in by_broker.values())
+        start = max(batches[0].base_offset for batches in by_broker.values())
         views = {
-            broker_id: [batch for batch in batches if start <= batch[0] and batch[1] < end]
+            broker_id: [batch for batch in batches if start <= batch.base_offset and batch.last_offset < end]
             for broker_id, batches in by_broker.items()
         }
         reference = next(iter(views.values()))
         assert reference, f"{tp} is empty on disk"
+        assert reference[-1].last_offset == end - 1, f"{tp} ends at {end}, on disk at {reference[-1].last_offset + 1}"
         for broker_id, view in views.items():
             assert view == reference, f"{tp}: broker {broker_id} differs from broker {next(iter(views))}"
-        offsets = [(base, last) for base, last, _, _ in reference]
-        assert all(after[0] == before[1] + 1 for before, after in itertools.pairwise(offsets)), f"{tp}: gap"
+        for before, after in itertools.pairwise(reference):
+            assert after.base_offset == before.last_offset + 1, f"{tp}: gap at {after.base_offset}"
+            assert after.leader_epoch >= before.leader_epoch, f"{tp}: the epoch falls at {after.base_offset}"

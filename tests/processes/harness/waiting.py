@@ -11,6 +11,10 @@ T = TypeVar("T")
 _LOOK_AGAIN_S = 0.02
 
 
+class Void(AssertionError):
+    """The fault of a test did not bite, so that the test says nothing."""
+
+
 def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 30) -> T:
     """The first truthy thing that `look` returns; AssertionError names `what` did not happen in time."""
     deadline = time.monotonic() + timeout_s
@@ -20,3 +24,17 @@ def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 30) -> 
         if time.monotonic() >= deadline:
             raise AssertionError(f"not within {timeout_s} s: {what}")
         time.sleep(_LOOK_AGAIN_S)
+
+
+def wait_bitten(what: str, look: Callable[[], T | None], timeout_s: float = 30) -> T:
+    """The same for the sign that a fault bit; Void where it is not seen."""
+    try:
+        return wait_for(what, look, timeout_s)
+    except AssertionError as error:
+        raise Void(f"void: {error}") from None
+
+
+def require_bite(what: str, seen: object) -> None:
+    """Void where the sign that a fault bit is not there."""
+    if not seen:
+        raise Void(f"void: {what}")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from tests.processes.harness.waiting import wait_for
+from tests.processes.harness.waiting import wait_bitten, wait_for
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.record_future import RecordFuture
 
+#: What must be acknowledged in some second before a fault, or the fault finds nothing to spoil.
+LEAST_RATE = 200
 _PACE_S = 0.002
 _BURST = 4
 
@@ -36,6 +38,7 @@ class Workload:
     def __enter__(self) -> Self:
         self._thread.start()
         self.wait_acknowledged(100)
+        wait_bitten(f"{LEAST_RATE} acknowledgements a second, so that a fault meets some", self._is_busy, 60)
         return self
 
     def __exit__(
@@ -66,6 +69,10 @@ class Workload:
         except BaseException as error:
             self._failure = error
 
+    def _is_busy(self) -> bool:
+        since = time.monotonic() - 1
+        return sum(t >= since for times in self._acknowledged.values() for t in times[-LEAST_RATE:]) >= LEAST_RATE
+
     @property
     def acknowledged(self) -> int:
         return sum(map(len, self._acknowledged.values()))
@@ -89,10 +96,13 @@ class Workload:
 
     def check(self, bootstrap_servers: str | Sequence[str]) -> int:
         """Read everything back: each record once, in order, where its acknowledgement said. Returns how many."""
+        return self.compare(read_all(bootstrap_servers, self._tps))
+
+    def compare(self, found: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> int:
+        """The same of what `read_all` found."""
         expected: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in self._tps}
         for tp, number, future in self._sent:
             expected[tp].append((future.get(60).offset, number))
-        found = read_all(bootstrap_servers, self._tps)
         for tp in self._tps:
             assert found[tp] == expected[tp], difference(tp, expected[tp], found[tp])
         return len(self._sent)
@@ -115,7 +125,7 @@ def read_all(
     return found
 
 
-def difference(tp: TopicPartition, expected: list[tuple[int, int]], found: list[tuple[int, int]]) -> str:
+def difference(tp: TopicPartition, expected: Sequence[tuple[int, int]], found: Sequence[tuple[int, int]]) -> str:
     """What went wrong, in a line."""
     lost = sorted(set(expected) - set(found))
     extra = sorted(set(found) - set(expected))

@@ -1,0 +1,161 @@
+"""A way to ZooKeeper that can lose an answer, or keep a request back, at a request of the test's choice."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from struct import Struct
+from types import TracebackType
+from typing import Self
+
+CREATE, SET_DATA, MULTI, CREATE2 = 1, 5, 14, 15
+#: How a refused part of a multi says that the version was another one: −103.
+BAD_VERSION = b"\xff\xff\xff\x99"
+
+_LENGTH = Struct(">i")
+_REQUEST = Struct(">ii")
+_XID = Struct(">i")
+
+
+@dataclass(eq=False)
+class Request:
+    """One request on its way; `answer` is what ZooKeeper answered, once `answered` is set."""
+
+    xid: int
+    opcode: int
+    body: bytes
+    answer: bytes = b""
+    answered: threading.Event = field(default_factory=threading.Event)
+
+    def writes(self, path: str) -> bool:
+        """Whether it creates or changes something at a path that contains this."""
+        return self.opcode in (CREATE, SET_DATA, MULTI, CREATE2) and path.encode() in self.body
+
+
+class Fate(Enum):
+    """What becomes of a request."""
+
+    PASSES = 0
+    #: ZooKeeper carries it out, and the connection breaks before the answer is through.
+    LOSES_ANSWER = 1
+
+
+#: Called for each request, in the order of each connection. An event: the request and all that follow wait for it.
+Rule = Callable[[Request], "Fate | threading.Event"]
+
+
+def pass_all(request: Request) -> Fate:
+    """The rule of a proxy that is none."""
+    return Fate.PASSES
+
+
+class ZooKeeperProxy:
+    """Relays to a ZooKeeper on this machine, from `with` to its end; `rule` may be exchanged at any time."""
+
+    def __init__(self, zookeeper_port: int) -> None:
+        self._zookeeper_port = zookeeper_port
+        self.rule: Rule = pass_all
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._sockets: list[socket.socket] = [self._listener]
+
+    @property
+    def hosts(self) -> str:
+        """Where clients connect to."""
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, name="zookeeper-proxy", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for each in self._sockets:
+            _shut(each)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._zookeeper_port), 5)
+            except OSError:
+                client.close()
+                continue
+            server.settimeout(None)
+            self._sockets += [client, server]
+            connection = _Connection(client, server, self)
+            for work in (connection.relay_requests, connection.relay_answers):
+                threading.Thread(target=work, name="zookeeper-proxy", daemon=True).start()
+
+
+class _Connection:
+    def __init__(self, client: socket.socket, server: socket.socket, proxy: ZooKeeperProxy) -> None:
+        self._client, self._server = client, server
+        self._proxy = proxy
+        self._open: dict[int, Request] = {}
+        self._losing: Request | None = None
+
+    def relay_requests(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            self._server.sendall(_frame(_read_frame(self._client)))  # the handshake has neither xid nor opcode
+            while True:
+                body = _read_frame(self._client)
+                xid, opcode = _REQUEST.unpack_from(body)
+                request = Request(xid, opcode, body)
+                fate = self._proxy.rule(request)
+                if isinstance(fate, threading.Event):
+                    fate.wait()
+                self._open[request.xid] = request
+                if fate is Fate.LOSES_ANSWER:
+                    self._losing = request
+                self._server.sendall(_frame(body))
+        self._end()
+
+    def relay_answers(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            self._client.sendall(_frame(_read_frame(self._server)))
+            while True:
+                body = _read_frame(self._server)
+                request = self._open.pop(_XID.unpack_from(body)[0], None)
+                if request is not None:
+                    request.answer = body
+                    request.answered.set()
+                    if request is self._losing:
+                        break
+                self._client.sendall(_frame(body))
+        self._end()
+
+    def _end(self) -> None:
+        _shut(self._client)
+        _shut(self._server)
+
+
+def _frame(body: bytes) -> bytes:
+    return _LENGTH.pack(len(body)) + body
+
+
+def _read_frame(connection: socket.socket) -> bytes:
+    return _read(connection, _LENGTH.unpack(_read(connection, _LENGTH.size))[0])
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

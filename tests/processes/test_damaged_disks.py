@@ -1,0 +1,335 @@
+"""What a broker may find on its disk when it starts: less than it wrote, halves of it, and checkpoints of nonsense."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
+from storage.file_names import BOOT_ID
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.replica_files import batches_on_disk
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tidelog import TopicPartition
+from tidelog.records.header import iter_headers
+
+SOON = {"replica_high_watermark_checkpoint_interval_ms": 100, "log_flush_offset_checkpoint_interval_ms": 100}
+
+
+def newest_segment(directory: Path) -> Path:
+    return max(directory.glob("*.log"))
+
+
+def cut_off(path: Path, count: int) -> None:
+    """The last `count` bytes are gone, as far as there are so many."""
+    size = path.stat().st_size
+    require_bite(f"{path} is empty", size)
+    with path.open("r+b") as file:
+        file.truncate(max(0, size - count))
+
+
+def forget_boot(directory: Path) -> None:
+    """As though the machine had gone down since."""
+    (directory / BOOT_ID).write_text("00000000-0000-0000-0000-000000000000\n")
+
+
+# --- a shorter tail --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 60, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_a_leader_that_comes_back_with_a_shorter_log_fetches_what_it_lacks(cluster: RunningCluster, count: int) -> None:
+    (tp,) = cluster.create_topic("t")
+    victim = cluster.leader(tp)
+    directory = cluster.local.broker_dir(victim)
+    with ordeal(cluster, [tp]) as under:
+        cluster.kill(victim)
+        before = batches_on_disk(directory / str(tp))
+        cut_off(newest_segment(directory / str(tp)), count)
+        forget_boot(directory)
+        under.workload.wait_acknowledged(200)
+        require_bite("no batch is gone", len(batches_on_disk(directory / str(tp))) < len(before))
+        cluster.restart(victim)
+
+
+@pytest.mark.slow
+def test_replicas_that_lose_their_tails_one_after_the_other_agree_in_the_end(cluster: RunningCluster) -> None:
+    """Who was just let back in leads next, and who led comes back shorter (KIP-101, KIP-279)."""
+    (tp,) = cluster.create_topic("t")
+    chosen = random.Random(101)
+    with ordeal(cluster, [tp]) as under:
+        for _ in range(4):
+            victim = cluster.leader(tp)
+            directory = cluster.local.broker_dir(victim)
+            cluster.kill(victim)
+            cut_off(newest_segment(directory / str(tp)), chosen.randrange(1, 5_000))
+            forget_boot(directory)
+            under.workload.wait_acknowledged(50)
+            cluster.restart(victim)
+            cluster.wait_in_sync(tp)
+            require_bite("nobody else leads", cluster.leader(tp) != victim)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a broker does not tell yet that its machine went down, so it may lead too short"
+)
+def test_where_all_went_down_the_one_that_lost_its_tail_does_not_lead_over_the_others(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    with ordeal(cluster, tps) as under:
+        under.workload.wait_acknowledged(200)
+        victim = cluster.leader(tps[0])
+        everyone = [cluster.local.broker_process(each) for each in cluster.broker_ids]
+        for process in everyone:  # at once: nobody may see anybody go
+            assert process is not None and process.signal(signal.SIGSTOP)
+        require_bite("somebody is not in sync", all(len(cluster.znode(tp).state.isr) == 3 for tp in tps))
+        for each in cluster.broker_ids:
+            cluster.kill(each)
+        directory = cluster.local.broker_dir(victim)
+        for tp in tps:
+            cut_off(newest_segment(directory / str(tp)), 2_000)
+        forget_boot(directory)
+        require_bite("it was taken out before", all(victim in cluster.znode(tp).state.isr for tp in tps))
+        cluster.restart(victim)  # the first to be there, and by what ZooKeeper says in sync
+        wait_for("it to be the controller", lambda: cluster.controller() == victim)
+        cluster.local.start()
+
+
+# --- power -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def mounted(image: Path, at: Path) -> Iterator[None]:
+    at.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-o", "loop,commit=600", image, at], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", at], check=True)
+
+
+def can_mount(directory: Path) -> bool:
+    image, at = directory / "probe.img", directory / "probe"
+    try:
+        _make_image(image, 8)
+        with mounted(image, at):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+def _make_image(path: Path, megabytes: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(megabytes << 20)
+    subprocess.run(["mkfs.ext4", "-q", path], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_a_broker_whose_machine_lost_power_comes_back_without_what_was_not_synced(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    if not can_mount(tmp_path):
+        pytest.skip("no file system on an image can be mounted here")
+    (tp,) = cluster.create_topic("t")
+    victim = cluster.leader(tp)
+    image, survivor = tmp_path / "disk.img", tmp_path / "survivor.img"
+    _make_image(image, 64)
+    cluster.terminate(victim)
+    with mounted(image, tmp_path / "disk"):
+        logs = tmp_path / "disk" / "logs"
+        shutil.copytree(cluster.local.broker_dir(victim), logs)
+        subprocess.run(["sync", "-f", logs], check=True)
+        with ordeal(cluster, [tp]) as under:
+            with cluster.launched(cluster.config(victim, "powered", log_dirs=[str(logs)])) as process:
+                cluster.wait_in_sync(tp)
+                under.workload.wait_acknowledged(1000)
+                process.kill()
+                process.wait()
+                had = batches_on_disk(logs / str(tp))
+                shutil.copyfile(image, survivor)
+            with mounted(survivor, tmp_path / "after"):
+                found = tmp_path / "after" / "logs"
+                forget_boot(found)
+                require_bite("everything was synced", len(batches_on_disk(found / str(tp))) < len(had))
+                with cluster.launched(cluster.config(victim, "after", log_dirs=[str(found)])) as process:
+                    cluster.wait_in_sync(tp)
+                    under.workload.wait_acknowledged(100)
+                    assert process.poll() is None
+                    process.terminate()
+                    process.wait(30)
+                shutil.rmtree(cluster.local.broker_dir(victim))
+                shutil.copytree(found, cluster.local.broker_dir(victim))
+            cluster.restart(victim)
+
+
+# --- torn writes -----------------------------------------------------------------------------------------------
+
+#: Ends the process in the middle of a write to a log, once TEAR_ORDER names a file that says after how many bytes.
+TEAR = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static int is_log(int fd) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    return n > 4 && !memcmp(path + n - 4, ".log", 4) && memcmp(path + n - 11, "broker-", 7);
+}
+
+static void tear(int fd, const struct iovec *parts, int count, off_t position) {
+    const char *order = getenv("TEAR_ORDER");
+    FILE *file = order ? fopen(order, "r") : NULL;
+    if (!file || !is_log(fd)) { if (file) fclose(file); return; }
+    long left = 0, total = 0;
+    for (int i = 0; i < count; i++) total += parts[i].iov_len;
+    if (fscanf(file, "%ld", &left) != 1) return;
+    if (left < 0) left += total;
+    for (int i = 0; i < count && left > 0; i++) {
+        long some = (long)parts[i].iov_len < left ? (long)parts[i].iov_len : left;
+        position += pwrite(fd, parts[i].iov_base, some, position);
+        left -= some;
+    }
+    remove(order);
+    kill(getpid(), SIGKILL);
+    pause();
+}
+
+#define TORN(name) \
+    ssize_t name(int fd, const struct iovec *parts, int count, off_t position) { \
+        static ssize_t (*real)(int, const struct iovec *, int, off_t); \
+        if (!real) real = dlsym(RTLD_NEXT, #name); \
+        tear(fd, parts, count, position); \
+        return real(fd, parts, count, position); \
+    }
+TORN(pwritev)
+TORN(pwritev64)
+#define TORN2(name) \
+    ssize_t name(int fd, const struct iovec *parts, int count, off_t position, int flags) { \
+        static ssize_t (*real)(int, const struct iovec *, int, off_t, int); \
+        if (!real) real = dlsym(RTLD_NEXT, #name); \
+        tear(fd, parts, count, position); \
+        return real(fd, parts, count, position, flags); \
+    }
+TORN2(pwritev2)
+TORN2(pwritev64v2)
+"""
+
+#: In the base offset, between it and the length, in the epoch, the CRC, the header's last field, at its end, after it,
+#: and before the last byte.
+TEARS = [5, 8, 14, 19, 59, 61, 64, -1]
+
+
+@pytest.fixture
+def tearing(tmp_path: Path) -> Path:
+    """A library to be loaded before all others."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler here, so that no write can be torn")
+    source, library = tmp_path / "tear.c", tmp_path / "tear.so"
+    source.write_text(TEAR)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def whole_bytes(segment: Path) -> int:
+    """Where the last whole batch ends."""
+    return max((position + header.size_bytes for position, header in iter_headers(segment.read_bytes())), default=0)
+
+
+@pytest.mark.parametrize("tears", [[19], pytest.param(TEARS, marks=pytest.mark.slow)])
+def test_a_batch_that_was_torn_by_the_end_of_the_process_is_cut_off_and_fetched_again(
+    cluster: RunningCluster, tmp_path: Path, tearing: Path, tears: list[int]
+) -> None:
+    (tp,) = cluster.create_topic("t")
+    victim = cluster.leader(tp)
+    segment = newest_segment(cluster.local.broker_dir(victim) / str(tp))
+    order = tmp_path / "order"
+    environment = {"LD_PRELOAD": str(tearing), "TEAR_ORDER": str(order)}
+    config = cluster.config(victim, f"broker-{victim}")
+    with ordeal(cluster, [tp]) as under:
+        cluster.kill(victim)
+        for after_bytes in tears:
+            with cluster.launched(config, environment) as process:
+                cluster.wait_in_sync(tp)
+                draft = order.with_suffix(".draft")
+                draft.write_text(str(after_bytes))
+                draft.rename(order)
+                wait_bitten("the write to be torn", lambda process=process: process.poll() == -signal.SIGKILL)  # type: ignore[misc]
+                require_bite("the write was whole", segment.stat().st_size > whole_bytes(segment))
+            under.workload.wait_acknowledged(50)
+        cluster.restart(victim)
+
+
+# --- nonsense in checkpoints -----------------------------------------------------------------------------------
+
+Damage = Callable[[bytes], bytes]
+
+DAMAGES: dict[str, Damage] = {
+    "empty": lambda content: b"",
+    "truncated": lambda content: content[: len(content) // 2],
+    "garbage": lambda content: bytes(random.Random(49).randbytes(200)),
+    "text": lambda content: b"0\n1000000\nt 0 zero\n",
+}
+
+
+def from_the_future(path: Path, tp: TopicPartition) -> None:
+    """Offsets and epochs that this log never had."""
+    far = 10**12
+    line = f"1000 {far}" if path.name == "leader-epoch-checkpoint" else f"{tp.topic} {tp.partition} {far}"
+    path.write_text(f"0\n1\n{line}\n")
+
+
+def checkpoints(directory: Path, tp: TopicPartition) -> list[Path]:
+    return [directory / str(tp) / "leader-epoch-checkpoint", directory / HIGH_WATERMARKS, directory / RECOVERY_POINTS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SOON], indirect=True)
+def test_checkpoints_of_nonsense_cost_no_record(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    with ordeal(cluster, [tp]) as under:
+        for kind in (*DAMAGES, "future"):
+            victim = cluster.leader(tp)
+            paths = checkpoints(cluster.local.broker_dir(victim), tp)
+            for path in paths[:2]:
+                wait_for(f"{path.name}", path.exists)
+            cluster.kill(victim)
+            for path in paths:
+                if kind == "future":
+                    from_the_future(path, tp)
+                else:
+                    path.write_bytes(DAMAGES[kind](path.read_bytes() if path.exists() else b"0\n0\n"))
+            under.workload.wait_acknowledged(50)
+            cluster.restart(victim)
+            cluster.wait_in_sync(tp)
+            described = cluster.admin.describe_topics([tp.topic])[0].partitions[tp.partition]
+            assert (described.high_watermark or 0) <= (described.log_end_offset or 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SOON], indirect=True)
+@pytest.mark.parametrize("kind", [*DAMAGES, "future"])
+def test_checkpoints_of_nonsense_on_all_replicas_cost_no_record(cluster: RunningCluster, kind: str) -> None:
+    (tp,) = cluster.create_topic("t")
+    with ordeal(cluster, [tp]):
+        for each in cluster.broker_ids:
+            cluster.kill(each)
+        for each in cluster.broker_ids:
+            for path in checkpoints(cluster.local.broker_dir(each), tp):
+                if kind == "future":
+                    from_the_future(path, tp)
+                else:
+                    path.write_bytes(DAMAGES[kind](path.read_bytes() if path.exists() else b"0\n0\n"))
+        cluster.local.start()

@@ -1,0 +1,69 @@
+"""Topics that are deleted, and what a broker makes of it that slept meanwhile."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from cluster import znodes
+from cluster.state import TopicAssignment
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tests.processes.harness.workload import Workload
+from tidelog import TopicPartition
+
+PARTITIONS = 3
+
+
+def topic_id(cluster: RunningCluster) -> str:
+    return cluster.admin.describe_topics(["t"])[0].topic_id
+
+
+def assign(cluster: RunningCluster, replicas: dict[int, tuple[int, ...]]) -> None:
+    """Creates the topic as an operator's tool would that does not ask who is alive."""
+    assignment = TopicAssignment("t", "AnotherTopicOfThatName", replicas)
+    with cluster.zookeeper() as client:
+        configs = znodes.encode_topic_config({"min.insync.replicas": "2"})
+        client.create(znodes.topic_config_path("t"), configs)
+        client.create(znodes.topic_path("t"), znodes.encode_topic(assignment))
+
+
+@pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 3000}], indirect=True)
+@pytest.mark.parametrize("sleep", [pytest.param("stopped", marks=pytest.mark.slow), "killed"])
+def test_a_topic_that_was_created_again_while_a_broker_slept_has_none_of_the_old_records(
+    cluster: RunningCluster, sleep: str
+) -> None:
+    tps = cluster.create_topic("t", partitions=PARTITIONS)
+    before = topic_id(cluster)
+    sleeper = next(each for each in cluster.broker_ids if each != cluster.controller())
+    awake = [each for each in cluster.broker_ids if each != sleeper]
+    with Workload(cluster.bootstrap_servers, tps) as old:
+        old.wait_acknowledged(300)
+    for tp in tps:
+        require_bite("the sleeper has no old records", cluster.wait_same_end(tp) > 0)
+
+    if sleep == "killed":
+        cluster.kill(sleeper)
+    else:
+        cluster.signal(sleeper, signal.SIGSTOP)
+    try:
+        wait_bitten("the sleeper to be missed", lambda: not cluster.broker_epoch(sleeper))
+        cluster.admin.delete_topics(["t"])
+        wait_for("the topic to be gone", lambda: "t" not in cluster.admin.list_topics())
+        wait_for(
+            "the others to have removed it",
+            lambda: not any((cluster.local.broker_dir(each) / str(tp)).exists() for each in awake for tp in tps),
+        )
+        assign(cluster, {partition: (*awake, sleeper) for partition in range(PARTITIONS)})
+        wait_for("the new topic to be led", lambda: "t" in cluster.admin.list_topics())
+        require_bite("the topic is the same", topic_id(cluster) != before)
+    finally:
+        if sleep != "killed":
+            cluster.signal(sleeper, signal.SIGCONT)
+        # Until it is registered again it may serve, as any broker that is cut off, what it had: the earlier topic.
+        cluster.wait_serves(sleeper) if sleep != "killed" else None
+    with ordeal(cluster, [TopicPartition("t", partition) for partition in range(PARTITIONS)]):
+        if sleep == "killed":
+            cluster.restart(sleeper)

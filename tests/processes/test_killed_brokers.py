@@ -1,0 +1,189 @@
+"""SIGKILL for brokers under load: leaders, followers, controllers, several at once, and while they start."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.asking import ask_to_append
+from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tests.processes.harness.zookeeper_proxy import MULTI, Fate, Request, ZooKeeperProxy
+from tidelog import TopicPartition
+from tidelog.errors import NotEnoughReplicasError
+from tidelog.local.zookeeper import EmbeddedZooKeeper
+from tidelog.model import NO_LEADER
+
+
+def leader_other_than(cluster: RunningCluster, tps: list[TopicPartition], not_by: int) -> int:
+    """A broker that leads one of `tps` and is not `not_by`."""
+    return next(leader for tp in tps if (leader := cluster.leader(tp)) != not_by)
+
+
+def test_a_killed_leader_costs_a_pause_and_no_record(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    victim = leader_other_than(cluster, tps, not_by=cluster.controller())
+    led = [tp for tp in tps if cluster.leader(tp) == victim]
+    before = {tp: cluster.znode(tp).state for tp in led}
+    with ordeal(cluster, tps) as under:
+        cluster.kill(victim)
+        under.workload.wait_acknowledged(300)
+        for tp in led:
+            after = cluster.znode(tp).state
+            assert after.leader != victim and victim not in after.isr
+            assert after.leader_epoch > before[tp].leader_epoch
+        cluster.restart(victim)
+
+
+def test_a_killed_follower_leaves_the_isr_and_comes_back_to_it(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    leader, controller = cluster.leader(tp), cluster.controller()
+    victim = next(b for b in cluster.broker_ids if b not in (leader, controller))
+    with ordeal(cluster, [tp]) as under:
+        cluster.kill(victim)
+        wait_bitten("the follower to leave the ISR", lambda: victim not in cluster.znode(tp).state.isr)
+        under.workload.wait_acknowledged(300)
+        assert cluster.leader(tp) == leader
+        cluster.restart(victim)
+
+
+def test_with_two_of_three_killed_nothing_is_acknowledged_and_what_was_is_still_read(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    leader = cluster.leader(tp)
+    others = [b for b in cluster.broker_ids if b != leader]
+    with ordeal(cluster, [tp]) as under:
+        for victim in others:
+            cluster.kill(victim)
+        wait_bitten("the ISR to shrink to the leader", lambda: cluster.znode(tp).state.isr == (leader,))
+        assert ask_to_append(cluster.address(leader), tp, b"refused").error_code == NotEnoughReplicasError.code
+        acknowledged = under.workload.acknowledged
+        wait_for("all that was acknowledged to be read", lambda: under.witness.records >= acknowledged)
+        assert under.workload.acknowledged == acknowledged
+        for victim in others:
+            cluster.restart(victim)
+
+
+def test_a_killed_controller_is_replaced_and_what_it_led_is_led_again(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    victim = cluster.controller()
+    require_bite("the controller leads nothing", victim in map(cluster.leader, tps))
+    with ordeal(cluster, tps) as under:
+        cluster.kill(victim)
+        wait_bitten("another controller", lambda: cluster.controller() != victim)
+        under.workload.wait_acknowledged(300)
+        assert all(cluster.leader(tp) != victim for tp in tps)
+        cluster.restart(victim)
+
+
+@pytest.mark.slow
+def test_a_killed_controller_moves_no_leader_but_its_own_and_topics_can_be_created_meanwhile(
+    cluster: RunningCluster,
+) -> None:
+    victim = cluster.controller()
+    tps = [tp for tp in cluster.create_topic("t", partitions=3) if cluster.leader(tp) != victim]
+    before = {tp: cluster.leader(tp) for tp in tps}
+    with ordeal(cluster, tps):
+        cluster.kill(victim)
+        cluster.create_topic("meanwhile", replicas=2)
+        require_bite("the controller is the same", cluster.controller() != victim)
+        assert {tp: cluster.leader(tp) for tp in tps} == before
+        cluster.restart(victim)
+
+
+def test_all_brokers_killed_at_once_come_back_with_everything(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    with ordeal(cluster, tps) as under:
+        epochs = {each: cluster.broker_epoch(each) for each in cluster.broker_ids}
+        for broker_id in cluster.broker_ids:
+            cluster.kill(broker_id)
+        killed_at = time.monotonic()
+        cluster.local.start()
+        for broker_id, epoch in epochs.items():
+            cluster.wait_serves(broker_id, since=epoch)
+        under.workload.wait_acknowledged(200)
+        require_bite("nobody noticed", under.workload.longest_gap_s(tps, since=killed_at) > 0.1)
+
+
+@pytest.mark.slow
+def test_who_was_not_in_sync_at_the_end_does_not_lead_however_early_it_is_back(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    leader = cluster.leader(tp)
+    behind, other = (b for b in cluster.broker_ids if b != leader)
+    with ordeal(cluster, [tp]) as under:
+        cluster.kill(behind)
+        wait_bitten("it to leave the ISR", lambda: behind not in cluster.znode(tp).state.isr)
+        under.workload.wait_acknowledged(300)
+        cluster.kill(other)
+        cluster.kill(leader)
+        last = cluster.znode(tp).state.isr
+        cluster.restart(behind)
+        wait_for("the controller to find nobody", lambda: cluster.znode(tp).state.leader == NO_LEADER)
+        wait_for("it to have taken its seat", lambda: cluster.controller() == behind)
+        assert cluster.znode(tp).state.leader == NO_LEADER
+        for each in (other, leader):
+            cluster.restart(each)
+        wait_for("a leader", lambda: cluster.znode(tp).state.leader != NO_LEADER)
+        assert {each.state.leader for each in under.history.of(tp)} <= {*last, leader, NO_LEADER}
+
+
+def test_a_controller_killed_between_two_writes_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
+    with (
+        EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
+        ZooKeeperProxy(zookeeper.port) as proxy,
+        running_cluster(tmp_path, zookeeper=proxy.hosts, zookeeper_hosts=zookeeper.hosts) as cluster,
+    ):
+        controller = cluster.controller()
+        tps = cluster.create_topic("t", partitions=12)
+        first = leader_other_than(cluster, tps, not_by=controller)
+        led = {tp: cluster.znode(tp).state for tp in tps if cluster.leader(tp) == first}
+        require_bite("there is but one state to write", len(led) > 1)
+        passed: list[Request] = []
+        dead = threading.Event()
+
+        def die_at_the_second(request: Request) -> Fate | threading.Event:
+            if request.opcode == MULTI and request.writes("/brokers/topics/t/partitions/") and not dead.is_set():
+                if passed:
+                    passed[0].answered.wait(10)
+                    cluster.kill(controller)
+                    dead.set()
+                    return threading.Event()  # for ever
+                passed.append(request)
+            return Fate.PASSES
+
+        with ordeal(cluster, tps) as under:
+            proxy.rule = die_at_the_second
+            cluster.kill(first)
+            wait_bitten("the controller to be killed at its second write", dead.is_set)
+            require_bite("no write came before", passed[0].answered.is_set())
+            cluster.restart(first)  # two are needed for an acknowledgement
+            under.workload.wait_acknowledged(300)
+            assert cluster.controller() != controller
+            assert all(cluster.znode(tp).state.leader_epoch > before.leader_epoch for tp, before in led.items())
+            cluster.restart(controller)
+
+
+@pytest.mark.slow
+def test_a_broker_killed_again_and_again_while_it_starts_is_whole_when_it_is_let_live(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=4, configs={"segment.bytes": "65536"})
+    victim = cluster.leader(tps[0])
+    moments = random.Random(5)
+    with ordeal(cluster, tps) as under:
+        under.workload.wait_acknowledged(4000)
+        cluster.kill(victim)
+        config = cluster.config(victim, f"broker-{victim}")
+        early = 0
+        for _ in range(12):
+            before = cluster.said(victim, "serves clients at")
+            with cluster.launched(config) as process:
+                time.sleep(moments.uniform(0.3, 1.5))  # when it is killed is the point, not what it waits for
+                process.kill()
+                process.wait()
+            early += cluster.said(victim, "serves clients at") == before
+        require_bite("it was never killed before it served", early)
+        require_bite("it was never killed after it served", early < 12)
+        cluster.restart(victim)

@@ -1,0 +1,91 @@
+"""Clients that are killed in the middle of what they do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.waiting import require_bite, wait_for
+from tests.processes.harness.workload import read_all
+from tidelog import Consumer, TopicPartition
+
+CLIENTS = 3
+
+PRODUCE = """
+import sys
+from tidelog import Producer
+with Producer(sys.argv[1]) as producer:
+    number = 0
+    while True:
+        for future in [producer.send("t", b"%d" % (number + i), partition=0) for i in range(50)]:
+            print(future.get(60).offset, number, flush=True)
+            number += 1
+"""
+
+#: Waits for what never comes, for as long as a broker lets it.
+CONSUME = """
+import sys
+from tidelog import Consumer, TopicPartition
+with Consumer(sys.argv[1], auto_offset_reset="latest", fetch_min_bytes=1 << 20, fetch_max_wait_ms=60_000) as consumer:
+    consumer.assign([TopicPartition("idle", 0)])
+    print("ready", flush=True)
+    while True:
+        consumer.poll(timeout_ms=1000)
+"""
+
+
+@contextmanager
+def client(script: str, servers: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", script, servers], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def sockets_of(cluster: RunningCluster) -> int:
+    """Files that all brokers together have open."""
+    processes = (cluster.local.broker_process(each) for each in cluster.broker_ids)
+    return sum(len(list(Path(f"/proc/{process.pid}/fd").iterdir())) for process in processes if process is not None)
+
+
+def test_a_client_that_is_killed_while_it_produces_leaves_what_was_acknowledged_and_nothing_twice(
+    cluster: RunningCluster,
+) -> None:
+    (tp,) = cluster.create_topic("t")
+    (other,) = cluster.create_topic("other")
+    (idle,) = cluster.create_topic("idle", replicas=2)
+    acknowledged: list[tuple[int, int]] = []
+    with ordeal(cluster, [other]):
+        before = sockets_of(cluster)
+        for _ in range(CLIENTS):
+            with (
+                client(CONSUME, cluster.bootstrap_servers) as waiting,
+                client(PRODUCE, cluster.bootstrap_servers) as producing,
+            ):
+                assert producing.stdout is not None and waiting.stdout is not None
+                assert waiting.stdout.readline() == "ready\n"
+                for _ in range(120):
+                    offset, number = map(int, producing.stdout.readline().split())
+                    acknowledged.append((offset, number))
+                producing.kill()
+                waiting.kill()
+                acknowledged += [(int(o), int(n)) for o, n in map(str.split, producing.stdout.read().splitlines())]
+        wait_for("the brokers to have closed what the clients opened", lambda: sockets_of(cluster) <= before + 2)
+    log = read_all(cluster.bootstrap_servers, [tp])[tp]
+    assert set(acknowledged) <= set(log)
+    require_bite("no client left anything unacknowledged", len(log) > len(acknowledged))
+    lives: list[list[int]] = []
+    for _, number in log:
+        if number == 0:
+            lives.append([])
+        lives[-1].append(number)
+    assert len(lives) == CLIENTS
+    assert all(life == list(range(len(life))) for life in lives)
+    with Consumer(cluster.bootstrap_servers) as consumer:
+        assert consumer.end_offsets([TopicPartition(*idle)])[idle] == 0

@@ -1,0 +1,121 @@
+"""SIGSTOP for brokers under load: shorter and longer than their session, one and all; and one held from within."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from cluster import znodes
+from tests.processes.harness.asking import ask_to_append
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tidelog.errors import NotLeaderOrFollowerError
+from tidelog.local.broker import broker_environment
+
+SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
+
+
+@pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
+def test_a_leader_that_sleeps_longer_than_its_session_wakes_up_as_nobody(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    zombie, before = cluster.leader(tp), cluster.znode(tp).state
+    epoch = cluster.broker_epoch(zombie)
+    with ordeal(cluster, [tp]) as under:
+        with cluster.paused(zombie):
+            wait_bitten("another leader", lambda: cluster.znode(tp).state.leader not in (zombie, -1))
+            assert cluster.znode(tp).state.leader_epoch > before.leader_epoch
+            under.workload.wait_acknowledged(300)
+        refused = ask_to_append(cluster.address(zombie), tp, b"too late", acks=1)
+        assert refused.error_code == NotLeaderOrFollowerError.code
+        cluster.wait_serves(zombie, since=epoch)
+
+
+@pytest.mark.slow
+def test_a_leader_that_sleeps_for_most_of_its_session_is_waited_for(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    leader, before = cluster.leader(tp), cluster.znode(tp).state
+    epochs = [cluster.broker_epoch(each) for each in cluster.broker_ids]
+    with ordeal(cluster, [tp]) as under:
+        with cluster.paused(leader):
+            paused_at = time.monotonic()
+            time.sleep(4)  # the promise is of this time
+        under.workload.wait_acknowledged(100)
+        require_bite("nobody noticed", under.workload.longest_gap_s([tp], since=paused_at) > 3)
+        assert under.history.epochs_of(tp) == {before.leader_epoch}
+        assert [cluster.broker_epoch(each) for each in cluster.broker_ids] == epochs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
+def test_all_brokers_may_sleep_longer_than_their_sessions_and_wake_up_in_any_order(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    order = random.Random(7).sample(cluster.broker_ids, 3)
+    with ordeal(cluster, tps):
+        with ExitStack() as asleep:
+            for each in order:
+                asleep.enter_context(cluster.paused(each))
+            with cluster.zookeeper() as client:
+                wait_bitten("all sessions to end", lambda: not client.get_children(znodes.BROKER_IDS))
+        for each in order:
+            cluster.wait_serves(each)
+
+
+#: A thread of the broker that, once this file is there, holds the interpreter's lock in one call into C.
+HOLD = """
+import ctypes, os, threading, time
+
+def hold():
+    order = os.environ["HOLD_ORDER"]
+    while not os.path.exists(order):
+        time.sleep(0.02)
+    seconds = int(open(order).read())
+    os.rename(order, order + ".done")
+    ctypes.PyDLL(None).sleep(seconds)
+
+if "HOLD_ORDER" in os.environ:
+    threading.Thread(target=hold, daemon=True).start()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
+def test_a_broker_that_one_call_into_c_holds_for_longer_than_its_session_leads_no_longer(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    (tp,) = cluster.create_topic("t")
+    held = cluster.leader(tp)
+    order = tmp_path / "order"
+    (tmp_path / "sitecustomize.py").write_text(HOLD)
+    cluster.terminate(held)
+    config = cluster.config(held, f"broker-{held}")
+    path = os.pathsep.join(filter(None, (str(tmp_path), broker_environment().get("PYTHONPATH"))))
+    environment = {"HOLD_ORDER": str(order), "PYTHONPATH": path}
+    with cluster.launched(config, environment) as process:
+        cluster.wait_in_sync(tp)
+        others = [b for b in cluster.broker_ids if b != held]
+        for other in others:  # until the broker that can be held leads
+            if cluster.leader(tp) != held:
+                cluster.terminate(other)
+                wait_for("a new leader", lambda other=other: cluster.znode(tp).state.leader not in (other, -1))  # type: ignore[misc]
+                cluster.restart(other)
+                cluster.wait_in_sync(tp)
+        require_bite("the broker that can be held does not lead", cluster.leader(tp) == held)
+        before = cluster.znode(tp).state
+        with ordeal(cluster, [tp]) as under:
+            order.write_text("8")
+            wait_bitten("another leader", lambda: cluster.znode(tp).state.leader not in (held, -1))
+            require_bite("the call was not made", order.with_name("order.done").exists())
+            assert cluster.znode(tp).state.leader_epoch > before.leader_epoch
+            under.workload.wait_acknowledged(300)
+            wait_for(
+                "it to end or to be back",
+                lambda: process.poll() is not None or held in cluster.znode(tp).state.isr,
+            )
+            if process.poll() is not None:
+                cluster.restart(held)

@@ -1,0 +1,40 @@
+"""ZooKeeper sessions that end while the broker is well."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+
+TIMES = 20
+
+
+def test_a_leader_whose_session_expires_registers_anew_and_loses_nothing(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    victim = cluster.leader(tps[0])
+    before, registered = cluster.znode(tps[0]).state.leader_epoch, cluster.broker_epoch(victim)
+    with ordeal(cluster, tps) as under:
+        cluster.expire_session(victim)
+        wait_bitten("an election", lambda: cluster.znode(tps[0]).state.leader_epoch > before)
+        assert cluster.wait_serves(victim, since=registered) > registered
+        under.workload.wait_acknowledged(200)
+
+
+@pytest.mark.slow
+def test_sessions_that_expire_again_and_again_leave_everything_led_and_in_sync(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=6)
+    chosen = random.Random(9307)
+    with ordeal(cluster, tps) as under:
+        epochs = []
+        for _ in range(TIMES):
+            victim = chosen.choice(cluster.broker_ids)
+            epoch = cluster.wait_serves(victim)
+            cluster.expire_session(victim)  # it may be in the middle of following what fell to it a moment ago
+            epochs.append(cluster.wait_serves(victim, since=epoch))
+        require_bite("the sessions were the same", len(set(epochs)) == TIMES)
+        wait_for("all to be led", lambda: all(cluster.znode(tp).state.leader > 0 for tp in tps))
+        under.workload.wait_acknowledged(300)
