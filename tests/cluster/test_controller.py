@@ -1,120 +1,20 @@
 """The controller as a story: an event goes in, effects come out. No ZooKeeper, no sockets, no time.
 
-Most stories are scripts: lines of events, `----`, and what the controller did. `Cluster` plays ZooKeeper (it keeps
-the states and refuses a write on an old version) and the brokers (they answer at once).
+`tests.cluster.controller_stage` plays ZooKeeper and the brokers.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.controller import Controller
 from cluster.effects import (
-    CloseChannel,
-    Effect,
-    OpenChannel,
-    RemoveTopic,
-    SendLeaderAndIsr,
     SendMetadata,
-    SendStopReplica,
-    WriteOutcome,
-    WriteRefused,
-    WriteState,
-    Written,
 )
-from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
-from tidelog.listeners import BROKERS, CLIENTS
-from tidelog.model import NO_LEADER, Endpoint, TopicPartition
-
-TP = TopicPartition("t", 0)
-LISTENERS = {CLIENTS: Endpoint("h", 1), BROKERS: Endpoint("h", 2)}
-
-
-def broker(broker_id: int, epoch: int = 0) -> BrokerRegistration:
-    return BrokerRegistration(broker_id, LISTENERS, epoch or broker_id * 10)
-
-
-class Cluster:
-    """ZooKeeper's states and live registrations around one controller; writes wait until `settle`."""
-
-    def __init__(self, *broker_ids: int, controller_epoch: int = 1) -> None:
-        self.live = {broker_id: broker(broker_id) for broker_id in broker_ids}
-        self.states: dict[TopicPartition, VersionedState] = {}
-        self.topics: dict[str, TopicAssignment] = {}
-        self.waiting: list[WriteState] = []
-        self.history: list[tuple[TopicPartition, PartitionState]] = []
-        self.log: list[str] = []
-        self.reign(controller_epoch)
-
-    def reign(self, epoch: int) -> None:
-        """A new controller reads what there is."""
-        self.waiting.clear()
-        self.controller = Controller(9, epoch)
-        self.play(self.controller.begin(self.live, self.topics, self.states))
-
-    def play(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case WriteState():
-                    self.waiting.append(effect)
-                case SendLeaderAndIsr(broker_id, partitions):
-                    assert broker_id in self.controller.brokers
-                    for p in partitions:
-                        isr = ",".join(map(str, p.isr))
-                        self.log.append(f"tell {broker_id}: {p.topic}-{p.partition} leader={p.leader} isr={isr}")
-                case SendStopReplica(broker_id, stops):
-                    self.log.append(f"stop {broker_id}: " + " ".join(f"{s.topic}-{s.partition}" for s in stops))
-                case RemoveTopic(topic):
-                    self.log.append(f"remove {topic}")
-                case OpenChannel(registration):
-                    self.log.append(f"open {registration.broker_id}@{registration.epoch}")
-                case CloseChannel(broker_id):
-                    self.log.append(f"close {broker_id}")
-                case SendMetadata(broker_ids):
-                    assert set(broker_ids) <= self.controller.brokers.keys()
-
-    def settle(self, limit: int = 100) -> None:
-        """ZooKeeper answers all writes, and what follows from them."""
-        while self.waiting:
-            limit -= 1
-            assert limit, "the controller does not come to rest"
-            writes, self.waiting = self.waiting, []
-            self.play(self.controller.states_written([self.answer(write) for write in writes]))
-
-    def answer(self, write: WriteState) -> WriteOutcome:
-        actual = self.states.get(write.tp)
-        if (NO_VERSION if actual is None else actual.partition_epoch) != write.expected:
-            return WriteRefused(write.tp, actual)
-        self.states[write.tp] = VersionedState(write.state, write.expected + 1)
-        self.history.append((write.tp, write.state))
-        return Written(write.tp, write.expected + 1)
-
-    def create(self, topic: str, *replicas: tuple[int, ...], **configs: str) -> None:
-        assignment = TopicAssignment(topic, f"id-{topic}", dict(enumerate(replicas)), configs)
-        self.topics[topic] = assignment
-        self.play(self.controller.topics_created([assignment]))
-
-    def come(self, *registrations: BrokerRegistration) -> None:
-        self.live |= {registration.broker_id: registration for registration in registrations}
-        self.play(self.controller.brokers_changed(self.live))
-
-    def die(self, *broker_ids: int) -> None:
-        self.live = {b: registration for b, registration in self.live.items() if b not in broker_ids}
-        self.play(self.controller.brokers_changed(self.live))
-
-    def leader_sets_isr(self, tp: TopicPartition, *isr: int) -> None:
-        known = self.states[tp]
-        self.states[tp] = VersionedState(replace(known.state, isr=isr), known.partition_epoch + 1)
-
-    def state(self, tp: TopicPartition = TP) -> PartitionState:
-        return self.states[tp].state
-
-    def news(self) -> list[str]:
-        news, self.log = self.log, []
-        return news
+from cluster.state import PartitionState, VersionedState
+from tests.cluster.controller_stage import TP, Cluster, broker
+from tidelog.model import NO_LEADER, TopicPartition
 
 
 def test_a_new_topic_is_elected_then_told_to_its_replicas() -> None:

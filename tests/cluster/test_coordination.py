@@ -12,7 +12,7 @@ from cluster.coordination import BrokerIdTaken, Coordination, StateConflict
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from cluster.store import Node, OutcomeUnknownError
-from cluster.topic_nodes import ControllerFenced, new_topic_id
+from cluster.topic_nodes import AssignmentConflict, ControllerFenced, new_topic_id
 from tests.cluster.stores import Server
 from tidelog.clock import SystemClock
 from tidelog.listeners import BROKERS, CLIENTS
@@ -298,3 +298,31 @@ async def test_a_fence_removes_only_the_registration_that_was_meant(server: Serv
     assert await coordination.fence_broker(1, epoch, seat.epoch_version)
     assert not await coordination.is_registered(1, epoch)
     await coordination.store.close()
+
+
+async def test_an_assignment_is_changed_on_its_own_version_and_under_the_fence(server: Server) -> None:
+    coordination = await join(server)
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    before = await coordination.read_topic("t")
+    assert before is not None and before.version == 0
+    moving = before.reassigned({0: before.assigned(0).toward((2, 3))})
+    written = await coordination.write_assignment(moving, seat.epoch_version)
+    assert written == await coordination.read_topic("t") and written.version == 1
+    with pytest.raises(AssignmentConflict) as conflict:
+        await coordination.write_assignment(before, seat.epoch_version)
+    assert conflict.value.actual == written
+    with pytest.raises(ControllerFenced):
+        await coordination.write_assignment(written, seat.epoch_version + 1)
+    await coordination.store.close()
+
+
+async def test_an_assignment_whose_answer_was_lost_is_found_to_stand() -> None:
+    _, store, coordination = await twin()
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    before = await coordination.read_topic("t")
+    assert before is not None
+    store.lose_answers = 1
+    written = await coordination.write_assignment(before.reassigned({0: before.assigned(0)}), seat.epoch_version)
+    assert written.version == 1

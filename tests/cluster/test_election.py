@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.election import initial_state, next_state, preferred_state
+from cluster.election import election_refusal, initial_state, next_state, preferred_state
 from cluster.state import PartitionState
+from tidelog.errors import (
+    BrokerError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    PreferredLeaderNotAvailableError,
+)
 from tidelog.model import NO_LEADER
 
 EPOCH = 7
@@ -77,6 +83,33 @@ def test_the_preferred_leader_comes_back_only_in_sync_and_alive() -> None:
     assert preferred_state(state(2, 2), (1, 2), {1, 2}, EPOCH) is None
     assert preferred_state(state(2, 2, 1), (1, 2), {2}, EPOCH) is None
     assert preferred_state(state(1, 2, 1), (1, 2), {1, 2}, EPOCH) is None
+
+
+def test_who_is_still_to_get_the_records_leads_uncleanly_only_where_nobody_else_can() -> None:
+    def elected(live: set[int]) -> PartitionState | None:
+        return next_state(state(1, 1), (4, 2, 1), live, EPOCH, unclean=True, joining=(4,))
+
+    assert elected({2, 4}) == after(2, 2)
+    assert elected({4}) == after(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "live", "unclean", "expected"),
+    [
+        pytest.param(state(2, 2, 1), {1, 2}, False, None, id="the preferred leader can be elected"),
+        pytest.param(state(1, 2, 1), {1, 2}, False, ElectionNotNeededError, id="it leads"),
+        pytest.param(state(2, 2, 1), {2}, False, PreferredLeaderNotAvailableError, id="it is dead"),
+        pytest.param(state(2, 2), {1, 2}, False, PreferredLeaderNotAvailableError, id="it is not in sync"),
+        pytest.param(state(NO_LEADER, 1), {2}, True, None, id="somebody lives"),
+        pytest.param(state(2, 2), {1, 2}, True, ElectionNotNeededError, id="somebody leads"),
+        pytest.param(state(NO_LEADER, 1), {3}, True, EligibleLeadersNotAvailableError, id="nobody lives"),
+    ],
+)
+def test_an_election_that_would_change_nothing_says_why(
+    before: PartitionState, live: set[int], unclean: bool, expected: type[BrokerError] | None
+) -> None:
+    refusal = election_refusal(before, (1, 2), live, unclean=unclean)
+    assert refusal is None if expected is None else isinstance(refusal, expected)
 
 
 BROKERS = st.integers(1, 5)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.placement import check_assignment, place_replicas
+from cluster.placement import check_assignment, place_more_replicas, place_replicas
 from tidelog.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
@@ -91,3 +91,29 @@ def test_a_manual_assignment_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(InvalidReplicaAssignmentError, match=reason):
         check_assignment(assignment, {1, 2, 3})
+
+
+def test_added_partitions_go_on_with_the_round_that_the_first_ones_began() -> None:
+    existing = {0: (2, 3), 1: (3, 1), 2: (1, 2)}
+    added = place_more_replicas([1, 2, 3], existing, 6, 2)
+    assert sorted(added) == [3, 4, 5]
+    assert [replicas[0] for replicas in added.values()] == [2, 3, 1]
+    assert all(len(set(replicas)) == 2 for replicas in added.values())
+
+
+@pytest.mark.parametrize("total", [0, 2, 3])
+def test_a_topic_never_gets_fewer_partitions(total: int) -> None:
+    with pytest.raises(InvalidPartitionsError, match="has 3 partitions already"):
+        place_more_replicas([1, 2], {0: (1,), 1: (2,), 2: (1,)}, total, 1)
+
+
+def test_added_partitions_need_as_many_brokers_as_the_others_have_replicas() -> None:
+    with pytest.raises(InvalidReplicationFactorError):
+        place_more_replicas([1, 2], {0: (1, 2, 3)}, 2, 3)
+
+
+def test_an_assignment_of_added_partitions_begins_where_the_others_end() -> None:
+    assert check_assignment({3: (1, 2)}, {1, 2}, first=3, factor=2) == {3: (1, 2)}
+    for wrong in ({0: (1, 2)}, {4: (1, 2)}, {3: (1,)}, {3: (1, 9)}):
+        with pytest.raises(InvalidReplicaAssignmentError):
+            check_assignment(wrong, {1, 2}, first=3, factor=2)

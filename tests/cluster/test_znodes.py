@@ -88,3 +88,14 @@ def test_paths_are_kafkas() -> None:
 def test_anything_else_is_refused_by_name(decode: Callable[[bytes], object], data: bytes) -> None:
     with pytest.raises(znodes.MalformedZnodeError):
         decode(data)
+
+
+def test_a_topic_on_its_way_is_written_as_kafka_writes_it() -> None:
+    topic = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2, 3)}, {}, {0: (3,)}, {0: (1,)})
+    data = znodes.encode_topic(topic)
+    assert data == (
+        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":{"0":[1,2,3]},'
+        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}}'
+    )
+    assert znodes.decode_topic("t", data, {}, 7) == topic
+    assert znodes.decode_topic("t", data, {}, 7).version == 7

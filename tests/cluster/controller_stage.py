@@ -1,0 +1,158 @@
+"""Where the controller's stories play: ZooKeeper, which keeps what is written and refuses old versions, and brokers.
+
+Writes and answers wait until `settle`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.controller import Controller
+from cluster.effects import (
+    CloseChannel,
+    Effect,
+    OpenChannel,
+    RemoveTopic,
+    SendLeaderAndIsr,
+    SendMetadata,
+    SendStopReplica,
+    SettleAssignment,
+    WriteOutcome,
+    WriteRefused,
+    WriteState,
+    Written,
+)
+from cluster.state import (
+    NO_VERSION,
+    BrokerRegistration,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+    VersionedState,
+)
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint, TopicPartition
+
+TP = TopicPartition("t", 0)
+LISTENERS = {CLIENTS: Endpoint("h", 1), BROKERS: Endpoint("h", 2)}
+
+
+def broker(broker_id: int, epoch: int = 0) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, LISTENERS, epoch or broker_id * 10)
+
+
+class Cluster:
+    """ZooKeeper's states and live registrations around one controller; writes wait until `settle`."""
+
+    def __init__(self, *broker_ids: int, controller_epoch: int = 1) -> None:
+        self.live = {broker_id: broker(broker_id) for broker_id in broker_ids}
+        self.states: dict[TopicPartition, VersionedState] = {}
+        self.topics: dict[str, TopicAssignment] = {}
+        self.waiting: list[WriteState] = []
+        self.settling: list[str] = []
+        self.stops: list[tuple[int, list[TopicPartition]]] = []
+        self.history: list[tuple[TopicPartition, PartitionState]] = []
+        self.log: list[str] = []
+        self.reign(controller_epoch)
+
+    def reign(self, epoch: int) -> None:
+        """A new controller reads what there is."""
+        self.waiting.clear()
+        self.settling.clear()
+        self.stops.clear()
+        self.controller = Controller(9, epoch)
+        self.play(self.controller.begin(self.live, self.topics, self.states))
+
+    def play(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case WriteState():
+                    self.waiting.append(effect)
+                case SendLeaderAndIsr(broker_id, partitions):
+                    assert broker_id in self.controller.brokers
+                    for p in partitions:
+                        isr = ",".join(map(str, p.isr))
+                        self.log.append(f"tell {broker_id}: {p.topic}-{p.partition} leader={p.leader} isr={isr}")
+                case SettleAssignment(topic):
+                    self.settling.append(topic)
+                case SendStopReplica(broker_id, stops):
+                    self.stops.append((broker_id, [TopicPartition(s.topic, s.partition) for s in stops]))
+                    self.log.append(f"stop {broker_id}: " + " ".join(f"{s.topic}-{s.partition}" for s in stops))
+                case RemoveTopic(topic):
+                    self.log.append(f"remove {topic}")
+                case OpenChannel(registration):
+                    self.log.append(f"open {registration.broker_id}@{registration.epoch}")
+                case CloseChannel(broker_id):
+                    self.log.append(f"close {broker_id}")
+                case SendMetadata(broker_ids):
+                    assert set(broker_ids) <= self.controller.brokers.keys()
+
+    def settle(self, limit: int = 100) -> None:
+        """ZooKeeper answers all writes, and what follows from them."""
+        while self.waiting or self.settling:
+            limit -= 1
+            assert limit, "the controller does not come to rest"
+            writes, self.waiting = self.waiting, []
+            self.play(self.controller.states_written([self.answer(write) for write in writes]))
+            topics, self.settling = self.settling, []
+            for topic in topics:
+                if (settled := self.controller.settled_assignment(topic)) is not None:
+                    self.assign(settled)
+
+    def assign(self, wanted: TopicAssignment) -> None:
+        """The controller writes an assignment; what stands there instead of an old one is taken."""
+        if self.topics[wanted.topic].version == wanted.version:
+            self.topics[wanted.topic] = replace(wanted, version=wanted.version + 1)
+        self.play(self.controller.assignment_written(self.topics[wanted.topic]))
+
+    def reassign(self, tp: TopicPartition, *target: int) -> None:
+        """Somebody wants these replicas; without any, the reassignment in progress is cancelled."""
+        assignment = self.controller.topics[tp.topic]
+        now = assignment.assigned(tp.partition)
+        self.assign(assignment.reassigned({tp.partition: now.toward(target or now.origin)}))
+
+    def assigned(self, tp: TopicPartition) -> ReplicaAssignment:
+        return self.topics[tp.topic].assigned(tp.partition)
+
+    def answer_stops(self) -> None:
+        """The brokers have deleted what they were told to delete."""
+        stops, self.stops = self.stops, []
+        for broker_id, tps in stops:
+            if broker_id in self.live:
+                self.play(self.controller.replicas_stopped(broker_id, tps))
+
+    def answer(self, write: WriteState) -> WriteOutcome:
+        actual = self.states.get(write.tp)
+        if (NO_VERSION if actual is None else actual.partition_epoch) != write.expected:
+            return WriteRefused(write.tp, actual)
+        self.states[write.tp] = VersionedState(write.state, write.expected + 1)
+        self.history.append((write.tp, write.state))
+        return Written(write.tp, write.expected + 1)
+
+    def create(self, topic: str, *replicas: tuple[int, ...], **configs: str) -> None:
+        assignment = TopicAssignment(topic, f"id-{topic}", dict(enumerate(replicas)), configs, version=0)
+        self.topics[topic] = assignment
+        self.play(self.controller.topics_created([assignment]))
+
+    def come(self, *registrations: BrokerRegistration) -> None:
+        self.live |= {registration.broker_id: registration for registration in registrations}
+        self.play(self.controller.brokers_changed(self.live))
+
+    def die(self, *broker_ids: int) -> None:
+        self.live = {b: registration for b, registration in self.live.items() if b not in broker_ids}
+        self.play(self.controller.brokers_changed(self.live))
+
+    def leader_sets_isr(self, tp: TopicPartition, *isr: int) -> None:
+        known = self.states[tp]
+        self.states[tp] = VersionedState(replace(known.state, isr=isr), known.partition_epoch + 1)
+
+    def leader_tells_isr(self, tp: TopicPartition, *isr: int) -> None:
+        self.leader_sets_isr(tp, *isr)
+        self.play(self.controller.states_read({tp: self.states[tp]}))
+
+    def state(self, tp: TopicPartition = TP) -> PartitionState:
+        return self.states[tp].state
+
+    def news(self) -> list[str]:
+        news, self.log = self.log, []
+        return news

@@ -1,0 +1,353 @@
+"""Partitions that go from one set of replicas to another: the steps as stories, then any order of any events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.effects import Effect, SendLeaderAndIsr, SendStopReplica
+from cluster.reassignment import shed_state
+from cluster.state import PartitionState, ReplicaAssignment
+from tests.cluster.controller_stage import TP, Cluster, broker
+from tidelog.control_messages import PartitionStateMessage
+from tidelog.model import NO_LEADER, TopicPartition
+
+
+def test_an_assignment_goes_toward_its_target_in_the_targets_order() -> None:
+    before = ReplicaAssignment((1, 2, 3))
+    on_its_way = before.toward((4, 3))
+    assert on_its_way == ReplicaAssignment((4, 3, 1, 2), adding=(4,), removing=(1, 2))
+    assert (on_its_way.target, set(on_its_way.origin), on_its_way.joining) == ((4, 3), {1, 2, 3}, (4,))
+    assert on_its_way.settled() == ReplicaAssignment((4, 3))
+    assert before.toward((3, 2, 1)) == ReplicaAssignment((3, 2, 1)), "another order needs no move"
+
+
+def test_what_was_on_its_way_in_goes_out_again_when_the_wish_changes() -> None:
+    on_its_way = ReplicaAssignment((1, 2, 3)).toward((4, 5))
+    other = on_its_way.toward((1, 5))
+    assert (other.target, other.joining) == ((1, 5), (5,))
+    assert set(other.removing) == {2, 3, 4}
+    back = other.toward(other.origin)
+    assert (set(back.target), back.joining, set(back.removing)) == ({1, 2, 3}, (), {4, 5})
+
+
+@pytest.mark.parametrize(
+    ("isr", "live", "expected"),
+    [
+        pytest.param((1, 2, 3), {1, 2, 3, 4}, None, id="who comes is not in sync yet"),
+        pytest.param((1, 2, 3, 4), {1, 2, 3, 4}, (2, 3, 4), id="all are there"),
+        pytest.param((1, 2, 4), {1, 2, 3, 4}, None, id="one who stays is alive and behind"),
+        pytest.param((1, 2, 4), {1, 2, 4}, (2, 4), id="one who stays is dead: not waited for"),
+        pytest.param((1, 4), {1, 4}, None, id="too few would be left"),
+        pytest.param((1, 2, 3), {1, 2, 3}, None, id="who comes is dead"),
+    ],
+)
+def test_who_goes_is_shed_when_enough_of_the_others_have_everything(
+    isr: tuple[int, ...], live: set[int], expected: tuple[int, ...] | None
+) -> None:
+    assigned = ReplicaAssignment((1, 2, 3)).toward((2, 3, 4))
+    state = shed_state(PartitionState(1, 5, isr, 1), assigned, live, (), 2, 7)
+    assert state == (None if expected is None else PartitionState(expected[0], 6, expected, 7))
+
+
+def test_a_leader_that_stays_leads_on_and_one_that_leaves_does_not_inherit() -> None:
+    assigned = ReplicaAssignment((1, 2, 3)).toward((2, 3))
+    assert shed_state(PartitionState(3, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, (), 1, 1) == PartitionState(
+        3, 1, (2, 3), 1
+    )
+    heir = shed_state(PartitionState(1, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, {2}, 1, 1)
+    assert heir is not None and heir.leader == 3
+
+
+def test_a_partition_moves_step_by_step() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.news()
+
+    cluster.reassign(TP, 3, 4)
+    cluster.settle()
+    assert cluster.news() == [f"tell {b}: t-0 leader=1 isr=1,2" for b in (1, 2, 3, 4)]
+    assert cluster.state().leader_epoch == 1, "the leader learns of those who come in an epoch of their own"
+
+    cluster.leader_tells_isr(TP, 1, 2, 3)
+    assert cluster.waiting == []
+    cluster.leader_tells_isr(TP, 1, 2, 3, 4)
+    cluster.settle()
+    assert cluster.news() == [
+        "tell 3: t-0 leader=3 isr=3,4",
+        "tell 4: t-0 leader=3 isr=3,4",
+        "stop 1: t-0",
+        "stop 2: t-0",
+    ]
+    assert cluster.assigned(TP).moving, "as long as anything of it is left"
+    cluster.answer_stops()
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((3, 4))
+    assert cluster.news() == []
+    cluster.die(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 2, (3, 4), 1)
+
+
+def test_a_cancelled_reassignment_removes_who_was_to_come() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.reassign(TP, 1, 3)
+    cluster.settle()
+    cluster.news()
+    cluster.reassign(TP)
+    cluster.settle()
+    assert "stop 3: t-0" in cluster.news()
+    cluster.answer_stops()
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 2))
+
+
+def test_who_goes_and_is_dead_is_not_waited_for() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.reassign(TP, 1, 3)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2, 3)
+    cluster.settle()
+    assert cluster.assigned(TP).moving
+    cluster.die(2)
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 3))
+
+
+def test_an_end_that_somebody_elses_write_came_before_is_written_again() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (1, 2))
+    cluster.settle()
+    cluster.reassign(TP, 1, 3)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2, 3)
+    cluster.settle()
+    assert cluster.assigned(TP).moving
+    cluster.topics["t"] = replace(cluster.topics["t"], version=cluster.topics["t"].version + 1)
+    cluster.answer_stops()
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 3))
+
+
+def test_another_order_is_another_preferred_leader_and_no_move() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.reassign(TP, 2, 1)
+    cluster.settle()
+    assert not cluster.assigned(TP).moving and cluster.controller.moves == {}
+    cluster.play(cluster.controller.elections_wanted([TP]))
+    cluster.settle()
+    assert cluster.state().leader == 2
+
+
+def test_added_partitions_are_elected_and_the_others_left_alone() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.news()
+    cluster.assign(cluster.controller.topics["t"].reassigned({1: ReplicaAssignment((2, 1))}))
+    cluster.settle()
+    assert cluster.news() == ["tell 1: t-1 leader=2 isr=2,1", "tell 2: t-1 leader=2 isr=2,1"]
+
+
+def test_a_deleted_topic_is_not_moved_any_more() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.reassign(TP, 2, 3)
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.settle()
+    assert {broker_id for broker_id, _ in cluster.stops} == {1, 2, 3}
+    cluster.answer_stops()
+    assert "remove t" in cluster.news()
+
+
+# --- any order of events ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Proposal:
+    """A leader's ISR on its way to ZooKeeper."""
+
+    tp: TopicPartition
+    isr: tuple[int, ...]
+    version: int
+
+
+class World(Cluster):
+    """Brokers that have logs, lead by what they were last told, and propose ISRs that may arrive late."""
+
+    def __init__(self, *broker_ids: int) -> None:
+        self.logs: dict[int, set[TopicPartition]] = {broker_id: set() for broker_id in broker_ids}
+        self.told: dict[tuple[int, TopicPartition], PartitionStateMessage] = {}
+        self.proposals: list[Proposal] = []
+        self.epoch = 1000
+        self.reigns = 1
+        super().__init__(*broker_ids)
+
+    def play(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendLeaderAndIsr(broker_id, partitions):
+                    for message in partitions:
+                        self._hear(broker_id, message)
+                case SendStopReplica(broker_id, stops):
+                    for stop in stops:
+                        tp = TopicPartition(stop.topic, stop.partition)
+                        assert broker_id not in self.states[tp].state.isr, "the log of one in sync is deleted"
+                        self.logs[broker_id].discard(tp)
+                        self.told.pop((broker_id, tp), None)
+        super().play(effects)
+
+    def _hear(self, broker_id: int, message: PartitionStateMessage) -> None:
+        tp = TopicPartition(message.topic, message.partition)
+        known = self.told.get((broker_id, tp))
+        stale = known is not None and (known.leader_epoch, known.partition_epoch) > (
+            message.leader_epoch,
+            message.partition_epoch,
+        )
+        if not stale:
+            self.told[broker_id, tp] = message
+            self.logs[broker_id].add(tp)
+
+    def bounce(self, broker_id: int) -> None:
+        """The broker registers anew, after its death if need be; what is not assigned to it is set aside."""
+        self.epoch += 1
+        for tp in [tp for tp in self.logs[broker_id] if broker_id not in self.topics["t"].partitions[tp.partition]]:
+            self.logs[broker_id].discard(tp)
+        self.told = {key: message for key, message in self.told.items() if key[0] != broker_id}
+        self.come(broker(broker_id, self.epoch))
+
+    def propose(self, tp: TopicPartition, *, grow: bool) -> None:
+        """The leader wants the first missing replica in, or nobody but itself."""
+        for (broker_id, of), message in list(self.told.items()):
+            if of == tp and message.leader == broker_id and broker_id in self.live:
+                isr: tuple[int, ...] = (broker_id,)
+                if grow:
+                    missing = [
+                        r for r in message.replicas
+                        if r not in message.isr and r in self.live and tp in self.logs[r]
+                    ]  # fmt: skip
+                    isr = (*message.isr, *missing[:1])
+                if isr != message.isr:
+                    self.proposals.append(Proposal(tp, isr, message.partition_epoch))
+
+    def deliver(self) -> None:
+        """A proposal arrives: a compare-and-set on the version."""
+        if not self.proposals:
+            return
+        proposal = self.proposals.pop(0)
+        known = self.states[proposal.tp]
+        if known.partition_epoch != proposal.version:
+            return
+        self.leader_sets_isr(proposal.tp, *proposal.isr)
+        now = self.states[proposal.tp]
+        for member in now.state.isr:
+            assert proposal.tp in self.logs[member], f"{member} is in sync without a log"
+        leader = known.state.leader
+        message = self.told.get((leader, proposal.tp))
+        if message is not None and message.leader_epoch == known.state.leader_epoch:
+            self.told[leader, proposal.tp] = PartitionStateMessage(
+                message.topic, message.partition, message.controller_epoch, message.leader, message.leader_epoch,
+                proposal.isr, now.partition_epoch, message.replicas,
+            )  # fmt: skip
+
+    def hear(self, tp: TopicPartition) -> None:
+        self.play(self.controller.states_read({tp: self.states[tp]}))
+
+    def write_one(self) -> None:
+        """The first write happens; the controller dies before it hears of it where `settle` does not follow."""
+        if self.waiting:
+            self.answer(self.waiting[0])
+
+    def depose(self) -> None:
+        self.reigns += 1
+        self.reign(self.reigns)
+
+
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+NUMBERS = st.integers(0, 1)
+EVENTS = st.one_of(
+    st.tuples(st.just("die"), st.integers(1, 5)),
+    st.tuples(st.just("bounce"), st.integers(1, 5)),
+    st.tuples(st.sampled_from(["settle", "write one", "depose", "answer", "deliver"]), st.just(0)),
+    st.tuples(st.sampled_from(["grow", "grow", "shrink", "hear", "cancel", "elect"]), NUMBERS),
+    st.tuples(st.just("move"), NUMBERS, st.permutations([1, 2, 3, 4, 5]), st.integers(1, 3)),
+)
+
+
+def step(world: World, wanted: dict[TopicPartition, set[int]], event: tuple[object, ...]) -> None:
+    kind, number, *rest = event
+    assert isinstance(number, int)
+    tp = PARTITIONS[number] if kind in ("grow", "shrink", "hear", "cancel", "elect", "move") else TP
+    match kind:
+        case "die" if len(world.live) > 1:
+            world.die(number)
+        case "bounce":
+            world.bounce(number)
+        case "settle":
+            world.settle()
+        case "write one":
+            world.write_one()
+        case "depose":
+            world.depose()
+        case "answer":
+            world.answer_stops()
+        case "deliver":
+            world.deliver()
+        case "grow" | "shrink":
+            world.propose(tp, grow=kind == "grow")
+        case "hear":
+            world.hear(tp)
+        case "elect":
+            world.play(world.controller.elections_wanted([tp]))
+        case "cancel" if world.assigned(tp).moving:
+            wanted[tp] = set(world.assigned(tp).origin)
+            world.reassign(tp)
+        case "move":
+            order, count = rest
+            wanted[tp] = set(order[:count])  # type: ignore[index]
+            world.reassign(tp, *order[:count])  # type: ignore[index]
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(EVENTS, max_size=40))
+def test_whatever_happens_every_partition_ends_led_and_where_it_was_wanted(events: list[tuple[object, ...]]) -> None:
+    world = World(1, 2, 3, 4, 5)
+    world.create("t", (1, 2, 3), (3, 4))
+    world.settle()
+    wanted = {tp: set(world.assigned(tp).replicas) for tp in PARTITIONS}
+    for event in events:
+        seen, before = len(world.history), {tp: known.state for tp, known in world.states.items()}
+        step(world, wanted, event)
+        for tp, written in world.history[seen:]:
+            assert written.leader == NO_LEADER or written.leader in written.isr
+            assert written.leader_epoch > before[tp].leader_epoch
+
+    for broker_id in world.logs:
+        if broker_id not in world.live:
+            world.bounce(broker_id)
+    for _ in range(40):
+        world.settle()
+        for tp in PARTITIONS:
+            world.propose(tp, grow=True)
+        while world.proposals:
+            world.deliver()
+        for tp in PARTITIONS:
+            world.hear(tp)
+        world.answer_stops()
+    for tp in PARTITIONS:
+        state, assigned = world.states[tp].state, world.assigned(tp)
+        assert not assigned.moving and set(assigned.replicas) == wanted[tp]
+        assert state.leader in wanted[tp] and set(state.isr) == wanted[tp]
+        assert {broker_id for broker_id, logs in world.logs.items() if tp in logs} == wanted[tp]
+    assert world.controller.moves == {}
