@@ -122,7 +122,7 @@ class Measures:
     async def read(self) -> list[Family]:
         """All of them, as of now; other work gets its turns meanwhile."""
         sizes: dict[TopicPartition, int] = {}
-        directories = Family("tidelog_log_directory_bytes", "Bytes of all logs in a directory", labels=("directory",))
+        directories = Family("tidelog_log_directory_bytes", "of all logs in a directory", labels=("directory",))
         for directory in self.disks.directories:
             sizes_here = {}
             for count, (tp, log) in enumerate(list(directory.logs.items()), 1):
@@ -143,26 +143,43 @@ class Measures:
         live = self.metadata.brokers
         unled = sum(state.leader not in live for state in self.metadata.partitions) if leads else 0
         return [
-            _one("tidelog_ready", "1: registered, and serves all its replicas", self.why_not_ready() is None),
-            _one("tidelog_registered", "1: has a registration in ZooKeeper", self.identity.broker_epoch >= 0),
-            _one("tidelog_zookeeper_connected", "0: not heard of for a session timeout", not session.cut_off),
-            _one("tidelog_zookeeper_silence_seconds", "Since the last confirmed request", session.silence_ms / 1000),
+            _one(
+                "tidelog_ready", "1: the broker is registered and serves all its replicas", self.why_not_ready() is None
+            ),
+            _one("tidelog_registered", "1: the broker is registered in ZooKeeper", self.identity.broker_epoch >= 0),
+            _one(
+                "tidelog_zookeeper_connected",
+                "0: ZooKeeper has not been heard of for a session timeout",
+                not session.cut_off,
+            ),
+            _one("tidelog_zookeeper_silence_seconds", "since ZooKeeper confirmed something", session.silence_ms / 1000),
             _one("tidelog_active_controller", "1: this broker is the controller", leads),
-            _one("tidelog_controller_epoch", "Of the last controller that was heard", self.metadata.controller_epoch),
-            _one("tidelog_live_brokers", "As this broker knows them", len(live)),
-            _one("tidelog_offline_partitions", "Of the cluster, without a leader; only the controller tells", unled),
-            _one("tidelog_offline_log_directories", "Whose disk failed", len(self.disks.failures)),
-            _one("tidelog_isr_shrinks", "ISRs written with fewer members", self.replicas.isr_shrinks, Kind.COUNTER),
-            _one("tidelog_isr_expansions", "ISRs written with more", self.replicas.isr_expansions, Kind.COUNTER),
+            _one("tidelog_controller_epoch", "of the last controller that was heard", self.metadata.controller_epoch),
+            _one("tidelog_live_brokers", "as this broker knows them", len(live)),
+            _one(
+                "tidelog_offline_partitions",
+                "of the cluster, without a leader; told by the controller, others say 0",
+                unled,
+            ),
+            _one("tidelog_offline_log_directories", "log directories whose disk failed", len(self.disks.failures)),
+            _one(
+                "tidelog_isr_shrinks",
+                "ISRs that this broker wrote with fewer members",
+                self.replicas.isr_shrinks,
+                Kind.COUNTER,
+            ),
+            _one("tidelog_isr_expansions", "ISRs that it wrote with more", self.replicas.isr_expansions, Kind.COUNTER),
         ]
 
     def _of_waiting(self) -> list[Family]:
         label = ("purgatory",)
-        sizes = Family("tidelog_purgatory_size", "Requests that wait", labels=label)
+        sizes = Family("tidelog_purgatory_size", "requests that wait for replication or for data", labels=label)
         waits = Family(
-            "tidelog_purgatory_wait_seconds", "How long those waited that are answered", Kind.HISTOGRAM, label
+            "tidelog_purgatory_wait_seconds", "how long those waited that are answered", Kind.HISTOGRAM, label
         )
-        expired = Family("tidelog_purgatory_expired", "Requests that waited in vain", Kind.COUNTER, label)
+        expired = Family(
+            "tidelog_purgatory_expired", "requests whose time was over while they waited", Kind.COUNTER, label
+        )
         waiting = self.waiting
         purgatories = (
             ("produce", waiting.produces),
@@ -177,9 +194,14 @@ class Measures:
 
     def _of_requests(self) -> list[Family]:
         times = Family(
-            "tidelog_request_seconds", "From a request's arrival to its answer", Kind.HISTOGRAM, ("door", "api")
+            "tidelog_request_seconds",
+            "from the arrival of a request to its answer, waits included",
+            Kind.HISTOGRAM,
+            ("door", "api"),
         )
-        refused = Family("tidelog_requests_refused", "Whole requests, by error", Kind.COUNTER, ("door", "error"))
+        refused = Family(
+            "tidelog_requests_refused", "requests that were refused as a whole", Kind.COUNTER, ("door", "error")
+        )
         for door, told in self.doors.items():
             for api_key, durations in sorted(told.by_api.items()):
                 times.add(durations, door, ApiKey(api_key).name)
@@ -198,12 +220,18 @@ class _ReplicaTable:
         self._lag_max: dict[int, int] = {}
         self._unheard: Counter[int] = Counter()
         label = ("topic", "partition")
-        self._starts = Family("tidelog_partition_log_start_offset", "First offset that can be read", labels=label)
-        self._ends = Family("tidelog_partition_log_end_offset", "Next offset of this replica's log", labels=label)
-        self._marks = Family("tidelog_partition_high_watermark", "End of what is committed", labels=label)
-        self._bytes = Family("tidelog_partition_log_bytes", "Of this replica's log", labels=label)
+        self._starts = Family("tidelog_partition_log_start_offset", "first offset that can be read", labels=label)
+        self._ends = Family(
+            "tidelog_partition_log_end_offset", "offset of the next record of this replica", labels=label
+        )
+        self._marks = Family(
+            "tidelog_partition_high_watermark", "up to where records are committed, as this replica knows", labels=label
+        )
+        self._bytes = Family("tidelog_partition_log_bytes", "of this replica", labels=label)
         self._lags = Family(
-            "tidelog_partition_follower_lag_records", "How far a follower is behind", labels=(*label, "follower")
+            "tidelog_partition_follower_lag_records",
+            "how far a follower is behind, of a partition led here",
+            labels=(*label, "follower"),
         )
 
     def add(self, replica: Replica) -> None:
@@ -236,21 +264,41 @@ class _ReplicaTable:
 
     def families(self) -> list[Family]:
         counts, followers = self._counts, sorted(self._lag_sum.keys() | self._unheard.keys())
-        most = Family("tidelog_follower_lag_records_max", "Of all partitions led here", labels=("follower",))
-        total = Family("tidelog_follower_lag_records", "Over all partitions led here", labels=("follower",))
-        unheard = Family("tidelog_follower_unheard_partitions", "Of which it has fetched nothing", labels=("follower",))
+        most = Family(
+            "tidelog_follower_lag_records_max", "the largest lag among the partitions led here", labels=("follower",)
+        )
+        total = Family(
+            "tidelog_follower_lag_records", "the sum of the lags of all partitions led here", labels=("follower",)
+        )
+        unheard = Family(
+            "tidelog_follower_unheard_partitions",
+            "partitions led here of which it has fetched nothing in this epoch",
+            labels=("follower",),
+        )
         for follower in followers:
             most.add(self._lag_max.get(follower, 0), follower)
             total.add(self._lag_sum[follower], follower)
             unheard.add(self._unheard[follower], follower)
         left_out = max(0, counts["all"] - MOST_TOLD_APART)
         return [
-            _one("tidelog_partitions", "Replicas on this broker", counts["all"]),
-            _one("tidelog_leaders", "Partitions that it leads", counts["led"]),
-            _one("tidelog_under_replicated_partitions", "Led here, not all in sync", counts["under replicated"]),
-            _one("tidelog_under_min_isr_partitions", "Led here, acks=all is refused", counts["under min isr"]),
-            _one("tidelog_offline_replicas", "Replicas whose disk failed", counts["offline"]),
-            _one("tidelog_partitions_left_out", "Replicas without series of their own", left_out),
+            _one("tidelog_partitions", "replicas on this broker", counts["all"]),
+            _one("tidelog_leaders", "partitions that it leads", counts["led"]),
+            _one(
+                "tidelog_under_replicated_partitions",
+                "led here, and not all replicas are in sync",
+                counts["under replicated"],
+            ),
+            _one(
+                "tidelog_under_min_isr_partitions",
+                "led here, and fewer are in sync than min.insync.replicas: acks=all is refused",
+                counts["under min isr"],
+            ),
+            _one("tidelog_offline_replicas", "replicas on a disk that failed", counts["offline"]),
+            _one(
+                "tidelog_partitions_left_out",
+                "replicas beyond the first thousand, which have no series of their own",
+                left_out,
+            ),
             *(most, total, unheard),
             *(self._starts, self._ends, self._marks, self._bytes, self._lags),
         ]

@@ -220,3 +220,14 @@ def test_a_duration_lies_in_the_first_bucket_that_holds_it() -> None:
 def test_a_label_may_hold_anything() -> None:
     told = exposition.expose([Family("f", "m", Kind.GAUGE, ("path",)).add(1, 'a"b\n\\')]).decode()
     assert 'f{path="a\\"b\\n\\\\"} 1.0' in told
+
+
+@on_virtual_time
+async def test_the_operators_document_lists_every_series() -> None:
+    async with MemoryCluster() as cluster:
+        told = [family for family in await measures_of(cluster, 1).read()]
+    document = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text().splitlines()
+    for family in told:
+        name = family.name + ("_total" if family.kind is Kind.COUNTER else "")
+        labels = ", ".join(family.labels)
+        assert f"| `{name}` | {family.kind.value} | {labels} | {family.meaning} |" in document
