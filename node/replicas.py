@@ -70,6 +70,7 @@ class Logs(Protocol):
     @property
     def works(self) -> bool: ...
     def logs(self) -> Mapping[TopicPartition, ReplicaLog]: ...
+    def log_sizes(self) -> Mapping[Path, Mapping[TopicPartition, int] | StorageError]: ...
     def get_or_create(
         self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False
     ) -> ReplicaLog: ...
@@ -181,6 +182,10 @@ class Replicas:
     def led(self) -> list[TopicPartition]:
         """The partitions that this broker leads."""
         return [replica.topic_partition for replica in self if replica.partition.is_leader]
+
+    def log_sizes(self) -> Mapping[Path, Mapping[TopicPartition, int] | StorageError]:
+        """The bytes of each log by its directory; why, of a directory that is offline."""
+        return self._logs.log_sizes()
 
     # --- what the controller says ----------------------------------------------------------------------------
 

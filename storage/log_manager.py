@@ -194,6 +194,14 @@ class LogManager:
             return self.directories[0].logs  # a ChainMap takes ten times as long to look at
         return ChainMap(*(directory.logs for directory in self.directories))
 
+    def log_sizes(self) -> dict[Path, dict[TopicPartition, int] | StorageError]:
+        """The bytes of each log by its directory; why, of a directory that does not work."""
+        found: dict[Path, dict[TopicPartition, int] | StorageError] = {}
+        for directory in self.directories:
+            sizes = {tp: log.size_bytes for tp, log in directory.logs.items()}
+            found[directory.path] = sizes if directory.failure is None else directory.failure
+        return found | self.failures
+
     def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False) -> Log:
         """The log of this partition of this topic, with these settings; a new one in the directory with the fewest.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Unpack
 
-from tidelog.admin_messages import ConfigEntry
+from tidelog.admin_messages import ConfigEntry, LogDir
 from tidelog.aio.admin import Admin as AsyncAdmin
 from tidelog.blocking_client import BlockingClient
 from tidelog.client import Opener, open_connection
@@ -133,3 +133,23 @@ class Admin(BlockingClient[AsyncAdmin]):
     def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
         """What each broker with a replica knows of the partition; `tidelog.explanation.explain` makes sense of it."""
         return self._wait(self._core.partition_facts(partition, timeout_ms), timeout_ms)
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """All records below each partition's offset go for good; −1 stands for all that are committed.
+
+        Returns where each partition begins then, once every live replica of it does. OffsetOutOfRangeError above the
+        high watermark, PolicyViolationError for a topic that is compacted only; TimeoutError: a live replica did not
+        follow in time, and the records are gone from the others.
+        """
+        return self._wait(self._core.delete_records(before, timeout_ms), timeout_ms)
+
+    def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, tuple[LogDir, ...]]:
+        """The log directories of these brokers, or of all that live, by broker id: error, space, logs with sizes.
+
+        BrokerNotAvailableError for one that is not in the cluster.
+        """
+        return self._wait(self._core.describe_log_dirs(brokers, timeout_ms), timeout_ms)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from node.handlers.configs import Configs, Topics
+from node.handlers.log_dirs import describe_log_dirs
 from node.handlers.record_deletion import delete_records
 from node.later import LaterResponse
 from node.replicas import Replicas
@@ -24,5 +25,6 @@ def admin_handlers(
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, _: configs.describe(request),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, _: configs.alter(request),
+        ApiKey.DESCRIBE_LOG_DIRS: lambda request, _: describe_log_dirs(replicas, request),
         ApiKey.DELETE_RECORDS: lambda request, context: delete_records(replicas, request, context),
     }

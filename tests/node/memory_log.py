@@ -173,6 +173,10 @@ class MemoryLogs:
     def logs(self) -> Mapping[TopicPartition, MemoryLog]:
         return self._logs
 
+    def log_sizes(self) -> Mapping[Path, Mapping[TopicPartition, int] | StorageError]:
+        sizes = {tp: sum(map(len, log.batches)) for tp, log in self._logs.items()}
+        return {Path("disk"): self.failure or sizes}
+
     @property
     def works(self) -> bool:
         return self.failure is None

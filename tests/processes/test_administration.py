@@ -1,4 +1,4 @@
-"""Settings that change while the cluster runs, as its users change and see them."""
+"""Settings that change while the cluster runs, records that are deleted, and disks, as their users see them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Shell
 from tests.processes.harness.waiting import wait_for
 from tidelog import ConfigResource, Producer
-from tidelog.errors import InvalidConfigError, MessageTooLargeError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    InvalidConfigError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    TidelogError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.errors import TimeoutError as TidelogTimeout
 
 pytestmark = pytest.mark.xdist_group("administration")  # one cluster, not one for each worker
 
@@ -135,3 +142,79 @@ def test_what_was_refused_has_changed_nothing(cluster: RunningCluster) -> None:
         cluster.admin.alter_configs({ConfigResource.topic("nowhere"): {"flush.ms": "7"}})
     cluster.admin.alter_configs({resource: {"flush.ms": "8"}}, validate_only=True)
     assert cluster.admin.describe_configs([resource])[resource]["flush.ms"].value == str(2**63 - 1)
+
+
+# --- deleting records --------------------------------------------------------------------------------------
+
+
+def test_records_are_deleted_on_every_replica_and_stay_deleted_after_a_restart(
+    cluster: RunningCluster, shell: Shell
+) -> None:
+    (tp,) = cluster.create_topic("trimmed")
+    shell.succeed("produce", "trimmed", given=b"a\nb\nc\nd\n")
+    assert shell.succeed("topic", "delete-records", "trimmed", "--before", "0:2") == b"trimmed-0 begins at 2\n"
+    assert shell.succeed("consume", "trimmed") == b"c\nd\n"
+    first = cluster.leader(tp)
+    cluster.terminate(first)
+    assert cluster.leader(tp) != first, "another one leads"
+    assert log_start(cluster, "trimmed") == 2
+    cluster.restart(first)
+    cluster.wait_in_sync(tp)
+    told = json.loads(shell.succeed("topic", "delete-records", "trimmed", "--before", "0:end", "--json"))
+    assert told == {"topic": "trimmed", "partitions": [{"partition": 0, "log_start_offset": 4}]}
+    assert shell.succeed("consume", "trimmed") == b""
+    with pytest.raises(OffsetOutOfRangeError, match="trimmed-0"):
+        cluster.admin.delete_records({tp: 5})
+
+
+def test_a_paused_replica_is_waited_for(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("awaited")
+    with Producer(cluster.bootstrap_servers) as producer:
+        producer.send("awaited", b"x", partition=0).get(30)
+    paused = next(each for each in cluster.broker_ids if each not in (cluster.leader(tp), cluster.controller()))
+    with cluster.paused(paused), pytest.raises(TidelogTimeout, match="not every live replica"):
+        cluster.admin.delete_records({tp: 1}, timeout_ms=1000)
+    assert cluster.admin.delete_records({tp: 1}) == {tp: 1}
+
+
+# --- log directories ---------------------------------------------------------------------------------------
+
+
+def test_log_directories_are_shown_with_sizes_lag_and_free_space(cluster: RunningCluster, shell: Shell) -> None:
+    (tp,) = cluster.create_topic("measured")
+    shell.succeed("produce", "measured", given=b"x" * 5000 + b"\n")
+    cluster.wait_same_end(tp)
+    shown = json.loads(shell.succeed("logdirs", "--topic", "measured", "--json"))["brokers"]
+    assert [each["id"] for each in shown] == cluster.broker_ids
+    for broker in shown:
+        (directory,) = broker["log_dirs"]
+        assert directory["path"] == str(cluster.local.broker_dir(broker["id"]))
+        assert 0 < directory["usable_bytes"] < directory["total_bytes"]
+        (log,) = directory["replicas"]
+        on_disk = (cluster.local.broker_dir(broker["id"]) / "measured-0" / f"{0:020d}.log").stat().st_size
+        assert (log["topic"], log["partition"], log["size_bytes"], log["lag"]) == ("measured", 0, on_disk, 0)
+    summary = shell.succeed("logdirs", "--broker", "2").decode().splitlines()
+    assert len(summary) == 2 and summary[1].split()[0] == "2" and summary[1].endswith("online")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("topic", "delete-records", "wrong", "--before", "0:9"), 1, "delete records of wrong-0"),
+        (("topic", "delete-records", "wrong", "--before", "7:0"), 1, "has no partition 7"),
+        (("topic", "delete-records", "nowhere", "--before", "0:0"), 1, "no topic 'nowhere'"),
+        (("topic", "delete-records", "wrong", "--before", "0:-1"), 2, "is not PARTITION:OFFSET"),
+        (("topic", "delete-records", "wrong", "--before", "0:1", "--before", "0:2"), 2, "named twice"),
+        (("topic", "delete-records", "wrong"), 2, "--before"),
+        (("logdirs", "--broker", "9"), 1, "broker 9 is not in the cluster now"),
+        (("logdirs", "--topic", "nowhere"), 1, "nowhere"),
+    ],
+)
+def test_what_cannot_be_deleted_or_shown_is_said_in_one_line(
+    cluster: RunningCluster, shell: Shell, arguments: tuple[str, ...], status: int, says: str
+) -> None:
+    if "wrong" not in cluster.admin.list_topics():
+        cluster.create_topic("wrong")
+    outcome = shell.run(*arguments)
+    assert (outcome.status, len(outcome.complaint_lines)) == (status, 1)
+    assert says in outcome.complaint

@@ -353,3 +353,16 @@ def test_a_log_that_cannot_be_set_aside_stays_known_as_failed(machine: Machine) 
     with pytest.raises(StorageError, match="Read-only"):
         manager.set_aside(ORDERS[1])
     assert [path for path, _ in manager.failed()] == [machine.paths[1]]
+
+
+def test_sizes_are_told_of_each_directory_and_of_one_that_failed_why(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    a, b, c = machine.paths
+    sizes = manager.log_sizes()
+    assert sizes[a] == {tp: manager.logs()[tp].size_bytes for tp in (ORDERS[0], ORDERS[3])}
+    assert all(size > 0 for size in sizes[a].values())  # type: ignore[union-attr]
+    manager.report(ORDERS[1], StorageError("on fire"))
+    assert str(manager.log_sizes()[b]) == "on fire"
+    manager.take_offline(b, StorageError("on fire"))
+    assert list(manager.log_sizes()) == [a, c, b]
+    assert isinstance(manager.log_sizes()[b], StorageError)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from tidelog import config_calls
-from tidelog.admin_messages import ConfigEntry
+from tidelog import config_calls, log_dir_calls, record_deletion
+from tidelog.admin_messages import ConfigEntry, LogDir
 from tidelog.aio.partition_admin import PartitionAdmin
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
@@ -211,6 +211,19 @@ class Admin:
     async def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
         """What each broker with a replica knows of the partition; `tidelog.explanation.explain` makes sense of it."""
         return await ask_facts(self._client(), partition, self._deadline_ms(timeout_ms))
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """All records below each partition's offset (−1: all committed ones) go; where each begins then."""
+        patience_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return await record_deletion.delete_records(self._client(), before, patience_ms)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, tuple[LogDir, ...]]:
+        """The log directories of these brokers, or of all that live, by broker id."""
+        return await log_dir_calls.describe_log_dirs(self._client(), brokers, self._deadline_ms(timeout_ms))
 
     async def close(self) -> None:
         """Idempotent."""

@@ -10,6 +10,7 @@ import click
 from tidelog.cli.admins import count_of, open_admin, unknown_topic
 from tidelog.cli.find import bootstrap_option, timeout_option
 from tidelog.cli.partitions import elect, reassign
+from tidelog.cli.record_deletion import delete_records
 from tidelog.cli.table import format_table
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER, validate_topic
@@ -25,6 +26,7 @@ def topic() -> None:
     """Create, list, describe, change and delete topics."""
 
 
+topic.add_command(delete_records)
 topic.add_command(elect)
 topic.add_command(reassign)
 

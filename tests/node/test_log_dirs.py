@@ -1,0 +1,28 @@
+"""What a broker tells of its log directories."""
+
+from __future__ import annotations
+
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time
+from tidelog.admin_messages import DescribeLogDirsRequest, LogDirReplica
+from tidelog.errors import StorageError
+from tidelog.messages import DescribePartition
+
+
+@on_virtual_time
+async def test_each_directory_tells_its_logs_and_an_offline_one_why() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"x")
+        size = len(cluster.leader.log().batches[0])
+        (directory,) = (await cluster.leader.ask(DescribeLogDirsRequest())).log_dirs
+        assert (directory.path, directory.error_code) == ("disk", 0)
+        assert directory.replicas == (LogDirReplica(*TP, size, 0),)
+        assert (directory.total_bytes, directory.usable_bytes) == (-1, -1), "there is no such disk"
+        others = DescribeLogDirsRequest((DescribePartition("other", 0),))
+        assert (await cluster.leader.ask(others)).log_dirs[0].replicas == ()
+        cluster.leader.directory.failure = StorageError("on fire")
+        (directory,) = (await cluster.leader.ask(DescribeLogDirsRequest())).log_dirs
+        assert (directory.error_code, directory.error_message) == (StorageError.code, "on fire")
+        assert directory.replicas == ()

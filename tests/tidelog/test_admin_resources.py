@@ -1,0 +1,201 @@
+"""The admin's questions about settings, old records and disks: who is asked, and what is made of the answers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.tidelog.fake_cluster import FakeCluster, Fault
+from tests.virtual_time import VirtualClock, on_virtual_time
+from tidelog import ConfigChange, ConfigOp, ConfigResource
+from tidelog.admin_messages import (
+    AlteredConfigs,
+    ConfigEntry,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigType,
+    DeletedRecords,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribedConfigs,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    LogDir,
+)
+from tidelog.aio import Admin
+from tidelog.errors import (
+    BrokerNotAvailableError,
+    InvalidConfigError,
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import Request, Response
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+class Resources(FakeCluster):
+    """Brokers that tell who was asked.
+
+    settings   of the topics
+    late       how often a deletion is not followed by all replicas in time
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings: dict[str, dict[str, str]] = {}
+        self.late = 0
+
+    async def handle(self, broker: int, request: Request) -> Response:
+        match request:
+            case DescribeConfigsRequest(resources):
+                return DescribeConfigsResponse(
+                    tuple(self._describe_settings(broker, each.resource_type, each.resource_name) for each in resources)
+                )
+            case IncrementalAlterConfigsRequest(resources):
+                return IncrementalAlterConfigsResponse(tuple(self._alter(each) for each in resources))
+            case DeleteRecordsRequest(partitions):
+                return DeleteRecordsResponse(
+                    tuple(self._delete_records(broker, each.topic, each.partition, each.offset) for each in partitions)
+                )
+            case DescribeLogDirsRequest():
+                return DescribeLogDirsResponse((LogDir(f"/disk{broker}", 0),))
+        return await super().handle(broker, request)
+
+    def _describe_settings(self, broker: int, kind: int, name: str) -> DescribedConfigs:
+        if kind == ConfigResourceType.BROKER:
+            told = {"broker.id": str(broker)}
+        elif name not in self.settings:
+            return DescribedConfigs(kind, name, UnknownTopicOrPartitionError.code, f"topic {name!r} does not exist")
+        else:
+            told = self.settings[name]
+        source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+        entries = tuple(ConfigEntry(key, value, source, ConfigType.STRING) for key, value in told.items())
+        return DescribedConfigs(kind, name, 0, entries=entries)
+
+    def _alter(self, each: Any) -> AlteredConfigs:
+        for change in each.changes:
+            if change.value == "wrong":
+                message = f"{change.name}=wrong"
+                return AlteredConfigs(each.resource_type, each.resource_name, InvalidConfigError.code, message)
+        settings = self.settings.setdefault(each.resource_name, {})
+        for change in each.changes:
+            if change.operation == ConfigOp.DELETE:
+                settings.pop(change.name)
+            else:
+                settings[change.name] = f"{ConfigOp(change.operation).name} {change.value}"
+        return AlteredConfigs(each.resource_type, each.resource_name, 0)
+
+    def _delete_records(self, broker: int, topic: str, number: int, offset: int) -> DeletedRecords:
+        partition = self.partitions[topic][number]
+        if partition.leader != broker:
+            return DeletedRecords(topic, number, NotLeaderOrFollowerError.code)
+        if offset > 5:
+            return DeletedRecords(topic, number, OffsetOutOfRangeError.code, error_message="it ends at 5")
+        if self.late:
+            self.late -= 1
+            return DeletedRecords(topic, number, RequestTimedOutError.code, 0, "broker 3 sleeps")
+        return DeletedRecords(topic, number, 0, 5 if offset < 0 else offset)
+
+    def asked(self, kind: type[Request]) -> list[int]:
+        return [broker for broker, request in self.requests if isinstance(request, kind)]
+
+
+def an_admin(cluster: FakeCluster, **options: Any) -> Admin:
+    return Admin(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
+
+
+@on_virtual_time
+async def test_a_broker_is_asked_for_its_own_settings_and_anybody_for_topics() -> None:
+    cluster = Resources()
+    cluster.settings = {"a": {"flush.ms": "1"}, "b": {}}
+    async with an_admin(cluster) as admin:
+        topics = [ConfigResource.topic("a"), ConfigResource.topic("b")]
+        brokers = [ConfigResource.broker(2), ConfigResource.broker(3)]
+        told = await admin.describe_configs([*topics, *brokers])
+        values = {whose.name: {name: entry.value for name, entry in each.items()} for whose, each in told.items()}
+        assert values == {"a": {"flush.ms": "1"}, "b": {}, "2": {"broker.id": "2"}, "3": {"broker.id": "3"}}
+        assert len(cluster.asked(DescribeConfigsRequest)) == 3, "topics share a request"
+
+
+@on_virtual_time
+async def test_settings_are_set_deleted_and_lists_appended_to() -> None:
+    cluster = Resources()
+    cluster.settings = {"a": {"flush.ms": "1"}}
+    async with an_admin(cluster) as admin:
+        await admin.alter_configs({ConfigResource.topic("a"): {"flush.ms": None, "retention.ms": "5"}})
+        assert cluster.settings == {"a": {"retention.ms": "SET 5"}}
+        await admin.alter_configs(
+            {ConfigResource.topic("a"): [ConfigChange("cleanup.policy", "compact", ConfigOp.APPEND)]}
+        )
+        assert cluster.settings["a"]["cleanup.policy"] == "APPEND compact"
+
+
+@on_virtual_time
+async def test_a_change_whose_answer_is_lost_is_asked_for_again() -> None:
+    cluster = Resources()
+    faults = iter([Fault.LOSE_ANSWER])
+    cluster.fault_of = lambda _, request: (
+        next(faults, None) if isinstance(request, IncrementalAlterConfigsRequest) else None
+    )
+    async with an_admin(cluster) as admin:
+        await admin.alter_configs({ConfigResource.topic("a"): {"flush.ms": "5"}})
+        assert cluster.settings == {"a": {"flush.ms": "SET 5"}}
+        assert len(cluster.asked(IncrementalAlterConfigsRequest)) == 2
+
+
+@on_virtual_time
+async def test_refusals_are_raised_with_what_the_broker_said() -> None:
+    cluster = Resources()
+    cluster.create("t")
+    async with an_admin(cluster) as admin:
+        with pytest.raises(UnknownTopicOrPartitionError, match="'nowhere' does not exist"):
+            await admin.describe_configs([ConfigResource.topic("nowhere")])
+        with pytest.raises(InvalidConfigError, match=r"flush\.ms=wrong"):
+            await admin.alter_configs({ConfigResource.topic("t"): {"flush.ms": "wrong"}})
+        with pytest.raises(InvalidRequestError, match="'x' is not the id"):
+            await admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, "x")])
+        with pytest.raises(OffsetOutOfRangeError, match="delete records of t-0: it ends at 5"):
+            await admin.delete_records({TP: 6})
+
+
+@on_virtual_time
+async def test_a_broker_that_does_not_exist_is_named_at_once_and_one_that_hangs_in_time() -> None:
+    cluster = Resources()
+    async with an_admin(cluster) as admin:
+        begun_ms = admin.clock.monotonic_ms()
+        with pytest.raises(BrokerNotAvailableError, match=r"broker 9 .* \(there are: 1, 2, 3\)"):
+            await admin.describe_log_dirs([9])
+        assert admin.clock.monotonic_ms() - begun_ms < 1000
+        cluster.hung.add(2)
+        with pytest.raises(TimeoutError, match="broker 2 did not answer in time"):
+            await admin.describe_log_dirs(timeout_ms=5000)
+        assert {broker: each[0].path for broker, each in (await admin.describe_log_dirs([1, 3])).items()} == {
+            1: "/disk1",
+            3: "/disk3",
+        }
+
+
+@on_virtual_time
+async def test_the_leader_is_found_and_asked_until_every_replica_has_followed() -> None:
+    cluster = Resources()
+    cluster.create("t")
+    async with an_admin(cluster) as admin:
+        assert await admin.delete_records({TP: -1}) == {TP: 5}
+        cluster.move(cluster.partitions["t"][0])
+        cluster.late = 2
+        assert await admin.delete_records({TP: 3}) == {TP: 3}
+        cluster.late = 1_000_000
+        with pytest.raises(TimeoutError, match="t-0: broker 3 sleeps"):
+            await admin.delete_records({TP: 3}, timeout_ms=500)
