@@ -1,0 +1,43 @@
+"""A broker with several doors tells each client the way by which that client came."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from tests.processes.harness.cluster import running_cluster
+from tests.processes.harness.waiting import wait_for
+from tidelog import Admin, Consumer, Producer
+from tidelog.listeners import Listener
+from tidelog.local.ports import choose_port
+from tidelog.model import Endpoint
+
+_WARNING = "there is no authentication yet"
+
+
+def test_whoever_comes_through_a_door_is_told_its_address_and_works_with_it(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, brokers=1) as cluster:
+        (tp,) = cluster.create_topic("t", replicas=1, configs={"min.insync.replicas": "1"})
+        assert cluster.said(1, _WARNING) == 0
+        inside, epoch = Endpoint.parse(cluster.address(1)), cluster.broker_epoch(1)
+        cluster.terminate(1)
+        outside = Endpoint("localhost", choose_port())
+        listeners = tomllib.loads((cluster.local.data_dir / "config/broker-1.toml").read_text())["listeners"]
+        config = cluster.config(
+            1,
+            "doors",
+            listeners=[*listeners, str(Listener("TIDELOG_HOST", Endpoint("0.0.0.0", outside.port)))],
+            advertised_listeners=[str(Listener("TIDELOG_HOST", outside))],
+        )
+        with cluster.launched(config):
+            cluster.wait_serves(1, since=epoch)
+            for door in (inside, outside):
+                with Admin(str(door)) as admin:
+                    wait_for("the broker to be told", lambda admin=admin: admin.describe_cluster().brokers)
+                    assert dict(admin.describe_cluster().brokers) == {1: door}
+            with Producer(str(outside)) as producer:
+                producer.send("t", b"through the other door").get(timeout=10)
+            with Consumer(str(outside), auto_offset_reset="earliest") as consumer:
+                consumer.assign([tp])
+                assert next(iter(consumer)).value == b"through the other door"
+            assert cluster.said(1, f"listening beyond this machine at 0.0.0.0:{outside.port}: {_WARNING}") == 1
