@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 
 from node.http_port import Answer, line
-from node.measures import Family, Measures
+from node.measures import Measures
 
 
 class Observation:
@@ -18,7 +19,7 @@ class Observation:
     def __init__(self) -> None:
         self.stage = "starting"
         self.measures: Measures | None = None
-        #: One at a time, whoever asks: the threads are for the disks.
+        #: One at a time, whoever asks: each takes the loop a few ms in all.
         self._scraping = asyncio.Lock()
 
     def why_not_ready(self) -> str | None:
@@ -39,11 +40,15 @@ class Observation:
                 if self.measures is None:
                     return line(503, self.stage)
                 async with self._scraping:
-                    return await asyncio.to_thread(_expose, await self.measures.read())
+                    return await _exposed(self.measures)
         return None
 
 
-def _expose(families: list[Family]) -> Answer:
-    from node import exposition
-
-    return Answer(200, exposition.expose(families), exposition.CONTENT_TYPE)
+async def _exposed(measures: Measures) -> Answer:
+    exposition = await asyncio.to_thread(importlib.import_module, "node.exposition")
+    parts = []
+    for part in exposition.expose(await measures.read()):
+        parts.append(part)
+        await asyncio.sleep(0)
+    parts.append(await asyncio.to_thread(exposition.expose_process))
+    return Answer(200, b"".join(parts), exposition.CONTENT_TYPE)

@@ -57,7 +57,7 @@ def measures_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) 
 
 async def series(of: Measures) -> dict[str, float]:
     """Every sample by its name and labels, as Prometheus reads them."""
-    told = exposition.expose(await of.read()).decode()
+    told = b"".join(exposition.expose(await of.read())).decode()
     samples = (line.rsplit(" ", 1) for line in told.splitlines() if line.startswith("tidelog_"))
     return {name: float(value) for name, value in samples}
 
@@ -218,8 +218,18 @@ def test_a_duration_lies_in_the_first_bucket_that_holds_it() -> None:
 
 
 def test_a_label_may_hold_anything() -> None:
-    told = exposition.expose([Family("f", "m", Kind.GAUGE, ("path",)).add(1, 'a"b\n\\')]).decode()
-    assert 'f{path="a\\"b\\n\\\\"} 1.0' in told
+    [told] = exposition.expose([Family("f", "m", Kind.GAUGE, ("path",)).add(1, 'a"b\n\\')])
+    assert b'f{path="a\\"b\\n\\\\"} 1.0' in told
+
+
+def test_what_is_told_in_parts_is_the_same_as_at_once() -> None:
+    family = Family("f", "what it means", Kind.COUNTER, ("number",))
+    for number in range(250):
+        family.add(number, number)
+    parts = list(exposition.expose([family]))
+    lines = b"".join(parts).decode().splitlines()
+    assert len(parts) == 3 and [line for line in lines if line.startswith("#")] == lines[:2]
+    assert lines[2:] == [f'f_total{{number="{number}"}} {float(number)}' for number in range(250)]
 
 
 @on_virtual_time
