@@ -278,17 +278,24 @@ class Replicas:
 
     def reconfigure(self, infos: Iterable[TopicInfo]) -> None:
         """These topics have other settings now, which hold from here on; those that are wrong change nothing."""
-        configs: dict[str, tuple[str, LogConfig]] = {}
-        for info in infos:
-            try:
-                config = LogConfig.from_topic_configs(info.configs, self._topic_defaults)
-                configs[info.name] = info.topic_id, config
-            except InvalidConfigError as error:
-                log.error("topic %s keeps its settings: %s", info.name, error)
-        for replica in self if configs else ():
-            topic_id, config = configs.get(replica.topic_partition.topic, ("", replica.log.config))
-            if topic_id == replica.topic_id and not replica.offline:
+        by_topic = {info.name: info for info in infos}
+        configs: dict[str, LogConfig | None] = {}
+        for replica in self if by_topic else ():
+            topic = replica.topic_partition.topic
+            info = by_topic.get(topic)
+            if info is None or info.topic_id != replica.topic_id or replica.offline:
+                continue
+            if topic not in configs:
+                configs[topic] = self._config_or_none(info)
+            if config := configs[topic]:
                 self._configure(replica, config)
+
+    def _config_or_none(self, info: TopicInfo) -> LogConfig | None:
+        try:
+            return LogConfig.from_topic_configs(info.configs, self._topic_defaults)
+        except InvalidConfigError as error:
+            log.error("topic %s keeps its settings: %s", info.name, error)
+            return None
 
     def _configure(self, replica: Replica, config: LogConfig) -> None:
         if replica.configure(config):

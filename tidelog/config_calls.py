@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -25,6 +24,9 @@ from tidelog.broker_calls import ask_broker
 from tidelog.client import ClusterClient
 from tidelog.errors import InvalidRequestError, error_for
 from tidelog.messages import Request, Response
+
+#: Resources of one request; more are asked for one after the other.
+_BATCH = 100
 
 #: What to do with settings: a value to set, None to delete; or changes, where lists are appended to or subtracted from.
 Changes = Mapping[str, str | None] | Iterable[ConfigChange]
@@ -72,8 +74,7 @@ async def describe_configs(
         assert isinstance(answer, DescribeConfigsResponse)
         return answer.resources
 
-    groups = _by_broker(resources)
-    told = [each for part in await asyncio.gather(*(ask(*group) for group in groups.items())) for each in part]
+    told = [each for batch in _batches(resources) for each in await ask(*batch)]
     _raise_refusals(told)
     return {_resource_of(each): {entry.name: entry for entry in each.entries} for each in told}
 
@@ -91,8 +92,7 @@ async def alter_configs(
         assert isinstance(answer, IncrementalAlterConfigsResponse)
         return answer.resources
 
-    groups = _by_broker(wanted)
-    _raise_refusals(each for part in await asyncio.gather(*(ask(*group) for group in groups.items())) for each in part)
+    _raise_refusals([each for batch in _batches(wanted) for each in await ask(*batch)])
 
 
 async def _ask(client: ClusterClient, broker_id: int | None, request: Request, deadline_ms: int) -> Response:
@@ -101,12 +101,16 @@ async def _ask(client: ClusterClient, broker_id: int | None, request: Request, d
     return await ask_broker(client, broker_id, request, deadline_ms)
 
 
-def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+def _batches(resources: Iterable[ConfigResource]) -> list[tuple[int | None, list[ConfigResource]]]:
     """Who is asked for what; None: any broker."""
     groups: dict[int | None, list[ConfigResource]] = {}
     for resource in dict.fromkeys(resources):
         groups.setdefault(resource.broker_id, []).append(resource)
-    return groups
+    return [
+        (broker_id, group[start : start + _BATCH])
+        for broker_id, group in groups.items()
+        for start in range(0, len(group), _BATCH)
+    ]
 
 
 def _as_changes(changes: Changes) -> Iterable[ConfigChange]:

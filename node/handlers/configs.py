@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -43,7 +43,9 @@ from tidelog.model import validate_topic
 
 log = logging.getLogger(__name__)
 
-#: Topics that are looked up at the same time, whatever one request names.
+#: Resources of one request: its answer is made and sent in one piece.
+MAX_RESOURCES = 1000
+#: Topics that are looked up at the same time, whatever requests name.
 _AT_ONCE = 100
 
 
@@ -64,13 +66,15 @@ class Configs:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def describe(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        """One answer or one error for each resource."""
+        """One answer or one error for each resource. InvalidRequestError where there are too many."""
+        _raise_if_too_many(request.resources)
         return DescribeConfigsResponse(
             tuple(await asyncio.gather(*(self._describe_one(query, request) for query in request.resources)))
         )
 
     async def alter(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-        """One answer or one error for each resource; each is changed as a whole or not at all."""
+        """One answer or one error for each resource; each is changed as a whole or not at all. InvalidRequestError."""
+        _raise_if_too_many(request.resources)
         named = Counter((each.resource_type, each.resource_name) for each in request.resources)
         return IncrementalAlterConfigsResponse(
             tuple(
@@ -164,6 +168,11 @@ class Configs:
     def _raise_unless_mine(self, name: str) -> None:
         if name != str(self._settings.broker_id):
             raise InvalidRequestError(f"broker {self._settings.broker_id} does not tell of broker {name[:100]!r}")
+
+
+def _raise_if_too_many(resources: Sequence[object]) -> None:
+    if len(resources) > MAX_RESOURCES:
+        raise InvalidRequestError(f"settings of {len(resources)} resources at once; {MAX_RESOURCES} are the most")
 
 
 def _topic_of(resource: ConfigQuery | ConfigAlteration) -> str:

@@ -125,6 +125,15 @@ async def test_what_has_no_settings_here_is_refused(kind: int, name: str, error:
     assert described.error_message
 
 
+async def test_a_request_for_more_than_one_answer_can_hold_is_refused_whole() -> None:
+    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}))
+    many = 1001
+    with pytest.raises(InvalidRequestError, match="1001 resources"):
+        await configs.describe(DescribeConfigsRequest((ConfigQuery(TOPIC, "t"),) * many))
+    with pytest.raises(InvalidRequestError, match="1001 resources"):
+        await configs.alter(IncrementalAlterConfigsRequest((ConfigAlteration(TOPIC, "t", ()),) * many))
+
+
 # --- changing ----------------------------------------------------------------------------------------------
 
 

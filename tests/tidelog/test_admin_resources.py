@@ -130,6 +130,16 @@ async def test_a_broker_is_asked_for_its_own_settings_and_anybody_for_topics() -
 
 
 @on_virtual_time
+async def test_many_topics_are_asked_for_in_parts() -> None:
+    cluster = Resources()
+    cluster.settings = {f"t{number}": {} for number in range(250)}
+    async with an_admin(cluster) as admin:
+        told = await admin.describe_configs(map(ConfigResource.topic, cluster.settings))
+        assert [each.name for each in told] == list(cluster.settings)
+        assert len(cluster.asked(DescribeConfigsRequest)) == 3
+
+
+@on_virtual_time
 async def test_settings_are_set_deleted_and_lists_appended_to() -> None:
     cluster = Resources()
     cluster.settings = {"a": {"flush.ms": "1"}}
