@@ -34,7 +34,8 @@ class Door:
     @property
     def beyond_this_machine(self) -> bool:
         """Whether other machines may reach it."""
-        return not _address(self.bind).is_loopback
+        bound = _address(self.bind)
+        return bound is None or not bound.is_loopback
 
 
 def plan_doors(listeners: Iterable[str], advertised_listeners: Iterable[str]) -> tuple[Door, ...]:
@@ -53,12 +54,10 @@ def plan_doors(listeners: Iterable[str], advertised_listeners: Iterable[str]) ->
         raise ConfigError("listeners: two have the same address")
     doors = []
     for name, bind in bound.items():
+        if _address(bind) is None:
+            raise ConfigError(f"listeners: {name} must be bound to an IP address, not {bind.host!r}")
         door = Door(name, bind, advertised.get(name, bind))
-        try:
-            everywhere = _address(bind).is_unspecified
-        except ValueError:
-            raise ConfigError(f"listeners: {name} must be bound to an IP address, not {bind.host!r}") from None
-        if (everywhere and name not in advertised) or door.advertised.host in ("0.0.0.0", "::"):
+        if (told := _address(door.advertised)) is not None and told.is_unspecified:
             raise ConfigError(f"advertised_listeners must say where others find {Listener(name, bind)}")
         doors.append(door)
     return tuple(doors)
@@ -77,5 +76,9 @@ def _by_name(setting: str, texts: Iterable[str]) -> dict[str, Endpoint]:
     return found
 
 
-def _address(endpoint: Endpoint) -> IPv4Address | IPv6Address:
-    return ip_address(endpoint.host)
+def _address(endpoint: Endpoint) -> IPv4Address | IPv6Address | None:
+    """None where it is a name."""
+    try:
+        return ip_address(endpoint.host)
+    except ValueError:
+        return None

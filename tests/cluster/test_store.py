@@ -232,6 +232,18 @@ async def test_who_waits_for_zookeeper_says_so(caplog: pytest.LogCaptureFixture)
     ]
 
 
+async def test_a_chroot_that_is_not_there_is_made_and_said_so(
+    zookeeper: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cluster.zookeeper")
+    for _ in range(2):
+        hosts = f"{zookeeper.hosts}/made/in/depth"
+        store = await ZooKeeperStore.open(hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
+        assert await store.children("/") == []
+        await store.close()
+    assert caplog.messages == [f"ZooKeeper at {zookeeper.hosts} has no /made/in/depth yet: it is made"]
+
+
 async def test_a_thousand_transactions_are_pipelined(server: Server) -> None:
     store = await server.connect()
     await store.create("/epoch")

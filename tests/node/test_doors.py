@@ -42,6 +42,7 @@ def test_only_loopback_is_out_of_reach_of_other_machines(address: str, beyond: b
         (INSIDE[1:], TOLD[1:], "listeners must have TIDELOG://address:port"),
         (INSIDE, TOLD[1:], "advertised_listeners must say where others find TIDELOG://0.0.0.0:9600"),
         (INSIDE, INSIDE, "advertised_listeners must say where others find TIDELOG://0.0.0.0:9600"),
+        (("TIDELOG://[::0]:1", INSIDE[2]), TOLD[2:], "must say where others find TIDELOG://[::0]:1"),
         (INSIDE[::2], TOLD, "advertised_listeners: TIDELOG_HOST is not among the listeners"),
         ((*INSIDE, INSIDE[0]), TOLD, "listeners: TIDELOG stands there twice"),
         ((*INSIDE, "TIDELOG_B://0.0.0.0:9600"), TOLD, "listeners: two have the same address"),

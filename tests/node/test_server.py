@@ -190,10 +190,10 @@ async def test_a_refused_port_is_reported_at_once() -> None:
 
 
 async def test_a_host_is_tried_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def both(host: str) -> tuple[str, ...]:
-        return ("127.0.0.2", "127.0.0.1")  # as ::1 and 127.0.0.1 are both localhost
+    async def several(host: str) -> tuple[str, ...]:
+        return ("127.0.0.2", "127.0.0.1", "127.0.0.3")  # as ::1 and 127.0.0.1 are both localhost
 
-    monkeypatch.setattr("tidelog.connection.resolve", both)
+    monkeypatch.setattr("tidelog.connection.resolve", several)
     async with serving(lambda request, context: EMPTY) as server:
         there = Endpoint("somewhere", server.endpoint.port)
         connection = await Connection.open(there, client_id="t", timeout_ms=10_000)
