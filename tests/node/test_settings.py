@@ -29,6 +29,12 @@ def test_log_directories_are_a_list_or_names_with_commas(tmp_path: Path, text: s
     assert BrokerSettings.load(tmp_path / "b.toml").log_dirs == log_dirs
 
 
+def test_an_http_port_needs_an_address(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text(GOOD + 'http_listener = "9680"\n')
+    with pytest.raises(ConfigError, match="http_listener: '9680' is not host:port"):
+        BrokerSettings.load(tmp_path / "b.toml")
+
+
 def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) -> None:
     text = (
         'log_retention_hours = 3\nlog_cleanup_policy = ["compact", "delete"]\nunclean_leader_election_enable = true\n'

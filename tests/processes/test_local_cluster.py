@@ -49,6 +49,13 @@ def test_addresses_and_records_survive_down_and_up(shell: Shell) -> None:
     assert sorted(shell.succeed("consume", "t").split()) == [b"1", b"2", b"3"]
 
 
+def test_up_tells_programs_where_everything_is(shell: Shell) -> None:
+    told = json.loads(shell.succeed("up", "--brokers", "1", "--detach", "--json"))
+    assert told == json.loads(shell.succeed("status", "--json"))
+    [broker] = told["brokers"]
+    assert broker["ready"] is True and broker["http"].startswith("http://127.0.0.1:")
+
+
 def test_up_starts_only_what_does_not_run(shell: Shell) -> None:
     shell.succeed("up", "--brokers", "2", "--detach")
     before = pids(shell)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.tidelog.any_message import ANY, values_of
 from tidelog.explanation import Finding, PartitionFacts, explain
 from tidelog.messages import PartitionMetadata
 from tidelog.model import TopicPartition
@@ -295,3 +299,30 @@ def test_a_followers_segments_are_told_of_where_something_is_wrong_with_them() -
     old = SegmentReport(50, 5_000, NOW_MS - 3 * HOUR_MS, NOW_MS - 3 * HOUR_MS)
     wrong = facts({1: LEADS, 2: replace(FOLLOWS, retention=replace(HOLDS, oldest=old)), 3: FOLLOWS})
     assert the_only(wrong, "segments").sentence.startswith("broker 2 keeps")
+
+
+# --- whatever is told -----------------------------------------------------------------------------------
+
+BROKERS = st.integers(-1, 4)
+ODD = {**ANY, int: BROKERS | ANY[int], str: st.sampled_from(("leader", "follower", "stopped", "offline", "?"))}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(BROKERS, values_of(ReplicaReport, ODD), max_size=4),
+    st.lists(BROKERS, max_size=4),
+    values_of(PartitionMetadata, ODD),
+    st.dictionaries(BROKERS, st.just("no answer"), max_size=3),
+)
+def test_whatever_brokers_tell_there_are_sentences_with_evidence(
+    reports: dict[int, ReplicaReport], brokers: list[int], metadata: PartitionMetadata, silent: dict[int, str]
+) -> None:
+    of = replace(facts(reports, brokers=tuple(brokers), silent=silent), metadata=metadata)
+    found = explain(of)
+    for finding in found:
+        assert finding.sentence and "\n" not in finding.sentence
+        json.dumps(asdict(finding))
+    wrong = [finding.problem for finding in found]
+    assert wrong == sorted(wrong, reverse=True), "problems come first"
+    if of.leader is None:
+        assert any(wrong), "a partition without a leader is never well"
