@@ -37,6 +37,23 @@ def test_a_leader_that_sleeps_longer_than_its_session_wakes_up_as_nobody(cluster
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
+def test_leaders_that_sleep_at_any_moment_of_their_work_confirm_nothing_wrong(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    moments = random.Random(11)
+    with ordeal(cluster, tps) as under:
+        for _ in range(5):
+            zombie = cluster.leader(tps[0])
+            before = cluster.znode(tps[0]).state.leader_epoch
+            time.sleep(moments.random() / 10)  # anywhere between an append and its acknowledgement
+            with cluster.paused(zombie):
+                wait_bitten("an election", lambda before=before: cluster.znode(tps[0]).state.leader_epoch > before)  # type: ignore[misc]
+                under.workload.wait_acknowledged(100)
+            for tp in tps:
+                cluster.wait_in_sync(tp)
+
+
+@pytest.mark.slow
 def test_a_leader_that_sleeps_for_most_of_its_session_is_waited_for(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     leader, before = cluster.leader(tp), cluster.znode(tp).state

@@ -19,7 +19,7 @@ from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.replica_files import batches_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
-from tests.processes.harness.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
+from tests.processes.harness.zookeeper_proxy import BAD_VERSION, CREATE2, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
@@ -148,6 +148,19 @@ def test_an_isr_whose_change_was_not_answered_is_read_again_and_taken_for_what_i
                 under.workload.wait_acknowledged(300)
                 after = cluster.znode(tp)
                 assert (after.state.leader, after.partition_epoch) == (leader, before.partition_epoch + 1)
+
+
+@pytest.mark.slow
+def test_a_registration_that_was_not_answered_is_the_broker_s_own(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
+    with cluster_behind(tmp_path, zookeeper, **LONG_SESSION) as (cluster, proxy):
+        (tp,) = cluster.create_topic("t")
+        victim = cluster.leader(tp)
+        with ordeal(cluster, [tp]) as under:
+            cluster.kill(victim)
+            proxy.rule = lost = LoseOneAnswer(CREATE2, f"/brokers/ids/{victim}")
+            cluster.restart(victim)
+            require_bite("the registration did not lose its answer", lost.carried_out)
+            under.workload.wait_acknowledged(100)
 
 
 # --- a controller that writes too late -------------------------------------------------------------------------

@@ -54,19 +54,23 @@ class StateHistory:
         return {each.state.leader_epoch for each in self.of(tp)}
 
     def check(self) -> None:
-        """No version twice, epochs never fall, and no epoch has two leaders."""
+        """`check_states` of each partition."""
         for tp in self._seen:
-            history = self.of(tp)
-            for before, after in itertools.pairwise(history):
-                if after == before:  # seen again after a reconnect
-                    continue
-                assert after.partition_epoch > before.partition_epoch, f"{tp}: {before} was followed by {after}"
-                assert after.state.leader_epoch >= before.state.leader_epoch, f"{tp}: {before}, then {after}"
-                assert after.state.controller_epoch >= before.state.controller_epoch, f"{tp}: {before}, then {after}"
-            leaders: dict[int, set[int]] = {}
-            for each in history:
-                assert each.state.isr, f"{tp}: nobody is in sync in {each}"
-                if each.state.leader != NO_LEADER:
-                    assert each.state.leader in each.state.isr, f"{tp}: the leader is not in sync in {each}"
-                    leaders.setdefault(each.state.leader_epoch, set()).add(each.state.leader)
-            assert all(len(each) == 1 for each in leaders.values()), f"{tp}: an epoch with two leaders: {leaders}"
+            check_states(tp, self.of(tp))
+
+
+def check_states(tp: TopicPartition, history: Sequence[VersionedState]) -> None:
+    """No version stands for two states, epochs never fall, a leader is in sync, and no epoch has two leaders."""
+    for before, after in itertools.pairwise(history):
+        if after == before:  # seen again after a reconnect
+            continue
+        assert after.partition_epoch > before.partition_epoch, f"{tp}: {before} was followed by {after}"
+        assert after.state.leader_epoch >= before.state.leader_epoch, f"{tp}: {before}, then {after}"
+        assert after.state.controller_epoch >= before.state.controller_epoch, f"{tp}: {before}, then {after}"
+    leaders: dict[int, set[int]] = {}
+    for each in history:
+        assert each.state.isr, f"{tp}: nobody is in sync in {each}"
+        if each.state.leader != NO_LEADER:
+            assert each.state.leader in each.state.isr, f"{tp}: the leader is not in sync in {each}"
+            leaders.setdefault(each.state.leader_epoch, set()).add(each.state.leader)
+    assert all(len(each) == 1 for each in leaders.values()), f"{tp}: an epoch with two leaders: {leaders}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ def batches_on_disk(partition_directory: Path) -> list[BatchOnDisk]:
     return found
 
 
-def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition]) -> None:
+def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition], replicas: int = 3) -> None:
     """The batches of all replicas are the same bytes from the highest log start to the end, their epochs only rise."""
     for tp in tps:
         end = cluster.wait_same_end(tp)
@@ -46,17 +47,22 @@ def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition]
             broker_id: batches_on_disk(cluster.local.broker_dir(broker_id) / str(tp))
             for broker_id in cluster.znode(tp).state.isr
         }
-        assert len(by_broker) == len(cluster.broker_ids)
-        start = max(batches[0].base_offset for batches in by_broker.values())
-        views = {
-            broker_id: [batch for batch in batches if start <= batch.base_offset and batch.last_offset < end]
-            for broker_id, batches in by_broker.items()
-        }
-        reference = next(iter(views.values()))
-        assert reference, f"{tp} is empty on disk"
-        assert reference[-1].last_offset == end - 1, f"{tp} ends at {end}, on disk at {reference[-1].last_offset + 1}"
-        for broker_id, view in views.items():
-            assert view == reference, f"{tp}: broker {broker_id} differs from broker {next(iter(views))}"
-        for before, after in itertools.pairwise(reference):
-            assert after.base_offset == before.last_offset + 1, f"{tp}: gap at {after.base_offset}"
-            assert after.leader_epoch >= before.leader_epoch, f"{tp}: the epoch falls at {after.base_offset}"
+        assert len(by_broker) == replicas
+        check_replicas(tp, by_broker, end)
+
+
+def check_replicas(tp: TopicPartition, by_broker: Mapping[int, Sequence[BatchOnDisk]], end: int) -> None:
+    """The same for one partition whose replicas have these batches, all of them up to `end`."""
+    start = max(batches[0].base_offset for batches in by_broker.values())
+    views = {
+        broker_id: [batch for batch in batches if start <= batch.base_offset and batch.last_offset < end]
+        for broker_id, batches in by_broker.items()
+    }
+    reference = next(iter(views.values()))
+    assert reference, f"{tp} is empty on disk"
+    assert reference[-1].last_offset == end - 1, f"{tp} ends at {end}, on disk at {reference[-1].last_offset + 1}"
+    for broker_id, view in views.items():
+        assert view == reference, f"{tp}: broker {broker_id} differs from broker {next(iter(views))}"
+    for before, after in itertools.pairwise(reference):
+        assert after.base_offset == before.last_offset + 1, f"{tp}: gap at {after.base_offset}"
+        assert after.leader_epoch >= before.leader_epoch, f"{tp}: the epoch falls at {after.base_offset}"
