@@ -50,7 +50,6 @@ class Batch:
         "retry_at_ms",
         "sent_epoch",
         "sequence",
-        "size_bytes",
         "topic_partition",
     )
 
@@ -60,7 +59,6 @@ class Batch:
         self.outcome = outcome
         self.topic_partition: TopicPartition = outcome.topic_partition
         self.builder = builder
-        self.size_bytes = builder.size_bytes
         self.payload = b""
         self.first_index = first_index
         self.created_ms = created_ms
@@ -72,6 +70,11 @@ class Batch:
         self.sent_epoch = -1
         self.outcome_unknown = False
         self.last_error: TidelogError | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Before compression."""
+        return self.builder.size_bytes
 
     @property
     def last_index(self) -> int:

@@ -28,6 +28,7 @@ _STAMP = varint_table(_ATTRIBUTES)  # they stand before the timestamp delta
 _NULL = b"\x01"
 _NULL_KEY = varint_table(_NULL)  # most records have no key: what stands before their value is one look-up
 _NO_HEADERS = b"\x00"
+_HEADER_ROOM = bytes(HEADER_BYTES)
 
 
 class BatchBuilder:
@@ -39,7 +40,18 @@ class BatchBuilder:
     bytes before compression, which nobody can foretell; what does not compress grows by some bytes in a thousand.
     """
 
-    __slots__ = ("_base_timestamp", "_chunks", "_max_delta", "max_bytes", "record_count", "size_bytes")
+    __slots__ = (
+        "_base_timestamp",
+        "_chunks",
+        "_delta_ms",
+        "_max_delta",
+        "_stamp",
+        "_stamp_bytes",
+        "_timestamp_ms",
+        "max_bytes",
+        "record_count",
+        "size_bytes",
+    )
 
     def __init__(self, max_bytes: int, base_timestamp: int | None = None) -> None:
         """`base_timestamp` (ms) is by default that of the first record."""
@@ -52,7 +64,11 @@ class BatchBuilder:
         self.size_bytes = HEADER_BYTES
         self._base_timestamp = base_timestamp
         self._max_delta = 0
-        self._chunks: list[bytes] = []
+        self._chunks = [_HEADER_ROOM]
+        self._timestamp_ms: int | None = None
+        self._delta_ms = 0
+        self._stamp = b""
+        self._stamp_bytes = 0
 
     def try_append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
@@ -61,15 +77,11 @@ class BatchBuilder:
 
         ValueError for a timestamp before −1 or after `MAX_TIMESTAMP`, TypeError for what is not bytes.
         """
-        # Each record of a producer comes past here, so it is written for the interpreter: differences of times, which
-        # fit its short integers as times do not, and tuples, whose bounds are tried here, rather than dictionaries.
-        if type(timestamp_ms) is not int:
-            timestamp_ms = index(timestamp_ms)
-        if not NO_TIMESTAMP <= timestamp_ms <= MAX_TIMESTAMP:
-            raise ValueError(f"timestamp {timestamp_ms} ms")
-        base_timestamp = self._base_timestamp
-        delta_ms = 0 if base_timestamp is None else timestamp_ms - base_timestamp
-        stamp = _STAMP[delta_ms] if 0 <= delta_ms < TABLED else _ATTRIBUTES + encode_varint(delta_ms)
+        # Each record of a producer comes past here, so it is written for the interpreter: what follows from the time is
+        # kept, as hundreds of records share a millisecond, and tables are tuples, whose bounds are tried here, rather
+        # than dictionaries.
+        if timestamp_ms != self._timestamp_ms:
+            self._turn_to(timestamp_ms)
         if value is None:
             value, value_length = b"", -1
         else:
@@ -85,20 +97,33 @@ class BatchBuilder:
         tail = _encode_headers(headers) if headers else _NO_HEADERS
         count = self.record_count
         offset_delta = _VARINT[count] if count < TABLED else encode_varint(count)
-        length = len(stamp) + len(offset_delta) + len(head) + len(value) + len(tail)
+        length = self._stamp_bytes + len(offset_delta) + len(head) + len(value) + len(tail)
         prefix = _VARINT[length] if length < TABLED else encode_varint(length)
         size_bytes = self.size_bytes + len(prefix) + length
         if size_bytes > self.max_bytes:
             return None
-        self._chunks += (prefix, stamp, offset_delta, head, value, tail)
+        self._chunks += (prefix, self._stamp, offset_delta, head, value, tail)
         self.size_bytes = size_bytes
         self.record_count = count + 1
+        delta_ms = self._delta_ms
         if not count:
             self._base_timestamp = timestamp_ms - delta_ms
             self._max_delta = delta_ms
         elif delta_ms > self._max_delta:
             self._max_delta = delta_ms
         return count
+
+    def _turn_to(self, timestamp_ms: int) -> None:
+        """The time of the next record, or of the next ones."""
+        if type(timestamp_ms) is not int:
+            timestamp_ms = index(timestamp_ms)
+        if not NO_TIMESTAMP <= timestamp_ms <= MAX_TIMESTAMP:
+            raise ValueError(f"timestamp {timestamp_ms} ms")
+        base_timestamp = self._base_timestamp
+        self._delta_ms = delta_ms = 0 if base_timestamp is None else timestamp_ms - base_timestamp
+        self._stamp = _STAMP[delta_ms] if 0 <= delta_ms < TABLED else _ATTRIBUTES + encode_varint(delta_ms)
+        self._stamp_bytes = len(self._stamp)
+        self._timestamp_ms = timestamp_ms
 
     def build(
         self,
@@ -113,8 +138,10 @@ class BatchBuilder:
         """The whole batch; may be called again, with another sequence for example."""
         base_timestamp = NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp
         max_timestamp = base_timestamp + self._max_delta if self.record_count else NO_TIMESTAMP
-        batch = bytearray(HEADER_BYTES)
-        batch += compress(codec, b"".join(self._chunks))
+        if codec is Codec.NONE:
+            batch = bytearray().join(self._chunks)
+        else:
+            batch = bytearray(_HEADER_ROOM + compress(codec, b"".join(self._chunks[1:])))
         HEADER.pack_into(
             batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch, MAGIC, 0, codec,
             max(self.record_count - 1, 0), base_timestamp, max_timestamp,
