@@ -130,14 +130,14 @@ def _directory(name: str, report: LogDirectoryReport) -> Check:
 
 
 def examine_disk(name: str, report: LogDirectoryReport) -> Check:
-    """Bytes and inodes of the file system below a directory that works."""
+    """Bytes and inodes of the file system below a directory that works; some file systems have 0 inodes of 0."""
     free, total = report.free_bytes, report.total_bytes
     share = free / total if total > 0 else 1.0
     sentence = f"{_size(free)} of {_size(total)} are free below {report.path}"
     advice = "make room, or lower retention.ms or retention.bytes of large topics"
     if free < _FULL_BYTES:
         return Check(name, State.FAILURE, sentence, advice)
-    if report.total_inodes > 0 and report.free_inodes < report.total_inodes * _NEARLY_FULL_SHARE:
+    if report.free_inodes < report.total_inodes * _NEARLY_FULL_SHARE:
         few = report.free_inodes < report.total_inodes * _FULL_SHARE
         state = State.FAILURE if few else State.WARNING
         sentence = f"{report.free_inodes:,} of {report.total_inodes:,} inodes are free below {report.path}"

@@ -35,6 +35,9 @@ async def test_a_leader_tells_what_it_knows_of_each_follower() -> None:
         assert (far.broker_id, far.log_end_offset) == (3, 1)
         await until(lambda: len(cluster.nodes[1].replica().partition.isr) == 2)
         assert (await examined(cluster, 1)).followers[1].caught_up_ago_ms >= cluster.max_lag_ms
+        await cluster.kill(3)
+        await cluster.tell([1])
+        assert [each.registered for each in (await examined(cluster, 1)).followers] == [True, False]
         assert told.retention is not None and told.retention.oldest is not None
         assert (told.retention.segments, told.retention.oldest.end_offset) == (1, 2)
 

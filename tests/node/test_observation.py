@@ -70,6 +70,7 @@ async def test_a_broker_is_ready_when_it_is_registered_and_serves_what_the_contr
     async with MemoryCluster() as cluster:
         assert readiness(cluster, 2) == "the controller has not told this broker of its partitions yet"
         await cluster.elect(1, tell=[1, 3])
+        assert readiness(cluster, 3) == "the controller has not told this broker of its partitions yet", "not of all"
         await inform(cluster, 2)
         assert readiness(cluster, 2) == "not serving yet: t-0"
         await cluster.tell([2])
@@ -138,7 +139,8 @@ async def test_a_leader_tells_of_followers_that_are_behind_and_of_the_isr() -> N
         cluster.heal()
         await until(lambda: len(leader.isr) == 3)
         told = await series(measures_of(cluster, 1))
-        assert (told["tidelog_under_replicated_partitions"], told["tidelog_isr_expansions_total"]) == (0, 2)
+        assert (told["tidelog_under_replicated_partitions"], told["tidelog_under_min_isr_partitions"]) == (0, 0)
+        assert (told["tidelog_isr_shrinks_total"], told["tidelog_isr_expansions_total"]) == (1, 2)
         assert told["tidelog_zookeeper_silence_seconds"] == 1.5
 
         follower = await series(measures_of(cluster, 2))
