@@ -9,6 +9,8 @@ from storage.config import NO_EFFECT, LogConfig, config_type
 from storage.config_meanings import MEANINGS
 from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
+_BUILT_IN = LogConfig().to_topic_configs()
+
 
 def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], defaults: LogConfig) -> Iterator[ConfigEntry]:
     """Every topic setting by name, and what else stands among the topic's own.
@@ -17,9 +19,9 @@ def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], default
     given      what the broker's file says, by Kafka's names of broker settings
     defaults   what that makes of a topic without any of its own
     """
-    inherited, built_in = defaults.to_topic_configs(), LogConfig().to_topic_configs()
+    inherited = defaults.to_topic_configs()
     for name in sorted({*inherited, *configs}):
-        synonyms = tuple(_synonyms(name, configs, given, built_in))
+        synonyms = tuple(_synonyms(name, configs, given))
         value = configs[name] if name in configs else inherited[name]
         kind = config_type(name)
         yield ConfigEntry(
@@ -32,17 +34,15 @@ def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], default
         )
 
 
-def _synonyms(
-    name: str, configs: Mapping[str, str], given: Mapping[str, str], built_in: Mapping[str, str]
-) -> Iterator[ConfigSynonym]:
+def _synonyms(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> Iterator[ConfigSynonym]:
     if name in configs:
         yield ConfigSynonym(name, configs[name], ConfigSource.DYNAMIC_TOPIC_CONFIG)
     names = [broker_name for broker_name, _ in SYNONYMS.get(name, ())]
     for broker_name in names:
         if broker_name in given:
             yield ConfigSynonym(broker_name, given[broker_name], ConfigSource.STATIC_BROKER_CONFIG)
-    if name in built_in:
-        yield ConfigSynonym(names[0] if names else name, built_in[name], ConfigSource.DEFAULT_CONFIG)
+    if name in _BUILT_IN:
+        yield ConfigSynonym(names[0] if names else name, _BUILT_IN[name], ConfigSource.DEFAULT_CONFIG)
 
 
 def _documentation(name: str) -> str | None:

@@ -247,8 +247,11 @@ async def test_with_fewer_copies_asked_for_the_high_watermark_moves_at_once() ->
         assert cluster.leader.replica().partition.high_watermark == 0
         reader = asyncio.ensure_future(cluster.leader.fetch(fetch_request(0, max_wait_ms=10_000)))
         await asyncio.sleep(0.05)
+        clock = cluster.leader.replicas.clock
+        begun_ms = clock.monotonic_ms()
         await tell(cluster, min_insync_replicas="1")
         assert (await reader)[1] == [b"x"]
+        assert clock.monotonic_ms() - begun_ms < 50, "not only when somebody looks for lagging followers"
         assert (await cluster.produce(b"y"))[0] == 0
 
 

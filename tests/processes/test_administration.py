@@ -68,6 +68,16 @@ def test_a_setting_that_changes_holds_for_the_next_record_and_after_a_restart(
     assert (described["flush.ms"].value, described["max.message.bytes"].value) == ("5", str(1024**2 + 12))
 
 
+def test_a_setting_that_changes_while_nobody_reigns_is_told_by_the_next_controller(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("orphaned")
+    killed = cluster.controller()
+    cluster.kill(killed)
+    cluster.admin.alter_configs({ConfigResource.topic("orphaned"): {"max.message.bytes": "200"}})
+    wait_for("the limit", lambda: isinstance(refusal_of(cluster, "orphaned", b"x" * 500), MessageTooLargeError))
+    cluster.restart(killed)
+    cluster.wait_in_sync(tp)
+
+
 def test_retention_that_is_made_shorter_deletes_what_is_too_old_then(cluster: RunningCluster, shell: Shell) -> None:
     (tp,) = cluster.create_topic("old")
     an_hour_ago_ms = round(time.time() * 1000) - 3_600_000
