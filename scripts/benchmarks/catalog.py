@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from benchmarks import (
+    cluster_failover,
     cluster_idle,
+    cluster_slow,
     codec,
     failover,
     floor,
@@ -29,4 +31,6 @@ BENCHMARKS: list[Benchmark] = [
     leader_move.BENCHMARK,
     failover.BENCHMARK,
     cluster_idle.BENCHMARK,
+    cluster_failover.BENCHMARK,
+    cluster_slow.BENCHMARK,
 ]
