@@ -45,7 +45,7 @@ from storage.upkeep import Upkeep
 from tidelog.clock import Clock
 from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
-from tidelog.errors import InvalidConfigError, StorageError, TidelogError
+from tidelog.errors import StorageError, TidelogError
 from tidelog.model import Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -159,12 +159,8 @@ class Broker:
     # --- the parts ---------------------------------------------------------------------------------------------
 
     def _config_of(self, topic: TopicAssignment | None) -> LogConfig:
-        """What a topic's logs are opened with; the defaults where the topic is gone, or its settings are wrong."""
-        try:
-            return LogConfig.from_topic_configs(topic.configs if topic else {}, self._settings.topic_defaults)
-        except InvalidConfigError as error:
-            log.error("topic %s: %s", topic.topic if topic else "", error)
-            return self._settings.topic_defaults
+        """What a topic's logs are opened with; the defaults where the topic is gone."""
+        return LogConfig.as_far_as_right(topic.configs if topic else {}, self._settings.topic_defaults)
 
     def _hosted(self, topics: Iterable[TopicAssignment]) -> dict[TopicPartition, str]:
         """The topic ids of all partitions that are assigned to this broker."""

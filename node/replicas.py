@@ -17,6 +17,7 @@ from cluster.coordination import StateConflict
 from cluster.partition import Facts, IsrProposal, Partition
 from cluster.state import PartitionState, VersionedState
 from node.delayed import Waiting
+from node.log_settings import LogSettings
 from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
 from node.syncing import OffloadSync, Syncing
@@ -37,7 +38,6 @@ from tidelog.control_messages import (
 from tidelog.errors import (
     BrokerError,
     FencedLeaderEpochError,
-    InvalidConfigError,
     NotLeaderOrFollowerError,
     StaleControllerEpochError,
     StorageError,
@@ -137,7 +137,7 @@ class Replicas:
         self._isr_store = isr_store
         self._fetchers = fetchers
         self._max_lag_ms = max_lag_ms
-        self._topic_defaults = topic_defaults or LogConfig()
+        self._log_settings = LogSettings(topic_defaults or LogConfig())
         self.offload = offload
         self._on_storage_error = on_storage_error
         self._replicas: dict[TopicPartition, Replica] = {}
@@ -264,7 +264,7 @@ class Replicas:
             await self.offload(self._logs.set_aside, tp)
             self._recovered_high_watermarks.pop(tp, None)
             replica = None
-        config = LogConfig.from_topic_configs(info.configs, self._topic_defaults)
+        config = self._log_settings.of(info.name, info.configs, replica.log.config if replica else None)
         if replica is None:
             opened = self._logs.logs().get(tp)
             if opened is None or opened.topic_id != info.topic_id:
@@ -279,23 +279,10 @@ class Replicas:
     def reconfigure(self, infos: Iterable[TopicInfo]) -> None:
         """These topics have other settings now, which hold from here on; those that are wrong change nothing."""
         by_topic = {info.name: info for info in infos}
-        configs: dict[str, LogConfig | None] = {}
         for replica in self if by_topic else ():
-            topic = replica.topic_partition.topic
-            info = by_topic.get(topic)
-            if info is None or info.topic_id != replica.topic_id or replica.offline:
-                continue
-            if topic not in configs:
-                configs[topic] = self._config_or_none(info)
-            if config := configs[topic]:
-                self._configure(replica, config)
-
-    def _config_or_none(self, info: TopicInfo) -> LogConfig | None:
-        try:
-            return LogConfig.from_topic_configs(info.configs, self._topic_defaults)
-        except InvalidConfigError as error:
-            log.error("topic %s keeps its settings: %s", info.name, error)
-            return None
+            info = by_topic.get(replica.topic_partition.topic)
+            if info is not None and info.topic_id == replica.topic_id and not replica.offline:
+                self._configure(replica, self._log_settings.of(info.name, info.configs, replica.log.config))
 
     def _configure(self, replica: Replica, config: LogConfig) -> None:
         if replica.configure(config):
@@ -367,6 +354,7 @@ class Replicas:
         for tp in tps:
             self._replicas.pop(tp, None)
             self._recovered_high_watermarks.pop(tp, None)
+            self._log_settings.forget(tp.topic)
             if tp in logs:
                 doomed.append(tp)
         if doomed:

@@ -175,6 +175,18 @@ class LogConfig:
             )
         return config
 
+    @classmethod
+    def as_far_as_right(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
+        """As `from_topic_configs`, with the default of each setting that is wrong."""
+        right: dict[str, str] = {}
+        for name, text in configs.items():
+            try:
+                cls.from_topic_configs({**right, name: text}, defaults)
+            except InvalidConfigError:
+                continue
+            right[name] = text
+        return cls.from_topic_configs(right, defaults)
+
     def to_topic_configs(self) -> dict[str, str]:
         """Every setting as text, by Kafka's names."""
         return {name: as_text(getattr(self, setting.name)) for name, setting in _SETTINGS.items()}

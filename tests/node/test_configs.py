@@ -270,3 +270,12 @@ async def test_an_earlier_topic_of_the_name_does_not_get_the_settings_of_the_new
         await cluster.elect(1)
         await tell(cluster, topic_id="another", retention_ms="5")
         assert config_of(cluster.leader).retention_ms == 7 * 86_400_000
+
+
+@on_virtual_time
+async def test_a_setting_that_nobody_understands_makes_no_partition_unavailable() -> None:
+    async with MemoryCluster() as cluster:
+        cluster.configs = {"min.insync.replicas": "2", "of.tomorrow": "1", "retention.ms": "soon"}
+        await cluster.elect(1)
+        assert (await cluster.produce(b"x"))[0] == 0
+        assert cluster.leader.replica().partition.min_insync_replicas == 2
