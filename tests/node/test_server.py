@@ -105,7 +105,7 @@ async def test_a_request_that_no_peer_would_take_fails_at_once_and_the_connectio
 
 async def test_a_request_with_more_in_its_envelope_than_the_broker_takes_is_not_sent() -> None:
     async with serving(answering(EMPTY)) as server, connected(server) as connection:
-        with pytest.raises(ProtocolError, match="METADATA of .* cannot be sent"):
+        with pytest.raises(ProtocolError, match=r"METADATA of .* cannot be sent"):
             await connection.call(MetadataRequest(("t" * 1000,) * 1100), timeout_ms=60_000)
         assert await connection.call(MetadataRequest(("t" * 1000,) * 1000), timeout_ms=5000) == EMPTY
 
