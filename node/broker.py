@@ -20,7 +20,7 @@ from node.controller_channel import CONNECT_TIMEOUT_MS
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
 from node.delayed import Waiting
-from node.doors import Door
+from node.doors import Door, require_own_addresses
 from node.durations import RequestTimes
 from node.fetchers import Fetchers
 from node.handlers import Handlers
@@ -91,6 +91,8 @@ class Broker:
         self._session = Session(store, self._clock)
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
+        doors = settings.doors
+        require_own_addresses(settings.broker_id, doors, (await coordination.read_brokers()).values())
 
         self._observation.stage = "opening its logs"
         # Then the disks, on a thread: after a crash they are scanned, and the session must live meanwhile.
@@ -109,7 +111,6 @@ class Broker:
         handlers = self._wire(coordination)
 
         # The doors open before the registration tells where they are, so that nobody finds them closed.
-        doors = settings.doors
         for door in doors:
             self._open_door(handlers, door)
         # Undone before the doors close: whoever waits here still gets an answer.

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from cluster.state import BrokerRegistration
 from tidelog.errors import ConfigError
 from tidelog.listeners import BROKERS, CLIENTS, Listener
 from tidelog.model import Endpoint
@@ -61,6 +62,18 @@ def plan_doors(listeners: Iterable[str], advertised_listeners: Iterable[str]) ->
             raise ConfigError(f"advertised_listeners must say where others find {Listener(name, bind)}")
         doors.append(door)
     return tuple(doors)
+
+
+def require_own_addresses(broker_id: int, doors: Iterable[Door], registered: Iterable[BrokerRegistration]) -> None:
+    """ConfigError where another broker is found at one of these addresses: a settings file was copied, and clients of
+    the one would ask the other."""
+    told = {door.advertised: door.name for door in doors}
+    for other in registered:
+        if other.broker_id != broker_id and (shared := told.keys() & set(other.listeners.values())):
+            endpoint = min(shared, key=str)
+            raise ConfigError(
+                f"advertised_listeners: {Listener(told[endpoint], endpoint)} is where broker {other.broker_id} is found"
+            )
 
 
 def _by_name(setting: str, texts: Iterable[str]) -> dict[str, Endpoint]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from node.doors import Door, plan_doors
+from cluster.state import BrokerRegistration
+from node.doors import Door, plan_doors, require_own_addresses
 from tidelog.errors import ConfigError
+from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint
 
 INSIDE = ("TIDELOG://0.0.0.0:9600", "TIDELOG_HOST://0.0.0.0:9611", "REPLICATION://0.0.0.0:9601")
@@ -58,3 +60,13 @@ def test_what_nobody_could_find_is_refused(
     with pytest.raises(ConfigError) as raised:
         plan_doors(listeners, advertised)
     assert complaint in str(raised.value)
+
+
+def test_no_two_brokers_are_found_at_one_address() -> None:
+    doors = plan_doors(INSIDE, TOLD)
+    ours = {door.name: door.advertised for door in doors}
+    elsewhere = {CLIENTS: Endpoint("broker-2", 9600), BROKERS: Endpoint("broker-2", 9601)}
+    copied = elsewhere | {BROKERS: Endpoint("broker-1", 9601)}
+    require_own_addresses(1, doors, [BrokerRegistration(1, ours), BrokerRegistration(2, elsewhere)])
+    with pytest.raises(ConfigError, match="REPLICATION://broker-1:9601 is where broker 2 is found"):
+        require_own_addresses(1, doors, [BrokerRegistration(2, copied)])

@@ -41,3 +41,25 @@ def test_whoever_comes_through_a_door_is_told_its_address_and_works_with_it(tmp_
                 consumer.assign([tp])
                 assert next(iter(consumer)).value == b"through the other door"
             assert cluster.said(1, f"listening beyond this machine at 0.0.0.0:{outside.port}: {_WARNING}") == 1
+
+
+def test_a_broker_that_says_it_is_where_another_is_ends_and_the_other_goes_on(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, brokers=1) as cluster:
+        (tp,) = cluster.create_topic("t", replicas=1, configs={"min.insync.replicas": "1"})
+        taken = str(Listener("TIDELOG", Endpoint.parse(cluster.address(1))))
+        config = cluster.config(
+            1,
+            "copied",
+            broker_id=2,
+            log_dirs=[str(tmp_path / "broker-2")],
+            listeners=[f"{name}://127.0.0.1:{choose_port()}" for name in ("TIDELOG", "REPLICATION")],
+            advertised_listeners=[taken],
+            http_listener="",
+            log_file="",
+        )
+        with cluster.launched(config) as copied:
+            _, complaint = copied.communicate(timeout=60)
+        assert copied.returncode == 1
+        assert f"advertised_listeners: {taken} is where broker 1 is found" in complaint.decode()
+        with Producer(cluster.bootstrap_servers) as producer:
+            producer.send(tp.topic, b"still there").get(timeout=10)

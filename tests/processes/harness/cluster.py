@@ -136,7 +136,7 @@ class RunningCluster:
         """Start a broker that does not run."""
         self.local.start_broker(broker_id)
 
-    def config(self, broker_id: int, name: str, **changes: str | int | list[str]) -> Path:
+    def config(self, broker_id: int, name: str, /, **changes: str | int | list[str]) -> Path:
         """A file `name` of the broker's settings with some of them changed."""
         directory = self.local.data_dir / "config"
         settings = tomllib.loads((directory / f"broker-{broker_id}.toml").read_text()) | changes
