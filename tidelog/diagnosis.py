@@ -86,7 +86,8 @@ def _broker(name: str, answer: BrokerAnswer) -> Check:
         return Check(name, State.FAILURE, f"{answer.endpoint} does not answer: {answer.refused}", advice)
     if report.not_ready is not None:
         return Check(name, State.FAILURE, f"not ready: {report.not_ready}", "wait a moment, then see its log")
-    return Check(name, State.OK, f"ready at {answer.endpoint}, {report.partitions} partitions")
+    up = f"up for {report.uptime_ms / 60_000:,.0f} min"
+    return Check(name, State.OK, f"ready at {answer.endpoint}, {report.partitions} replicas, {up}")
 
 
 def _controller(metadata: MetadataResponse) -> Check:

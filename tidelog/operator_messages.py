@@ -134,7 +134,6 @@ class DescribeBrokerResponse(Response):
     now_ms: int
     uptime_ms: int
     partitions: int
-    under_replicated: int
     open_files: int
     open_files_limit: int
     zookeeper: str

@@ -41,7 +41,6 @@ class SelfReport:
     def _answer(
         self, measures: Measures, directories: tuple[LogDirectoryReport, ...], open_files: int, software: str
     ) -> DescribeBrokerResponse:
-        led = [replica.partition for replica in measures.replicas if replica.partition.is_leader]
         return DescribeBrokerResponse(
             0,
             broker_id=measures.identity.broker_id,
@@ -49,7 +48,6 @@ class SelfReport:
             now_ms=self._clock.now_ms(),
             uptime_ms=self._clock.monotonic_ms() - self._started_ms,
             partitions=len(measures.replicas),
-            under_replicated=sum(len(partition.isr) < len(partition.replicas) for partition in led),
             open_files=open_files,
             open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             zookeeper=self._settings.zookeeper,

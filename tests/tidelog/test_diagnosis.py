@@ -15,7 +15,7 @@ from tidelog.operator_messages import DescribeBrokerResponse, LogDirectoryReport
 GIB = 1 << 30
 DISK = LogDirectoryReport("/d", "", 500 * GIB, 300 * GIB, 1_000_000, 900_000)
 WELL = DescribeBrokerResponse(
-    0, 1, "1.0", 1_000, 60_000, 3, 0, 50, 20_000, "z:2181", 500, 6_000, None, (DISK,)
+    0, 1, "1.0", 1_000, 60_000, 3, 50, 20_000, "z:2181", 500, 6_000, None, (DISK,)
 )  # fmt: skip
 METADATA = MetadataResponse(
     "c",

@@ -66,7 +66,7 @@ def _ports(state: ClusterState) -> Check:
         listed = ", ".join(map(str, taken))
         return Check("ports", State.FAILURE, f"{listed}: taken by others", "stop what listens there (ss -ltnp)")
     count = sum(len(process.ports) for process in state.processes)
-    return Check("ports", State.OK, f"{count}, all ours")
+    return Check("ports", State.OK, f"{count}, taken by nobody else")
 
 
 def _taken(process: ProcessState) -> Iterator[int]:
