@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
-    from tidelog.admin_messages import ConfigChange, ConfigEntry, ConfigOp, ConfigSource
+    from tidelog.admin_messages import ConfigChange, ConfigEntry, ConfigOp, ConfigResourceType, ConfigSource
     from tidelog.config_calls import ConfigResource
     from tidelog.consumer import Consumer
     from tidelog.descriptions import ClusterDescription, PartitionDescription, TopicDescription
@@ -40,6 +40,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigOp",
     "ConfigResource",
+    "ConfigResourceType",
     "ConfigSource",
     "Consumer",
     "ConsumerRecord",
@@ -67,6 +68,7 @@ _HOMES = {
     "ConfigEntry": "tidelog.admin_messages",
     "ConfigOp": "tidelog.admin_messages",
     "ConfigResource": "tidelog.config_calls",
+    "ConfigResourceType": "tidelog.admin_messages",
     "ConfigSource": "tidelog.admin_messages",
     "Consumer": "tidelog.consumer",
     "ConsumerRecord": "tidelog.fetch_buffer",
