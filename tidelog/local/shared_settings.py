@@ -8,7 +8,7 @@ from pathlib import Path
 from tidelog.errors import LocalError
 
 #: What differs between the brokers of one machine, and what the layout of the data directory says.
-_DECIDED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "log_file")
+_DECIDED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_listener", "log_file")
 
 
 def names_in(config: str) -> frozenset[str]:
