@@ -241,11 +241,13 @@ class Accumulator:
         """This partition's next batch needs another producer id; nothing of it is in flight."""
         queue.refused, queue.identity = queue.identity, None
 
-    def expire(self, now_ms: int) -> None:
-        """Give up what waits beyond its deadline; what is in flight comes back by itself."""
-        for queue in self.waiting_queues():
-            while queue.batches and not queue.in_flight and queue.batches[0].deadline_ms <= now_ms:
+    def expire(self, now_ms: int) -> list[PartitionQueue]:
+        """Give up what waits beyond its deadline; what is in flight comes back by itself. Those that still wait."""
+        waiting = self.waiting_queues()
+        for queue in waiting:
+            while queue.batches and queue.batches[0].deadline_ms <= now_ms:
                 self.fail(queue, _expired(queue.batches[0], now_ms))
+        return [queue for queue in waiting if queue.batches]
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` is worth calling."""

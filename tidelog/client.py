@@ -100,6 +100,7 @@ class ClusterClient:
         self._missing_since_ms: dict[str, int] = {}
         self._peers: dict[int, Peer] = {}
         self._addresses: dict[int, Endpoint] = {}
+        self._moved: set[int] = set()
         self._opening: dict[int, asyncio.Task[Peer]] = {}
         self._avoid_until_ms: dict[Endpoint, int] = {}
         self._refreshing: asyncio.Task[None] | None = None
@@ -112,9 +113,7 @@ class ClusterClient:
     def live_peer(self, broker_id: int) -> Peer | None:
         """The connection to a broker where there is one, and the broker has not moved since."""
         live = self._peers.get(broker_id)
-        if live is None or live.closed:
-            return None
-        return live if self.view.brokers.get(broker_id) in (None, self._addresses.get(broker_id)) else None
+        return None if live is None or live.closed or broker_id in self._moved else live
 
     async def peer(self, broker_id: int, timeout_ms: int) -> Peer:
         """The live connection to a broker, opened if need be. DisconnectedError, TimeoutError: nothing was sent."""
@@ -347,6 +346,7 @@ class ClusterClient:
             before.close()
         self._peers[broker_id] = peer
         self._addresses[broker_id] = endpoint
+        self._note_moves()
         self._avoid_until_ms.pop(endpoint, None)
         return peer
 
@@ -422,8 +422,14 @@ class ClusterClient:
         for broker_id, peer in list(self._peers.items()):
             if peer.closed:
                 del self._peers[broker_id]
+        self._note_moves()
         for listener in self.listeners:
             listener(self.view)
+
+    def _note_moves(self) -> None:
+        """Which brokers are said to be elsewhere than where the connection leads."""
+        told = self.view.brokers
+        self._moved = {each for each, address in self._addresses.items() if told.get(each, address) != address}
 
 
 def is_retriable(error: BaseException) -> bool:

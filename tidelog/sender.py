@@ -137,11 +137,11 @@ class Sender:
     def _send_what_may_go(self, now_ms: int) -> int | None:
         """Returns when to look again at the latest."""
         accumulator = self.accumulator
-        accumulator.expire(now_ms)
         loads: dict[int, list[tuple[PartitionQueue, Leader]]] = {}
-        later_ms = accumulator.next_deadline_ms()
+        later_ms: int | None = None
         leaderless = False
-        for queue in accumulator.waiting_queues():
+        waiting = accumulator.expire(now_ms)
+        for queue in waiting:
             leader = self._client.view.leader_of(*queue.topic_partition)
             head = queue.batches[0]
             at_ms = accumulator.ready_at_ms(queue)
@@ -159,7 +159,11 @@ class Sender:
             self._search.go_on()
         else:
             self._search.rest()
-        return later_ms
+        if not waiting:
+            return None
+        # Of those that are still here: what has just left comes back by itself, and needs no timer.
+        deadline_ms = accumulator.next_deadline_ms()
+        return min((at_ms for at_ms in (later_ms, deadline_ms) if at_ms is not None), default=None)
 
     def _dispatch(self, broker_id: int, queues: list[tuple[PartitionQueue, Leader]]) -> None:
         load: _Load = []
