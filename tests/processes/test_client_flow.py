@@ -1,0 +1,79 @@
+"""The client's flow against real brokers: what the tests in memory promise, on sockets, files and other processes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster
+from tidelog import Consumer, Producer, TopicPartition
+from tidelog.errors import BufferExhaustedError, ClosedError, OffsetOutOfRangeError, TimeoutError
+
+
+def test_a_consumer_pauses_iterates_and_is_told_what_is_valid(cluster: RunningCluster) -> None:
+    first, second = cluster.create_topic("t", partitions=2)
+    with Producer(cluster.bootstrap_servers) as producer:
+        for number in range(50):
+            for tp in (first, second):
+                producer.send("t", b"%d" % number, partition=tp.partition)
+    with Consumer(cluster.bootstrap_servers, auto_offset_reset="none", consumer_timeout_ms=1500) as consumer:
+        consumer.assign([first, second])
+        consumer.seek(first, 0)
+        consumer.seek(second, 0)
+        consumer.pause(second)
+        assert [record.offset for record in consumer if record.partition == 0] == list(range(50))
+        assert consumer.position(second) == 0
+        consumer.resume(second)
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 9:
+                break
+        assert seen + [record.offset for record in consumer] == list(range(50))
+        consumer.seek(first, 1000)
+        with pytest.raises(OffsetOutOfRangeError) as refused:
+            consumer.poll(10_000)
+        assert (refused.value.topic_partition, refused.value.offset) == (first, 1000)
+        assert (refused.value.valid_from, refused.value.valid_to) == (0, 50)
+
+
+def test_a_producer_without_leaders_blocks_refuses_and_gives_up_in_its_times(cluster: RunningCluster) -> None:
+    (tp,) = cluster.create_topic("t")
+    dead = "127.0.0.1:9"
+    with Producer(
+        f"{dead},{cluster.bootstrap_servers}", buffer_memory=1, max_block_ms=300, delivery_timeout_ms=3000
+    ) as producer:
+        producer.send("t", b"warm", partition=0).get(30)
+        for broker_id in list(cluster.broker_ids):
+            cluster.kill(broker_id)
+        started = time.monotonic()
+        stuck = producer.send("t", b"v", partition=0)
+        with pytest.raises(BufferExhaustedError):
+            producer.send("t", b"w", partition=0)
+        with pytest.raises(TimeoutError, match="delivery_timeout_ms"):
+            stuck.get(30)
+        assert 2.9 < time.monotonic() - started < 10
+        last = producer.send("t", b"x", partition=tp.partition)
+        started = time.monotonic()
+        producer.close(timeout=0.5)
+        assert time.monotonic() - started < 6
+        with pytest.raises(ClosedError):
+            last.get(0)
+
+
+def test_small_bounds_still_read_everything(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=4)
+    with Producer(cluster.bootstrap_servers, batch_size=2000) as producer:
+        for number in range(400):
+            producer.send("t", b"%d" % number * 100, partition=number % 4)
+    bounds = {"prefetch_max_bytes": 5000, "max_partition_fetch_bytes": 1000, "fetch_max_bytes": 3000}
+    with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=7, **bounds) as consumer:
+        consumer.assign(tps)
+        counts: dict[TopicPartition, int] = dict.fromkeys(tps, 0)
+        while sum(counts.values()) < 400:
+            polled = consumer.poll(10_000)
+            assert polled and sum(map(len, polled.values())) <= 7
+            for tp, records in polled.items():
+                assert [record.offset for record in records] == list(range(counts[tp], counts[tp] + len(records)))
+                counts[tp] += len(records)
