@@ -15,6 +15,7 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.waiting import wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import TopicPartition
+from tidelog.errors import StorageError
 from tidelog.local.broker import broker_command, broker_environment
 
 SOON = {"replica_high_watermark_checkpoint_interval_ms": 300}
@@ -103,6 +104,10 @@ def test_a_directory_that_vanishes_takes_its_partitions_to_other_brokers_and_no_
             workload.wait_acknowledged(200)
             broker.second.rename(tmp_path / "elsewhere")
             broker.wait_lost(there)
+            first, second = cluster.admin.describe_log_dirs([1])[1]
+            assert (first.path, first.error_code, len(first.replicas)) == (str(broker.first), 0, len(here))
+            assert (second.path, second.error_code, second.replicas) == (str(broker.second), StorageError.code, ())
+            assert second.error_message
             workload.wait_acknowledged(200)
             for tp in here:
                 assert 1 in cluster.znode(tp).state.isr
