@@ -12,7 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from cluster.decisions import Decisions
+from cluster.doubt import LogEnd
 from cluster.effects import (
+    Absolve,
+    AskLogEnds,
     CloseChannel,
     Effect,
     OpenChannel,
@@ -22,20 +26,16 @@ from cluster.effects import (
     SendStopReplica,
     SettleAssignment,
     WriteOutcome,
+    WriteRefused,
     WriteState,
     Written,
 )
-from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
-from cluster.picture import Picture
-from cluster.reassignment import Move, shed_state
+from cluster.election import renewed_state
+from cluster.reassignment import Move
 from cluster.rebalancing import imbalanced
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
 from tidelog.control_messages import StopReplicaPartition
-from tidelog.errors import BrokerError
-from tidelog.model import NO_LEADER, TopicPartition
-
-UNCLEAN_ELECTION = "unclean.leader.election.enable"
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
+from tidelog.model import TopicPartition
 
 
 @dataclass(slots=True)
@@ -46,22 +46,24 @@ class _Deletion:
     removing: bool = False
 
 
-class Controller(Picture):
+class Controller(Decisions):
     """One reign: `controller_id` under `epoch`. Thrown away when the seat is lost."""
 
     def __init__(
-        self, controller_id: int, epoch: int, *, unclean_by_default: bool = False, min_insync_by_default: int = 1
+        self,
+        controller_id: int,
+        epoch: int,
+        *,
+        unclean_by_default: bool = False,
+        min_insync_by_default: int = 1,
+        doubt_timeout_ms: int = 300_000,
     ) -> None:
-        super().__init__()
+        super().__init__(epoch, unclean_by_default=unclean_by_default, min_insync_by_default=min_insync_by_default)
         self.controller_id = controller_id
-        self.epoch = epoch
-        self._unclean = "true" if unclean_by_default else "false"
-        self._min_insync = str(min_insync_by_default)
+        self._doubt_timeout_ms = doubt_timeout_ms
         self._in_flight: dict[TopicPartition, PartitionState] = {}
         self._arriving: dict[int, BrokerRegistration] = {}
         self._deletions: dict[str, _Deletion] = {}
-        #: Elections that somebody asked for; True: unclean ones.
-        self._wishes: dict[TopicPartition, bool] = {}
 
     # --- events --------------------------------------------------------------------------------------
 
@@ -73,15 +75,16 @@ class Controller(Picture):
         deletions: Iterable[str] = (),
     ) -> list[Effect]:
         """The whole picture, read after the seat was won. Everybody is told everything."""
-        self.brokers = dict(brokers)
+        self.brokers = {broker_id: broker for broker_id, broker in brokers.items() if not broker.possibly_short}
         for assignment in topics.values():
             self._adopt(assignment)
         self.states = {tp: state for tp, state in states.items() if tp.topic in self.topics}
+        self._let_wait({broker_id: broker for broker_id, broker in brokers.items() if broker.possibly_short})
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
         effects += self.deletions_wanted(deletions)
         writes = self._reconsider(self.partitions()) + self._renew()
         told = {tp: state for tp, state in self.states.items() if tp not in self._in_flight and self._stays(tp)}
-        return effects + self._tell(told) + writes
+        return effects + self._tell(told) + writes + self._admit()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
         """The registrations as they are now.
@@ -94,8 +97,9 @@ class Controller(Picture):
         gone = {b for b in known if b not in brokers or brokers[b].epoch != known[b].epoch}
         for broker_id in sorted(gone):
             effects += self._bury(broker_id)
-        self._arriving |= {b: broker for b, broker in brokers.items() if b not in known or b in gone}
-        effects += self._reconsider(sorted(tp for broker_id in gone for tp in self.hosted.get(broker_id, ())))
+        self._let_wait({b: broker for b, broker in brokers.items() if b not in known or b in gone})
+        affected = {tp for broker_id in gone for tp in self.hosted.get(broker_id, ())} | self.renewing
+        effects += self._reconsider(sorted(affected))
         if gone and self.brokers:
             effects.append(SendMetadata(tuple(sorted(self.brokers))))
         return effects + self._admit() + self._departed()
@@ -170,6 +174,11 @@ class Controller(Picture):
                 self.states.pop(tp, None)
                 continue
             again.append(tp)
+            if isinstance(outcome, WriteRefused) and any(
+                broker.possibly_short and tp in self.hosted.get(broker_id, ())
+                for broker_id, broker in self._arriving.items()
+            ):
+                self.renewing.add(tp)
         self.states |= changed
         for tp in shed:
             self.host(tp)
@@ -208,6 +217,18 @@ class Controller(Picture):
         effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(told))]
         return effects + self._reconsider(tps)
 
+    def log_ends_told(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd | None]) -> list[Effect]:
+        """How far a broker's logs reach; None: it has none, or one that has lost what was committed."""
+        told = [tp for tp in sorted(ends) if tp in self.doubts]
+        for tp in told:
+            self.doubts[tp].ends[broker_id] = ends[tp]
+        return self._reconsider(told)
+
+    def time_passed(self, now_ms: int) -> list[Effect]:
+        """It is not waited for ever for brokers that are away, where those that are there may have lost records."""
+        late = [tp for tp, doubt in self.doubts.items() if doubt.fall_due(now_ms, self._doubt_timeout_ms)]
+        return self._reconsider(sorted(late))
+
     def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
         """Brokers whose disk has failed: each is asked for all that it hosts, and answers which of it is offline."""
         effects: list[Effect] = []
@@ -241,7 +262,7 @@ class Controller(Picture):
         `election_refusal` says beforehand, and once nothing of it is `undecided` any more, why one had no effect.
         """
         wanted = [tp for tp in tps if tp in self.states and self._stays(tp)]
-        self._wishes |= dict.fromkeys(wanted, unclean)
+        self.wishes |= dict.fromkeys(wanted, unclean)
         return self._reconsider(wanted)
 
     def rebalance_wanted(self, percentage: int) -> list[Effect]:
@@ -291,8 +312,8 @@ class Controller(Picture):
     # --- what the shell asks -------------------------------------------------------------------------
 
     def busy_with(self, broker_id: int) -> bool:
-        """Whether a write is in flight of a partition of this broker."""
-        return any(tp in self._in_flight for tp in self.hosted.get(broker_id, ()))
+        """Whether a write is in flight of a partition of this broker, or is still to be made before it may come."""
+        return any(tp in self._in_flight or tp in self.renewing for tp in self.hosted.get(broker_id, ()))
 
     def settled_assignment(self, topic: str) -> TopicAssignment | None:
         """The assignment to write for those partitions whose reassignment has come to its end; None without any."""
@@ -310,14 +331,7 @@ class Controller(Picture):
 
     def undecided(self, tp: TopicPartition) -> bool:
         """Whether an election of this partition is under way."""
-        return tp in self._in_flight or tp in self._wishes
-
-    def election_refusal(self, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
-        """Why an election that is asked for would have no effect as of now."""
-        live = self.online(tp)
-        return election_refusal(
-            self.states[tp].state, self.replicas(tp), live if unclean else live - self.leaving, unclean=unclean
-        )
+        return tp in self._in_flight or tp in self.wishes
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -326,58 +340,9 @@ class Controller(Picture):
         for tp in tps:
             if tp in self._in_flight or tp.topic not in self.topics or not self._stays(tp):
                 continue
-            known = self.states.get(tp)
-            if known is None:
-                wanted = initial_state(self.replicas(tp), self.online(tp) - self.leaving, self.epoch)
-            else:
-                allowed = self.setting(tp, UNCLEAN_ELECTION, self._unclean).lower() == "true"
-                wanted = (
-                    self._next(tp, known.state, evict_leaving=evict_leaving, unclean=allowed)
-                    or self._moved(tp, known.state)
-                    or self._wished(tp, known.state)
-                )
-            effects += self._write(tp, wanted)
-        return effects
-
-    def _next(
-        self, tp: TopicPartition, state: PartitionState, *, unclean: bool, evict_leaving: bool = False
-    ) -> PartitionState | None:
-        return next_state(
-            state,
-            self.replicas(tp),
-            self.online(tp),
-            self.epoch,
-            leaving=self.leaving,
-            evict_leaving=evict_leaving,
-            unclean=unclean,
-            joining=self.topics[tp.topic].adding.get(tp.partition, ()),
-        )
-
-    def _moved(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
-        """The next step of a reassignment, where one is due."""
-        move = self.moves.get(tp)
-        if move is None or state.leader == NO_LEADER:
-            return None
-        assigned = self.topics[tp.topic].assigned(tp.partition)
-        if assigned.moving and not move.shed:
-            least = int(self.setting(tp, MIN_INSYNC_REPLICAS, self._min_insync))
-            move.shedding = shed_state(state, assigned, self.online(tp), self.leaving, least, self.epoch)
-            if move.shedding is not None:
-                return move.shedding
-        return None if move.announced else renewed_state(state, self.epoch)
-
-    def _wished(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
-        """What somebody asked for; the wish ends where nothing is left to do for it."""
-        unclean = self._wishes.get(tp)
-        if unclean is None:
-            return None
-        if unclean:
-            wanted = self._next(tp, state, unclean=True)
-        else:
-            wanted = preferred_state(state, self.replicas(tp), self.online(tp) - self.leaving, self.epoch)
-        if wanted is None:
-            del self._wishes[tp]
-        return wanted
+            effects += self._write(tp, self.wanted(tp, evict_leaving=evict_leaving))
+        questions, self.questions = self.questions, {}
+        return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(questions.items())]
 
     def _renew(self) -> list[Effect]:
         """Leaders that registered after their state was written: they came back while nobody reigned."""
@@ -393,6 +358,7 @@ class Controller(Picture):
         if wanted is None:
             return []
         known = self.states.get(tp)
+        self.renewing.discard(tp)
         self._in_flight[tp] = wanted
         return [WriteState(tp, wanted, NO_VERSION if known is None else known.partition_epoch)]
 
@@ -404,17 +370,21 @@ class Controller(Picture):
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
         for move in self.moves.values():
             move.waiting.discard(broker_id)
+        for doubt in self.doubts.values():
+            doubt.forget(broker_id)
         return [CloseChannel(broker_id)] if self.brokers.pop(broker_id, None) else []
 
     def _admit(self) -> list[Effect]:
         """Lets in the brokers whose past is dealt with: all they host, and all that clients may ask them for."""
         ready = [broker_id for broker_id in sorted(self._arriving) if not self.busy_with(broker_id)]
         if not ready:
-            return []
+            return self._absolve()
         before = tuple(sorted(self.brokers))
         effects: list[Effect] = []
         for broker_id in ready:
             self.brokers[broker_id] = self._arriving.pop(broker_id)
+            if self.brokers[broker_id].possibly_short:
+                self.cast_doubt(broker_id)
             effects.append(OpenChannel(self.brokers[broker_id]))
         if before:
             effects.append(SendMetadata(before))
@@ -427,7 +397,29 @@ class Controller(Picture):
                 deletion.waiting |= {(broker_id, tp) for tp in mine}
                 effects += self._stop(broker_id, sorted(mine))
         effects += self._dismiss([tp for tp, move in self.moves.items() if move.shed], ready)
-        return effects + self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
+        effects += self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
+        return effects + self._absolve()
+
+    def _let_wait(self, brokers: Mapping[int, BrokerRegistration]) -> None:
+        """They come, and are let in when their past is dealt with.
+
+        Of one that may have lost records also the leaders it follows get a new epoch first: what they have in flight
+        could bring its former self into an ISR.
+        """
+        self._arriving |= brokers
+        for broker_id, broker in brokers.items():
+            if broker.possibly_short:
+                hosted = self.hosted.get(broker_id, ())
+                self.renewing |= {tp for tp in hosted if tp in self.states and self._stays(tp)}
+
+    def _absolve(self) -> list[Effect]:
+        """Takes the mark from those of whom nothing is in doubt any more."""
+        effects: list[Effect] = []
+        for broker_id, broker in sorted(self.brokers.items()):
+            if broker.possibly_short and not any(broker_id in doubt.members for doubt in self.doubts.values()):
+                self.brokers[broker_id] = replace(broker, possibly_short=False)
+                effects.append(Absolve(broker))
+        return effects
 
     def _tell(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
         everybody = tuple(sorted(self.brokers))
@@ -495,7 +487,9 @@ class Controller(Picture):
     def _abandon(self, tps: Iterable[TopicPartition]) -> None:
         for tp in tps:
             self.moves.pop(tp, None)
-            self._wishes.pop(tp, None)
+            self.wishes.pop(tp, None)
+            self.doubts.pop(tp, None)
+            self.renewing.discard(tp)
 
     def _forget(self, topic: str) -> None:
         assignment = self.topics.pop(topic, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from cluster import znodes
@@ -174,6 +175,20 @@ class Coordination(TopicNodes):
         except TransactionFailedError:
             return False
         return True
+
+    async def absolve_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> None:
+        """The controller takes the mark `possibly_short` from a registration, if it is still that one."""
+        path = znodes.broker_path(broker_id)
+        async with self._patient.patience():
+            while (node := await self._patient.get_or_none(path)) is not None and node.stat.czxid == broker_epoch:
+                registration = znodes.decode_broker(broker_id, node.data, broker_epoch)
+                if not registration.possibly_short:
+                    return
+                data = znodes.encode_broker(replace(registration, possibly_short=False), self._clock.now_ms())
+                try:
+                    await self._fenced(epoch_version, [Set(path, data, node.stat.version)])
+                except (TransactionFailedError, OutcomeUnknownError):
+                    await self._patient.pause()
 
     # --- the controller's seat -----------------------------------------------------------------------
 

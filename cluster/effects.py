@@ -58,6 +58,21 @@ class SettleAssignment:
 
 
 @dataclass(frozen=True, slots=True)
+class AskLogEnds:
+    """To one broker, until it answers: how far do its logs of these reach? Answer with `log_ends_told`."""
+
+    broker_id: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Absolve:
+    """Nothing depends any more on what this broker may have lost: take the mark from its registration."""
+
+    broker: BrokerRegistration
+
+
+@dataclass(frozen=True, slots=True)
 class OpenChannel:
     """A broker has come: talk to this registration, and to no earlier one of the same id."""
 
@@ -78,6 +93,8 @@ Effect = (
     | SendMetadata
     | RemoveTopic
     | SettleAssignment
+    | AskLogEnds
+    | Absolve
     | OpenChannel
     | CloseChannel
 )

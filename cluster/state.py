@@ -49,12 +49,15 @@ class VersionedState:
 class BrokerRegistration:
     """`/brokers/ids/N`: where broker N is reached, by the name of the listener; TIDELOG and REPLICATION are there.
 
-    `epoch` is the czxid of the znode, −1 in a registration that has not been written yet.
+    epoch           czxid of the znode, −1 in a registration that has not been written yet
+    possibly_short  its machine went down since its logs were closed, so that what was not synced may be missing;
+                    until the controller has dealt with every partition of which that matters
     """
 
     broker_id: int
     listeners: Mapping[str, Endpoint]
     epoch: int = -1
+    possibly_short: bool = False
 
     @property
     def endpoint(self) -> Endpoint:

@@ -126,6 +126,7 @@ def decode_controller_epoch(data: bytes) -> int:
 def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
     """`/brokers/ids/N`. `host` and `port` are the PLAINTEXT listener's in Kafka; we have none."""
     listeners = [Listener(name, endpoint) for name, endpoint in sorted(registration.listeners.items())]
+    ours = {"possibly_short": True} if registration.possibly_short else {}
     return _encode(
         {
             "features": {},
@@ -136,6 +137,7 @@ def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
             "host": None,
             "version": 5,
             "timestamp": str(now_ms),
+            **ours,
         }
     )
 
@@ -149,7 +151,8 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration
             listeners[name] = Endpoint.parse(address)
         if missing := {CLIENTS, BROKERS} - listeners.keys():
             raise KeyError(*missing)
-    return BrokerRegistration(broker_id, listeners, epoch=czxid)
+        possibly_short = value.get("possibly_short") is True
+    return BrokerRegistration(broker_id, listeners, czxid, possibly_short)
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from cluster.controller import Controller
 from cluster.effects import (
+    Absolve,
+    AskLogEnds,
     CloseChannel,
     Effect,
     OpenChannel,
@@ -50,6 +52,8 @@ class Cluster:
         self.topics: dict[str, TopicAssignment] = {}
         self.waiting: list[WriteState] = []
         self.settling: list[str] = []
+        self.asked: list[tuple[int, list[TopicPartition]]] = []
+        self.absolved: list[int] = []
         self.stops: list[tuple[int, list[TopicPartition]]] = []
         self.history: list[tuple[TopicPartition, PartitionState]] = []
         self.log: list[str] = []
@@ -78,6 +82,11 @@ class Cluster:
                 case SendStopReplica(broker_id, stops):
                     self.stops.append((broker_id, [TopicPartition(s.topic, s.partition) for s in stops]))
                     self.log.append(f"stop {broker_id}: " + " ".join(f"{s.topic}-{s.partition}" for s in stops))
+                case AskLogEnds(broker_id, tps):
+                    self.asked.append((broker_id, list(tps)))
+                case Absolve(registration):
+                    self.absolved.append(registration.broker_id)
+                    self.live[registration.broker_id] = replace(registration, possibly_short=False)
                 case RemoveTopic(topic):
                     self.log.append(f"remove {topic}")
                 case OpenChannel(registration):

@@ -1,0 +1,76 @@
+"""Members of an ISR whose machine went down: what they had not synced may be gone, whoever counts on it.
+
+The rule of DESIGN for the unclean restart. While a whole member of the ISR lives, it leads, and the others copy from
+it. Where none does, it is waited for those that are away, for one of them may be whole; not for ever. Among those that
+are there, the one whose log reaches farthest leads, alone in sync: the others join once they have what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidelog.frozen import frozen
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogEnd:
+    """How far a log reaches, in the order in which one is better than another."""
+
+    last_epoch: int
+    log_end_offset: int
+
+
+@dataclass(slots=True)
+class Doubt:
+    """What is doubtful about one partition.
+
+    members   brokers whose log of it may be short, be they alive or not
+    ends      what those of them that live have told; None: they have no log, or one that ends before its high watermark
+    asked     whom was asked
+    overdue   it was waited long enough for those that are away
+    """
+
+    members: set[int] = field(default_factory=set)
+    ends: dict[int, LogEnd | None] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    overdue: bool = False
+    since_ms: int | None = None
+
+    def fall_due(self, now_ms: int, timeout_ms: int) -> bool:
+        """Whether it has been waited long enough, as of now and not before; the time runs from the first call on."""
+        if self.since_ms is None:
+            self.since_ms = now_ms
+        due = not self.overdue and now_ms - self.since_ms >= timeout_ms
+        self.overdue = self.overdue or due
+        return due
+
+    def forget(self, broker_id: int) -> None:
+        """The broker died: what it told holds no more, and it stays in doubt."""
+        self.ends.pop(broker_id, None)
+        self.asked.discard(broker_id)
+
+
+@frozen
+class Verdict:
+    """Who is to lead, if anybody; else who has to be asked first for the end of its log."""
+
+    leader: int | None = None
+    ask: tuple[int, ...] = ()
+
+
+def judge(isr: Sequence[int], doubt: Doubt, live: Collection[int]) -> Verdict:
+    """What to do about a partition without a leader, none of whose live ISR members is beyond doubt."""
+    present = [replica for replica in isr if replica in live]
+    if not present or (len(present) < len(isr) and not doubt.overdue):
+        return Verdict()
+    if len(isr) == 1:
+        return Verdict(leader=isr[0])
+    if silent := tuple(replica for replica in present if replica not in doubt.ends):
+        return Verdict(ask=tuple(replica for replica in silent if replica not in doubt.asked))
+    return Verdict(leader=_greatest(present, doubt.ends))
+
+
+def _greatest(present: Sequence[int], ends: Mapping[int, LogEnd | None]) -> int | None:
+    told = {replica: end for replica in present if (end := ends[replica]) is not None}
+    return max(told, key=lambda replica: told[replica], default=None)

@@ -1,0 +1,167 @@
+"""Brokers that come back from a machine that went down: what they had not synced may be gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.doubt import Doubt, LogEnd, Verdict, judge
+from cluster.state import BrokerRegistration, PartitionState
+from tests.cluster.controller_stage import TP, Cluster, broker
+from tidelog.model import NO_LEADER, TopicPartition
+
+
+def short(broker_id: int, epoch: int) -> BrokerRegistration:
+    return replace(broker(broker_id, epoch), possibly_short=True)
+
+
+@pytest.mark.parametrize(
+    ("live", "doubt", "expected"),
+    [
+        pytest.param(set(), Doubt({1, 2}), Verdict(), id="nobody is there"),
+        pytest.param({1}, Doubt({1}), Verdict(), id="another may be whole: it is waited for"),
+        pytest.param({1}, Doubt({1}, overdue=True), Verdict(ask=(1,)), id="not for ever"),
+        pytest.param({1, 2}, Doubt({1, 2}), Verdict(ask=(1, 2)), id="all are there: who has most?"),
+        pytest.param({1, 2}, Doubt({1, 2}, {1: LogEnd(1, 9)}, {1, 2}), Verdict(), id="one has not answered"),
+        pytest.param(
+            {1, 2}, Doubt({1, 2}, {1: LogEnd(1, 9), 2: LogEnd(2, 5)}), Verdict(leader=2), id="the later epoch"
+        ),
+        pytest.param({1, 2}, Doubt({1, 2}, {1: LogEnd(2, 9), 2: LogEnd(2, 5)}), Verdict(leader=1), id="the longer log"),
+        pytest.param({1, 2}, Doubt({1, 2}, {1: None, 2: LogEnd(0, 1)}), Verdict(leader=2), id="one has lost its log"),
+        pytest.param({1, 2}, Doubt({1, 2}, {1: None, 2: None}), Verdict(), id="both have: nobody leads by this rule"),
+    ],
+)
+def test_who_leads_among_those_in_doubt(live: set[int], doubt: Doubt, expected: Verdict) -> None:
+    assert judge((1, 2), doubt, live) == expected
+
+
+def test_the_only_member_needs_no_comparison() -> None:
+    assert judge((3,), Doubt({3}), {3}) == Verdict(leader=3)
+
+
+def test_one_that_may_be_short_leaves_the_isr_and_its_leaders_get_a_new_epoch_before_it_hears_of_anything() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), (2, 3, 1))
+    cluster.settle()
+    second = TopicPartition("t", 1)
+    cluster.die(3)
+    cluster.settle()
+    epochs = cluster.state(TP).leader_epoch, cluster.state(second).leader_epoch
+    cluster.news()
+    cluster.come(short(3, 99))
+    assert cluster.news() == [], "an expansion to its former self may be on its way"
+    cluster.settle()
+    assert (cluster.state(TP).leader_epoch, cluster.state(second).leader_epoch) == (epochs[0] + 1, epochs[1] + 1)
+    news = cluster.news()
+    assert news.index("open 3@99") > news.index("tell 1: t-0 leader=1 isr=1,2")
+    assert cluster.absolved == [3]
+
+
+def test_a_former_self_that_was_let_in_meanwhile_is_found_and_put_out() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.come(short(3, 99))
+    cluster.leader_sets_isr(TP, 1, 2, 3)  # it won against the controller's write
+    cluster.settle()
+    assert cluster.state().isr == (1, 2)
+    assert 3 in cluster.controller.brokers
+
+
+def test_a_whole_member_that_comes_back_leads_and_the_short_one_copies() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1), "it is waited for the other one"
+    assert cluster.absolved == []
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+    assert cluster.absolved == [1]
+
+
+def test_where_all_are_short_the_greatest_leads_alone() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    cluster.come(short(1, 98))
+    cluster.come(short(2, 99))
+    cluster.settle()
+    assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])]
+    cluster.play(cluster.controller.log_ends_told(1, {TP: LogEnd(0, 7)}))
+    assert cluster.waiting == []
+    cluster.play(cluster.controller.log_ends_told(2, {TP: LogEnd(0, 8)}))
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+    assert sorted(cluster.absolved) == [1, 2]
+
+
+def test_it_is_not_waited_for_ever() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    cluster.play(cluster.controller.time_passed(1000))
+    cluster.play(cluster.controller.time_passed(300_999))
+    assert cluster.asked == []
+    cluster.play(cluster.controller.time_passed(301_000))
+    assert cluster.asked == [(1, [TP])]
+    cluster.play(cluster.controller.log_ends_told(1, {TP: LogEnd(0, 7)}))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (1,), 1)
+
+
+def test_somebody_may_decide_not_to_wait() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert cluster.state().leader == 1
+
+
+def test_one_that_dies_in_doubt_comes_back_in_doubt_and_is_asked_again() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    cluster.come(short(1, 97))
+    cluster.come(short(2, 98))
+    cluster.settle()
+    cluster.play(cluster.controller.log_ends_told(1, {TP: LogEnd(0, 7)}))
+    cluster.die(1)
+    cluster.settle()
+    cluster.asked.clear()
+    cluster.come(broker(1, 99))  # its process alone has died since: the mark is gone, the doubt is not
+    cluster.settle()
+    assert cluster.asked == [(1, [TP])]
+
+
+def test_the_next_controller_deals_with_those_that_still_bear_the_mark() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (2, 1, 3))
+    cluster.settle()
+    cluster.live = {1: short(1, 97), 2: short(2, 98), 3: broker(3, 99)}
+    cluster.reign(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 2)
+    assert cluster.state(TopicPartition("t", 1)) == PartitionState(3, 1, (3,), 2)
+    assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])]
+    assert cluster.absolved == []
