@@ -278,11 +278,16 @@ class Broker:
         previous = self._logs.read_session() or ""
         return Registration(
             coordination,
-            BrokerRegistration(self._settings.broker_id, {door.name: door.advertised for door in doors}),
+            BrokerRegistration(
+                self._settings.broker_id,
+                {door.name: door.advertised for door in doors},
+                possibly_short=self._logs.possibly_short,
+            ),
             previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,
             save_session=lambda session_id: self._logs.write_session(str(session_id)),
             on_lost=self._on_registration_lost,
             on_registered=self._on_registered,
+            on_absolved=self._on_absolved,
             on_taken=self._on_id_taken,
         )
 
@@ -304,6 +309,10 @@ class Broker:
     def _on_registered(self, broker_epoch: int) -> None:
         self._identity.broker_epoch = broker_epoch
         self._fetchers.reconnect()
+
+    def _on_absolved(self) -> None:
+        log.info("the cluster has dealt with what this broker's logs may lack")
+        asyncio.get_running_loop().run_in_executor(None, self._logs.vouch)
 
     def _on_id_taken(self, error: BrokerIdTaken) -> None:
         self.end(error)

@@ -293,6 +293,7 @@ class ControllerShell:
             self._connect,
             unclean_by_default=settings.topic_defaults.unclean_leader_election_enable,
             min_insync_by_default=settings.topic_defaults.min_insync_replicas,
+            doubt_timeout_ms=settings.unclean_recovery_timeout_ms,
             rebalancing=rebalancing if settings.auto_leader_rebalance_enable else None,
         )
         try:

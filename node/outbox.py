@@ -42,7 +42,14 @@ class MetadataBatch:
     generation: int
 
 
-Batch = StateBatch | StopBatch | MetadataBatch
+@dataclass(frozen=True, slots=True)
+class QuestionBatch:
+    """Entries of a LogEnds."""
+
+    entries: dict[TopicPartition, TopicPartition]
+
+
+Batch = StateBatch | StopBatch | QuestionBatch | MetadataBatch
 
 
 class Outbox:
@@ -51,6 +58,7 @@ class Outbox:
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionStateMessage] = {}
         self._stops: dict[TopicPartition, StopReplicaPartition] = {}
+        self._questions: dict[TopicPartition, TopicPartition] = {}
         self._metadata: dict[TopicPartition, PartitionStateMessage] = {}
         self._deleted: set[str] = set()
         self._generation = 0
@@ -70,6 +78,10 @@ class Outbox:
             self._states.pop(tp, None)
             self._stops[tp] = stop
 
+    def put_questions(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions, for LogEnds."""
+        self._questions |= {tp: tp for tp in partitions}
+
     def put_metadata(self, messages: Iterable[PartitionStateMessage], deleted_topics: Iterable[str] = ()) -> None:
         """These partitions, for UpdateMetadata; with none, the live brokers alone."""
         self._generation += 1
@@ -87,6 +99,8 @@ class Outbox:
             return StateBatch(dict(list(self._states.items())[:MAX_ENTRIES]))
         if self._stops:
             return StopBatch(dict(list(self._stops.items())[:MAX_ENTRIES]))
+        if self._questions:
+            return QuestionBatch(dict(list(self._questions.items())[:MAX_ENTRIES]))
         if self._generation > self._answered_generation:
             entries = dict(list(self._metadata.items())[:MAX_ENTRIES])
             # With more to come the request is not the last one of its generation.
@@ -101,6 +115,8 @@ class Outbox:
                 _drop(self._states, entries)
             case StopBatch(entries):
                 _drop(self._stops, entries)
+            case QuestionBatch(entries):
+                _drop(self._questions, entries)
             case MetadataBatch(entries, deleted, generation):
                 _drop(self._metadata, entries)
                 if generation == self._generation:

@@ -22,6 +22,7 @@ class Registration:
 
     on_lost()             at once when the registration is found gone: stop leading, there is another world now
     on_registered(epoch)  after each registration but the first, whose epoch `start` returns
+    on_absolved()         the controller took the mark `possibly_short` from it
     on_taken(error)       another live process has our id: this one must end
     save_session(id)      before each registration: a restart may then delete this session's registration, and no other
     """
@@ -35,6 +36,7 @@ class Registration:
         save_session: Callable[[int], None] = lambda session_id: None,
         on_lost: Callable[[], None] = lambda: None,
         on_registered: Callable[[int], None] = lambda epoch: None,
+        on_absolved: Callable[[], None] = lambda: None,
         on_taken: Callable[[BrokerIdTaken], None] = lambda error: None,
     ) -> None:
         self._coordination = coordination
@@ -43,6 +45,7 @@ class Registration:
         self._save_session = save_session
         self._on_lost = on_lost
         self._on_registered = on_registered
+        self._on_absolved = on_absolved
         self._on_taken = on_taken
         self._path = znodes.broker_path(registration.broker_id)
         self._changed = asyncio.Event()
@@ -118,11 +121,20 @@ class Registration:
                 broker_id, epoch = self._registration.broker_id, self._registration.epoch
                 if not await self._coordination.is_registered(broker_id, epoch, watch=True):
                     return
+                await self._look_for_absolution()
             except StoreError as error:
                 log.debug("looking for the registration: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 continue
             await self._changed.wait()
+
+    async def _look_for_absolution(self) -> None:
+        if not self._registration.possibly_short:
+            return
+        found = await self._coordination.read_broker(self._registration.broker_id)
+        if found is not None and found.epoch == self.broker_epoch and not found.possibly_short:
+            self._registration = replace(self._registration, possibly_short=False)
+            self._on_absolved()
 
     async def _register_with_patience(self) -> int:
         while True:

@@ -14,7 +14,10 @@ from typing import Any
 from cluster import znodes
 from cluster.controller import Controller
 from cluster.coordination import Coordination, StateConflict
+from cluster.doubt import LogEnd
 from cluster.effects import (
+    Absolve,
+    AskLogEnds,
     CloseChannel,
     Effect,
     OpenChannel,
@@ -34,21 +37,26 @@ from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError,
 from cluster.topic_nodes import AssignmentConflict, ControllerFenced
 from node.controller_channel import ControllerChannel, OpenConnection
 from node.detector import Detector, FenceLimiter
-from node.outbox import Batch, MetadataBatch, StateBatch, StopBatch
+from node.outbox import Batch, MetadataBatch, QuestionBatch, StateBatch, StopBatch
 from node.progress import Progress
 from tidelog.clock import Clock
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
+    LogEndsRequest,
+    LogEndsResponse,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
 )
 from tidelog.errors import StorageError
-from tidelog.messages import Request, Response
+from tidelog.messages import DescribePartition, Request, Response
 from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)
+
+#: How often it is looked whether those who may have lost records have been waited for long enough.
+_DOUBT_CHECK_S = 1.0
 
 _BROKERS, _TOPICS, _DELETIONS, _CONFIG_CHANGES, _ISR_CHANGES, _LOG_DIR_EVENTS = (
     znodes.BROKER_IDS,
@@ -81,6 +89,7 @@ class Reign:
         unclean_by_default: bool = False,
         min_insync_by_default: int = 1,
         rebalancing: Rebalancing | None = None,
+        doubt_timeout_ms: int = 300_000,
     ) -> None:
         self.seat = seat
         self.controller = Controller(
@@ -88,10 +97,12 @@ class Reign:
             seat.epoch,
             unclean_by_default=unclean_by_default,
             min_insync_by_default=min_insync_by_default,
+            doubt_timeout_ms=doubt_timeout_ms,
         )
         self.progress = Progress()
         self.topics_lock = asyncio.Lock()
         self._coordination = coordination
+        self._clock = clock
         self._detector = Detector(clock, limiter, self._fence)
         self._open_connection = open_connection
         self._rebalancing = rebalancing
@@ -113,6 +124,7 @@ class Reign:
         log.info("broker %d is the controller, epoch %d", self.seat.controller_id, self.seat.epoch)
         try:
             await self._begin()
+            self._spawn(self._watch_doubts())
             if self._rebalancing is not None:
                 self._spawn(self._rebalance(self._rebalancing))
             while not self._ended:
@@ -174,6 +186,12 @@ class Reign:
                             channel.wake()
                 case RemoveTopic(topic):
                     self._spawn(self._remove_topic(topic))
+                case AskLogEnds(broker_id, tps):
+                    if channel := self._channels.get(broker_id):
+                        channel.outbox.put_questions(tps)
+                        channel.wake()
+                case Absolve(broker):
+                    self._spawn(self._absolve(broker))
                 case SettleAssignment(topic):
                     self._spawn(self._settle_assignment(topic))
         if writes:
@@ -225,6 +243,12 @@ class Reign:
             if effects:
                 log.info("%d partitions go back to their preferred leaders", len(effects))
                 self.perform(effects)
+
+    async def _watch_doubts(self) -> None:
+        while True:
+            await asyncio.sleep(_DOUBT_CHECK_S)
+            if self.controller.doubts:
+                self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -318,6 +342,10 @@ class Reign:
             self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
         self.progress.made()
 
+    async def _absolve(self, broker: BrokerRegistration) -> None:
+        log.info("broker %d may be counted upon again, whatever its machine has lost", broker.broker_id)
+        await self._coordination.absolve_broker(broker.broker_id, broker.epoch, self.seat.epoch_version)
+
     async def _settle_assignment(self, topic: str) -> None:
         async with self.topics_lock:
             settled = self.controller.settled_assignment(topic)
@@ -359,6 +387,9 @@ class Reign:
                 return LeaderAndIsrRequest(controller_id, epoch, partitions, topics, live_brokers)
             case StopBatch(stops):
                 return StopReplicaRequest(controller_id, epoch, tuple(stops.values()))
+            case QuestionBatch(asked):
+                named = tuple(DescribePartition(tp.topic, tp.partition) for tp in asked)
+                return LogEndsRequest(controller_id, epoch, named)
             case MetadataBatch(states, deleted):
                 partitions = tuple(states.values())
                 deleted_topics = tuple(sorted(deleted))
@@ -381,6 +412,15 @@ class Reign:
                     # Its log has the id of a topic that is gone: it is set aside should the name come back.
                     log.warning("broker %d could not delete all its replicas", broker.broker_id)
                 self.perform(self.controller.replicas_stopped(broker.broker_id, stops))
+            case QuestionBatch(), LogEndsResponse():
+                ends = {
+                    TopicPartition(p.topic, p.partition): None
+                    if p.error_code
+                    else LogEnd(p.last_epoch, p.log_end_offset)
+                    for p in response.partitions
+                }
+                log.info("broker %d tells how far its logs reach: %s", broker.broker_id, ends)
+                self.perform(self.controller.log_ends_told(broker.broker_id, ends))
             case _:
                 pass
         self.progress.made()

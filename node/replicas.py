@@ -28,6 +28,9 @@ from tidelog.control_messages import (
     BrokerInfo,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
+    LogEndAnswer,
+    LogEndsRequest,
+    LogEndsResponse,
     PartitionOutcome,
     PartitionStateMessage,
     StopReplicaPartition,
@@ -236,6 +239,20 @@ class Replicas:
             return StopReplicaResponse(
                 0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
             )
+
+    def log_ends(self, request: LogEndsRequest) -> LogEndsResponse:
+        """How far the logs reach that the controller asks for, also of those that nobody leads."""
+        if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
+            return LogEndsResponse(StaleControllerEpochError.code)
+        asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
+        return LogEndsResponse(0, tuple(map(self._log_end, asked)))
+
+    def _log_end(self, tp: TopicPartition) -> LogEndAnswer:
+        log_ = self._logs.logs().get(tp)
+        if log_ is None or log_.log_end_offset < self._recovered_high_watermarks.get(tp, 0):
+            return LogEndAnswer(tp.topic, tp.partition, StorageError.code)
+        last_epoch = -1 if log_.latest_epoch is None else log_.latest_epoch
+        return LogEndAnswer(tp.topic, tp.partition, 0, last_epoch, log_.log_end_offset)
 
     def brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
         """The controller named the live brokers; registrations that are new void what was heard from older ones."""

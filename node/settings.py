@@ -101,6 +101,9 @@ class BrokerSettings:
     leader_imbalance_per_broker_percentage: int = _setting(
         "per cent of what a broker should lead that others may lead for it", 10
     )
+    unclean_recovery_timeout_ms: int = _setting(
+        "how long a partition waits for the rest of its ISR where those that are there may have lost records", 300_000
+    )
     controlled_shutdown_timeout_ms: int = _setting("how long a polite stop tries to hand leadership over", 5000)
     log_file: str = _setting("where this broker writes what it does, rotated; empty: standard error", "")
     log_file_max_bytes: int = _setting("size at which the log file is rotated", 4 << 20, least=4096)

@@ -62,12 +62,13 @@ class LogDirectory:
     """
 
     def __init__(
-        self, path: Path, files: Files, lock: Lock, *, clean: bool, possibly_short: bool, newborn: bool
+        self, path: Path, files: Files, lock: Lock, *, clean: bool, possibly_short: bool, newborn: bool, boot_id: str
     ) -> None:
         self.path = path
         self.clean = clean
         self.possibly_short = possibly_short
         self.newborn = newborn
+        self._boot_id = boot_id
         self.failure: StorageError | None = None
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
@@ -112,8 +113,13 @@ class LogDirectory:
             possibly_short = not clean and (not last_boot or last_boot != boot_id)
             # The marker goes, durably, before anything is written that it would vouch for.
             files.remove(path / CLEAN_SHUTDOWN)
-            files.replace(path / BOOT_ID, f"{boot_id or ''}\n".encode("ascii"))
-            return cls(path, files, lock, clean=clean, possibly_short=possibly_short, newborn=newborn)
+            directory = cls(
+                path, files, lock,
+                clean=clean, possibly_short=possibly_short and not newborn, newborn=newborn, boot_id=boot_id or "",
+            )  # fmt: skip
+            if not directory.possibly_short:
+                directory.vouch()
+            return directory
         except BaseException:
             lock.release()
             raise
@@ -122,6 +128,14 @@ class LogDirectory:
     def works(self) -> bool:
         """Neither failed nor closed."""
         return self.failure is None and not self.closed
+
+    def vouch(self) -> None:
+        """Nothing that was lost with an earlier run of the machine matters any more: from now on this run counts.
+
+        Until then a process that ends early leaves the next one as doubtful as itself. StorageError.
+        """
+        self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
+        self.possibly_short = False
 
     # --- logs ----------------------------------------------------------------------------------------
 

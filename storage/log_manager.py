@@ -78,6 +78,17 @@ class LogManager:
                 directory.close(directory.clean)
             raise
 
+    @property
+    def possibly_short(self) -> bool:
+        """Whether the machine went down since a directory was last in order, so that logs may lack their ends."""
+        return any(directory.possibly_short for directory in self.directories)
+
+    def vouch(self) -> None:
+        """The cluster has dealt with what logs may lack. May be called on any thread."""
+        for directory in self.directories:
+            with self._failing(directory):
+                directory.vouch()
+
     # --- opening logs --------------------------------------------------------------------------------
 
     def open_logs(

@@ -175,10 +175,43 @@ class ControlledShutdownRequest(Request):
     between_brokers = True
 
 
+@frozen
+class LogEndAnswer(Message):
+    """How far a log reaches. KAFKA_STORAGE_ERROR: there is none, or it ends before what was known as committed."""
+
+    topic: str
+    partition: int
+    error_code: int
+    last_epoch: int = -1
+    log_end_offset: int = -1
+
+
+@frozen
+class LogEndsResponse(Response):
+    """`error_code` is for the request as a whole."""
+
+    error_code: int
+    partitions: tuple[LogEndAnswer, ...] = ()
+
+
+@frozen
+class LogEndsRequest(Request):
+    """The controller asks how far the addressee's logs reach, where no member of an ISR is sure to have everything."""
+
+    controller_id: int
+    controller_epoch: int
+    partitions: tuple[DescribePartition, ...]
+
+    api = ApiKey.LOG_ENDS
+    response = LogEndsResponse
+    between_brokers = True
+
+
 #: Every request in here.
 CONTROL_REQUESTS: tuple[type[Request], ...] = (
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
     ControlledShutdownRequest,
+    LogEndsRequest,
 )

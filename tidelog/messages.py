@@ -44,6 +44,7 @@ class ApiKey(IntEnum):
     DESCRIBE_REPLICAS = 1000
     EXAMINE_REPLICA = 1001
     DESCRIBE_BROKER = 1002
+    LOG_ENDS = 1003
 
 
 class Message:

@@ -58,6 +58,7 @@ class Handlers:
             ApiKey.LEADER_AND_ISR: lambda request, context: replicas.apply_leader_and_isr(request, context.deadline_ms),
             ApiKey.STOP_REPLICA: lambda request, context: replicas.apply_stop_replica(request, context.deadline_ms),
             ApiKey.UPDATE_METADATA: lambda request, _: update_metadata(metadata, replicas, request),
+            ApiKey.LOG_ENDS: lambda request, _: replicas.log_ends(request),
             ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controller.controlled_shutdown(request),
             **(more or {}),
         }

@@ -189,6 +189,9 @@ def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -
     assert not again.clean and not again.possibly_short
     assert again.read_session() == session.strip()
     again.close()
+    unnamed = LogDirectory.open(tmp_path / "other", FILES, 1, "c", None)
+    assert not unnamed.possibly_short, "there is nothing that it could lack"
+    unnamed.close(clean=False)
     assert LogDirectory.open(tmp_path / "other", FILES, 1, "c", None).possibly_short
     assert (tmp_path / "other" / "boot.id").read_text() == "\n"
 

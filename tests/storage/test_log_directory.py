@@ -127,3 +127,16 @@ def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Pat
     assert [is_written(offset) for offset in (12, 12, 13, 13, 12)] == [True, False, True, False, True]
     directory.close(clean=False)
     assert open_directory(tmp_path).high_watermarks() == {ORDERS: 12}
+
+
+def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path) -> None:
+    open_directory(tmp_path, boot_id="boot-1").close(clean=False)
+    for _ in range(2):
+        doubtful = open_directory(tmp_path, boot_id="boot-2")
+        assert doubtful.possibly_short, "its process may end before the cluster has dealt with it"
+        doubtful.close(clean=False)
+    doubtful = open_directory(tmp_path, boot_id="boot-2")
+    doubtful.vouch()
+    assert not doubtful.possibly_short
+    doubtful.close(clean=False)
+    assert not open_directory(tmp_path, boot_id="boot-2").possibly_short

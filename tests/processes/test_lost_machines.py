@@ -1,0 +1,59 @@
+"""Real brokers whose machine went down with them: told by the boot id beside their logs, which here is another's."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.replica_files import assert_replicas_identical
+from tests.processes.harness.waiting import wait_for
+from tests.processes.harness.workload import Workload
+
+
+def lose_machine(cluster: RunningCluster, broker_id: int, tail_bytes: int = 0) -> None:
+    """The broker does not run. Its boot id is an earlier one, and the last segment of each log of `t` lost its tail."""
+    directory = cluster.local.broker_dir(broker_id)
+    (directory / "boot.id").write_text("an earlier boot\n")
+    if tail_bytes:
+        for log in sorted(directory.glob("t-*/*.log")):
+            content = log.read_bytes()
+            log.write_bytes(content[: max(0, len(content) - tail_bytes)])
+
+
+def test_a_short_log_never_leads_and_is_made_whole(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    victim = cluster.leader(tps[0])
+    with Workload(cluster.bootstrap_servers, tps) as workload:
+        workload.wait_acknowledged(200)
+        cluster.kill(victim)
+        lose_machine(cluster, victim, tail_bytes=2000)
+        cluster.restart(victim)
+        for tp in tps:
+            cluster.wait_in_sync(tp)
+        workload.wait_acknowledged(100)
+        wait_for(
+            "the cluster to deal with it",
+            lambda: (cluster.local.broker_dir(victim) / "boot.id").read_text() != "an earlier boot\n",
+        )
+    assert workload.check(cluster.bootstrap_servers) > 300
+    assert_replicas_identical(cluster, tps)
+
+
+def test_where_all_machines_went_down_the_longest_log_leads(cluster: RunningCluster) -> None:
+    tps = cluster.create_topic("t", partitions=3)
+    with Workload(cluster.bootstrap_servers, tps) as workload:
+        workload.wait_acknowledged(300)
+    leaders = {tp: cluster.leader(tp) for tp in tps}
+    spared = next(b for b in cluster.broker_ids if b != leaders[tps[0]])
+    for broker_id in cluster.broker_ids:
+        cluster.signal(broker_id, signal.SIGSTOP)  # nobody may see another one die
+    for broker_id in cluster.broker_ids:
+        cluster.kill(broker_id)
+    assert all(len(cluster.znode(tp).state.isr) == 3 for tp in tps)
+    for broker_id in cluster.broker_ids:
+        lose_machine(cluster, broker_id, tail_bytes=0 if broker_id == spared else 300)
+    cluster.local.start()
+    for tp in tps:
+        cluster.wait_in_sync(tp)
+    assert workload.check(cluster.bootstrap_servers) > 300
+    assert_replicas_identical(cluster, tps)
