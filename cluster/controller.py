@@ -21,9 +21,7 @@ from cluster.effects import (
     Effect,
     OpenChannel,
     RemoveTopic,
-    SendLeaderAndIsr,
     SendMetadata,
-    SendStopReplica,
     SettleAssignment,
     WriteOutcome,
     WriteRefused,
@@ -34,7 +32,6 @@ from cluster.election import renewed_state
 from cluster.reassignment import Move
 from cluster.rebalancing import imbalanced
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
-from tidelog.control_messages import StopReplicaPartition
 from tidelog.model import TopicPartition
 
 
@@ -235,7 +232,7 @@ class Controller(Decisions):
         for broker_id in sorted(self.brokers.keys() & set(broker_ids)):
             hosted = self.hosted.get(broker_id, set())
             states = {tp: self.states[tp] for tp in hosted if tp in self.states and self._stays(tp)}
-            effects += self._leader_and_isr(states, [broker_id])
+            effects += self.leader_and_isr(states, [broker_id])
         return effects
 
     def replicas_answered(
@@ -284,14 +281,12 @@ class Controller(Decisions):
             deletion = self._deletions[topic] = _Deletion()
             if topic not in self.topics:
                 continue
-            assignment = self.topics[topic]
-            tps = assignment.topic_partitions()
-            self._abandon(tps)
+            self._abandon(self.topics[topic].topic_partitions())
             effects.append(SendMetadata(everybody, deleted_topics=(topic,)))
+            for broker_id in (*everybody, *self._arriving):
+                deletion.waiting |= {(broker_id, tp) for tp in self.assigned_to(broker_id, topic)}
             for broker_id in everybody:
-                mine = [tp for tp in tps if broker_id in assignment.partitions[tp.partition]]
-                deletion.waiting |= {(broker_id, tp) for tp in mine}
-                effects += self._stop(broker_id, mine)
+                effects += self.stop_replicas(broker_id, self.assigned_to(broker_id, topic))
         return effects + self._departed()
 
     def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
@@ -389,13 +384,12 @@ class Controller(Decisions):
         if before:
             effects.append(SendMetadata(before))
         everything = {tp: state for tp, state in self.states.items() if self._stays(tp)}
-        effects += self._leader_and_isr(everything, ready)
+        effects += self.leader_and_isr(everything, ready)
         effects.append(SendMetadata(tuple(ready), self.messages(everything)))
         for topic, deletion in self._deletions.items():
             for broker_id in ready:
-                mine = [tp for tp in self.hosted.get(broker_id, ()) if tp.topic == topic and not deletion.removing]
-                deletion.waiting |= {(broker_id, tp) for tp in mine}
-                effects += self._stop(broker_id, sorted(mine))
+                if not deletion.removing and topic in self.topics:
+                    effects += self.stop_replicas(broker_id, self.assigned_to(broker_id, topic))
         effects += self._dismiss([tp for tp, move in self.moves.items() if move.shed], ready)
         effects += self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
         return effects + self._absolve()
@@ -408,6 +402,13 @@ class Controller(Decisions):
         """
         self._arriving |= brokers
         for broker_id, broker in brokers.items():
+            # What is on its way out waits for them too: they may still have it.
+            for topic, deletion in self._deletions.items():
+                if not deletion.removing and topic in self.topics:
+                    deletion.waiting |= {(broker_id, tp) for tp in self.assigned_to(broker_id, topic)}
+            for tp, move in self.moves.items():
+                if move.shed and broker_id in self.topics[tp.topic].removing.get(tp.partition, ()):
+                    move.waiting.add(broker_id)
             if broker.possibly_short:
                 hosted = self.hosted.get(broker_id, ())
                 self.renewing |= {tp for tp in hosted if tp in self.states and self._stays(tp)}
@@ -425,39 +426,22 @@ class Controller(Decisions):
         everybody = tuple(sorted(self.brokers))
         if not everybody:
             return []
-        return [*self._leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states))]
-
-    def _leader_and_isr(
-        self, states: Mapping[TopicPartition, VersionedState], broker_ids: Iterable[int]
-    ) -> list[Effect]:
-        effects: list[Effect] = []
-        for broker_id in broker_ids:
-            hosted = self.hosted.get(broker_id, set())
-            mine = {tp: state for tp, state in states.items() if tp in hosted}
-            if mine:
-                effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
-        return effects
-
-    def _stop(self, broker_id: int, tps: list[TopicPartition]) -> list[Effect]:
-        partitions = tuple(
-            StopReplicaPartition(tp.topic, tp.partition, self.states[tp].state.leader_epoch, delete=True)
-            if tp in self.states
-            else StopReplicaPartition(tp.topic, tp.partition, 0, delete=True)
-            for tp in tps
-        )
-        return [SendStopReplica(broker_id, partitions)] if partitions else []
+        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states))]
 
     def _dismiss(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
-        """These brokers delete what they had of partitions that have shed them."""
+        """These brokers delete what they had of partitions that have shed them; those that arrive will be told."""
         effects: list[Effect] = []
         gone: dict[int, list[TopicPartition]] = {}
         for tp in sorted(tps):
             for broker_id in self.topics[tp.topic].removing.get(tp.partition, ()):
-                if broker_id in broker_ids and self._stays(tp):
+                if not self._stays(tp):
+                    continue
+                if broker_id in broker_ids or broker_id in self._arriving:
                     self.moves[tp].waiting.add(broker_id)
+                if broker_id in broker_ids:
                     gone.setdefault(broker_id, []).append(tp)
         for broker_id, mine in sorted(gone.items()):
-            effects += self._stop(broker_id, mine)
+            effects += self.stop_replicas(broker_id, mine)
         return effects
 
     def _departed(self) -> list[Effect]:

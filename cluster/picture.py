@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from cluster.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.reassignment import Move
 from cluster.state import BrokerRegistration, TopicAssignment, VersionedState
-from tidelog.control_messages import BrokerInfo, ListenerAddress, PartitionStateMessage, TopicInfo
+from tidelog.control_messages import BrokerInfo, ListenerAddress, PartitionStateMessage, StopReplicaPartition, TopicInfo
 from tidelog.model import TopicPartition
 
 
@@ -53,6 +54,35 @@ class Picture:
     def partitions(self) -> list[TopicPartition]:
         """All partitions of all topics, in order."""
         return [tp for _, assignment in sorted(self.topics.items()) for tp in assignment.topic_partitions()]
+
+    def assigned_to(self, broker_id: int, topic: str) -> list[TopicPartition]:
+        """All of which it may have a replica, be it on its way out."""
+        assignment = self.topics[topic]
+        return [tp for tp in assignment.topic_partitions() if broker_id in assignment.partitions[tp.partition]]
+
+    # --- telling -------------------------------------------------------------------------------------
+
+    def leader_and_isr(
+        self, states: Mapping[TopicPartition, VersionedState], broker_ids: Iterable[int]
+    ) -> list[Effect]:
+        """These brokers are told what of these states concerns them."""
+        effects: list[Effect] = []
+        for broker_id in broker_ids:
+            hosted = self.hosted.get(broker_id, set())
+            mine = {tp: state for tp, state in states.items() if tp in hosted}
+            if mine:
+                effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
+        return effects
+
+    def stop_replicas(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
+        """This broker is to delete its replicas of these."""
+        partitions = tuple(
+            StopReplicaPartition(tp.topic, tp.partition, self.states[tp].state.leader_epoch, delete=True)
+            if tp in self.states
+            else StopReplicaPartition(tp.topic, tp.partition, 0, delete=True)
+            for tp in tps
+        )
+        return [SendStopReplica(broker_id, partitions)] if partitions else []
 
     # --- in the messages' form ------------------------------------------------------------------------
 

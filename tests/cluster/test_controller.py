@@ -224,6 +224,22 @@ def test_a_topic_is_removed_when_every_live_replica_has_let_go() -> None:
     assert cluster.controller.states == {}
 
 
+def test_a_deletion_waits_for_a_broker_that_has_come_and_is_not_let_in_yet() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.create("u", (1, 2))
+    cluster.settle()
+    cluster.news()
+    cluster.come(broker(2, 99))
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.answer_stops()
+    assert "remove t" not in cluster.news(), "broker 2 still has its replica"
+    cluster.settle()
+    assert "stop 2: t-0" in cluster.news()
+    cluster.answer_stops()
+    assert cluster.news() == ["remove t"]
+
+
 def test_a_deletion_waits_for_the_write_that_is_under_way() -> None:
     cluster = Cluster(1)
     cluster.create("t", (1,))
