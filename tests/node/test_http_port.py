@@ -13,6 +13,8 @@ from node.http_port import MAX_REQUEST_BYTES, Answer, HttpPort, line
 from tests.virtual_time import until
 from tidelog.model import Endpoint
 
+pytestmark = pytest.mark.timeout(20)  # what these tests look for is that nothing waits for ever
+
 LARGE = b"x" * (8 << 20)
 
 
