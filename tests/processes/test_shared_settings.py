@@ -55,3 +55,12 @@ def test_what_is_wrong_in_it_ends_up_in_one_line(shell: Shell, tmp_path: Path, t
     assert refused.status == 1
     assert complaint in refused.complaint
     assert refused.complaint.count("\n") <= 1
+
+
+def test_an_earlier_life_of_the_broker_is_not_blamed_for_what_is_wrong_now(shell: Shell, tmp_path: Path) -> None:
+    shell.succeed("up", "--brokers", "1", "--detach")
+    shell.succeed("down")
+    (tmp_path / "cluster.toml").write_text("num_partitons = 1\n")
+    refused = shell.run("up", "--detach", "--config", str(tmp_path / "cluster.toml"))
+    assert refused.status == 1
+    assert "no such setting: num_partitons (did you mean num_partitions?)" in refused.complaint

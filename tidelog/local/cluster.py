@@ -302,8 +302,11 @@ class LocalCluster:
             time.sleep(0.03)
 
     def _last_words(self, broker_id: int) -> str:
+        """What it printed, which is of this life alone; its log where it printed nothing."""
         log = self.log_file(broker_id)
-        return f"{last_words(log.with_suffix('.out'), log)} (see {log})"
+        printed = log.with_suffix(".out")
+        said = last_words(printed) if printed.exists() and printed.stat().st_size else last_words(log)
+        return f"{said} (see {log})"
 
 
 def _forget_processes(state: ClusterState, pids: Collection[int]) -> ClusterState:
