@@ -154,7 +154,7 @@ class IncrementalAlterConfigsResponse(Response):
 
 @frozen
 class IncrementalAlterConfigsRequest(Request):
-    """Any broker answers, once it is written down; all of them learn it from the controller a moment later."""
+    """Any broker answers, once it is written and obeyed there; the others learn it from the controller meanwhile."""
 
     resources: tuple[ConfigAlteration, ...]
     validate_only: bool = False

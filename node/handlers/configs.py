@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 #: Resources of one request: its answer is made and sent in one piece.
 MAX_RESOURCES = 1000
+#: How long an answer waits, at most, until its own broker has been told, and how often it looks.
+_PROPAGATION_S, _LOOK_AGAIN_S = 0.5, 0.005
 #: Topics that are looked up at the same time, whatever requests name.
 _AT_ONCE = 100
 
@@ -57,9 +60,18 @@ class Topics(Protocol):
 
 
 class Configs:
-    """The settings that one broker tells of and changes."""
+    """The settings that one broker tells of and changes.
 
-    def __init__(self, settings: BrokerSettings, topics: Topics) -> None:
+    obeyed(topic)   the topic's own settings that this broker goes by; None where it knows no such topic
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: Topics,
+        obeyed: Callable[[str], Mapping[str, str] | None] = lambda topic: None,
+    ) -> None:
+        self._obeyed = obeyed
         self._settings = settings
         self._given = given_by_kafkas_names(settings)
         self._topics = topics
@@ -154,6 +166,14 @@ class Configs:
             raise _no_such_topic(topic)
         if not validate_only:
             log.info("topic %s: its own settings are %s", topic, after)
+            await self._until_obeyed(topic, after)
+
+    async def _until_obeyed(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Who has changed something expects to see it work; but it is written, so nobody waits for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PROPAGATION_S):
+                while self._obeyed(topic) not in (None, configs):  # noqa: ASYNC110 — a dict tells nobody that it changed
+                    await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _refuse_for_broker(self, alteration: ConfigAlteration) -> None:
         if alteration.resource_name:  # no name stands for all brokers

@@ -148,6 +148,22 @@ async def test_changes_are_written_together_or_not_at_all() -> None:
     assert refused.error_message == "segment.bytes=13: must be at least 14"
 
 
+@on_virtual_time
+async def test_the_answer_comes_when_this_broker_obeys_or_nobody_tells_it_to() -> None:
+    topics, told = TopicSettings({"t": {}}), {"t": {"flush.ms": "1"}}
+    configs = Configs(a_brokers_settings(), topics, told.get)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    answer = asyncio.ensure_future(alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9")))
+    await asyncio.sleep(0.1)
+    assert topics.topics == {"t": {"flush.ms": "9"}} and not answer.done()
+    told["t"] = {"flush.ms": "9"}
+    assert (await answer).error_code == 0
+    assert loop.time() - begun < 0.2
+    assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "8"))).error_code == 0
+    assert 0.4 < loop.time() - begun < 1, "there is no controller"
+
+
 async def test_a_rehearsal_refuses_what_is_wrong_and_writes_nothing() -> None:
     topics = TopicSettings({"t": {}})
     configs = Configs(a_brokers_settings(), topics)
