@@ -129,6 +129,11 @@ class ProducerSettings(ClientSettings):
         _whole(self, "max_block_ms", 0)
         _whole(self, "max_request_size", 128, 1 << 30)
         _whole(self, "delivery_timeout_ms", 1)
+        if self.linger_ms >= self.delivery_timeout_ms:
+            raise ConfigError(
+                f"linger_ms ({self.linger_ms}) must be less than delivery_timeout_ms ({self.delivery_timeout_ms}), "
+                "else records would be given up before they are sent"
+            )
         if not callable(self.partitioner):
             raise ConfigError(f"partitioner must be callable, not {self.partitioner!r}")
 

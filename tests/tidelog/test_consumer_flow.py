@@ -194,12 +194,12 @@ async def test_an_error_of_one_partition_keeps_nothing_back_and_is_told_among_th
     bad = bytearray(broken.batches[0])
     bad[-2] ^= 1
     broken.batches[0] = bytes(bad)
+    put(busy, *[b"always there"] * 500)
     seen = 0
-    async with a_consumer(cluster) as consumer:
+    async with a_consumer(cluster, max_poll_records=1) as consumer:
         consumer.assign([P0, P1])
         with pytest.raises(CorruptMessageError, match="t-1"):
-            for _ in range(200):
-                put(busy, b"more")
+            while seen < 400:
                 seen += sum(map(len, (await consumer.poll(1000)).values()))
                 await asyncio.sleep(0.01)
         assert seen > 0

@@ -403,6 +403,7 @@ async def test_close_sends_what_is_buffered_and_fails_the_rest_at_its_deadline()
         ({"acks": 2}, "acks"),
         ({"acks": 1, "enable_idempotence": True}, "enable_idempotence"),
         ({"linger_ms": -1}, "linger_ms"),
+        ({"linger_ms": 500, "delivery_timeout_ms": 500}, "linger_ms .* less than delivery_timeout_ms"),
         ({"batch_size": "big"}, "batch_size"),
         ({"compression_type": "brotli"}, "compression_type"),
         ({"lingerms": 1}, "did you mean linger_ms"),

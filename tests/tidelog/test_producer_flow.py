@@ -16,6 +16,7 @@ from tidelog.errors import (
     BufferExhaustedError,
     ClosedError,
     InvalidRecordError,
+    NotEnoughReplicasError,
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
@@ -70,6 +71,19 @@ async def test_a_broker_that_hangs_delays_no_record_of_the_others() -> None:
         with pytest.raises(TimeoutError, match="delivery_timeout_ms"):
             await stuck
         assert 4.9 < seconds() - started < 5.2
+
+
+@on_virtual_time
+async def test_a_deadline_does_not_wait_for_the_next_attempt() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    cluster.refusals[ProduceRequest].append(NotEnoughReplicasError.code)
+    async with a_producer(cluster, retry_backoff_ms=60_000, delivery_timeout_ms=3000) as producer:
+        refused = await producer.send("t", b"v")
+        started = seconds()
+        with pytest.raises(TimeoutError, match="delivery_timeout_ms"):
+            await refused
+        assert 2.9 < seconds() - started < 3.1
 
 
 # --- bounds ---------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def check_growth(live: LiveDoors, door: str, examples: int) -> None:
     gc.collect()
     before = resident_bytes()
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(conversations=st.lists(messages, min_size=1, max_size=8))
     def any_conversation(conversations: list[list[bytes]]) -> None:
         throw(live, door, conversations)
