@@ -1,0 +1,145 @@
+"""What a client may ask of the controller about partitions, through the shell, with brokers that only take notes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.node.test_controller_shell import TP, Cluster, run
+from tidelog.errors import (
+    ElectionNotNeededError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    NoReassignmentInProgressError,
+    NotControllerError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import DescribePartition
+from tidelog.model import TopicPartition
+from tidelog.partition_messages import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    ElectionType,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    NewPartitions,
+    WantedReplicas,
+)
+
+
+def test_partitions_are_added_and_led_before_the_answer_comes() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        request = CreatePartitionsRequest((NewPartitions("t", 3),), timeout_ms=5000)
+        (told,) = (await cluster.controller.partitions.create_partitions(request)).topics
+        assert told.error_code == 0
+        for number in (1, 2):
+            message = cluster.brokers[3].metadata[TopicPartition("t", number)]
+            assert message.leader in message.isr and len(message.replicas) == 2
+        topic = await cluster.brokers[1].coordination.read_topic("t")
+        assert topic is not None and sorted(topic.partitions) == [0, 1, 2] and topic.version == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("new", "code"),
+    [
+        (NewPartitions("t", 1), InvalidPartitionsError.code),
+        (NewPartitions("t", 10_001), InvalidPartitionsError.code),
+        (NewPartitions("ghost", 3), UnknownTopicOrPartitionError.code),
+        (NewPartitions("t", 2, {1: (1, 9)}), InvalidReplicaAssignmentError.code),
+        (NewPartitions("t", 3, {1: (1, 2)}), InvalidReplicaAssignmentError.code),
+    ],
+)
+def test_partitions_that_cannot_be_are_refused(new: NewPartitions, code: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        answer = await cluster.controller.partitions.create_partitions(CreatePartitionsRequest((new,), 5000))
+        assert answer.topics[0].error_code == code and answer.topics[0].error_message
+
+    run(story)
+
+
+def test_only_the_controller_answers() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        with pytest.raises(NotControllerError):
+            await cluster.brokers[2].shell.partitions.list_reassignments(ListPartitionReassignmentsRequest())
+
+    run(story)
+
+
+def test_elections_say_what_came_of_them() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 1), 1: (3, 1)})
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: cluster.brokers[1].hosted[TP].leader == 1)
+        commands = cluster.controller.partitions
+        named = tuple(DescribePartition("t", number) for number in (0, 1, 7))
+        answer = await commands.elect_leaders(ElectLeadersRequest(ElectionType.PREFERRED, named, 5000))
+        assert [each.error_code for each in answer.partitions] == [
+            PreferredLeaderNotAvailableError.code,
+            ElectionNotNeededError.code,
+            UnknownTopicOrPartitionError.code,
+        ]
+        everything = await commands.elect_leaders(ElectLeadersRequest(ElectionType.PREFERRED, None, 5000))
+        assert [each.partition for each in everything.partitions] == [0], "what needed none is left out"
+        with pytest.raises(InvalidRequestError):
+            await commands.elect_leaders(ElectLeadersRequest(5, None, 5000))
+
+    run(story)
+
+
+def test_whoever_lives_is_elected_where_somebody_says_so() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3)})
+        await cluster.brokers[3].kill()
+        await cluster.until(lambda: cluster.brokers[2].hosted[TP].isr == (2,))
+        old = cluster.brokers[3]
+        again = cluster.brokers[3] = type(old)(cluster.zookeeper, 3)
+        await again.start(previous_session=old.store.session_id)
+        await cluster.until(lambda: again.hosted[TP].leader == 2)
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader == -1)
+        request = ElectLeadersRequest(ElectionType.UNCLEAN, (DescribePartition("t", 0),), 5000)
+        answer = await cluster.controller.partitions.elect_leaders(request)
+        assert [each.error_code for each in answer.partitions] == [0]
+        state = await cluster.state()
+        assert (state.leader, state.isr) == (3, (3,))
+
+    run(story)
+
+
+def test_a_reassignment_is_listed_cancelled_and_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        commands = cluster.controller.partitions
+
+        async def ask(*wanted: WantedReplicas) -> list[int]:
+            answer = await commands.alter_reassignments(AlterPartitionReassignmentsRequest(wanted, 5000))
+            return [each.error_code for each in answer.partitions]
+
+        assert await ask(WantedReplicas("t", 0, None)) == [NoReassignmentInProgressError.code]
+        assert await ask(WantedReplicas("t", 0, (1, 1)), WantedReplicas("u", 0, (1,))) == [
+            InvalidReplicaAssignmentError.code,
+            UnknownTopicOrPartitionError.code,
+        ]
+        assert await ask(WantedReplicas("t", 0, (3, 2)), WantedReplicas("t", 4, (1,))) == [
+            0,
+            UnknownTopicOrPartitionError.code,
+        ]
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 1)
+        (moving,) = (await commands.list_reassignments(ListPartitionReassignmentsRequest())).partitions
+        assert (moving.adding_replicas, moving.removing_replicas) == ((3,), (1,))
+        assert await ask(WantedReplicas("t", 0, None)) == [0]
+        await cluster.until(lambda: TP not in cluster.brokers[3].hosted)
+        while (await commands.list_reassignments(ListPartitionReassignmentsRequest())).partitions:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        topic = await cluster.brokers[1].coordination.read_topic("t")
+        assert topic is not None and set(topic.partitions[0]) == {1, 2} and not topic.adding and not topic.removing
+
+    run(story)
