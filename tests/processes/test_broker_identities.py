@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from cluster import znodes
 from storage import meta_properties
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.ordeal import ordeal
-from tests.processes.harness.waiting import require_bite, wait_for
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog.local.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
@@ -79,6 +79,28 @@ def test_a_second_process_with_the_same_id_ends_and_the_first_goes_on(cluster: R
         with cluster.launched(cluster.second_config(1, log_dirs=[str(tmp_path / "elsewhere")])) as second:
             assert "broker id 1 is registered by another live process" in ended(second)
         under.workload.wait_acknowledged(100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 3000}], indirect=True)
+def test_who_wakes_up_and_finds_another_under_its_id_ends(cluster: RunningCluster, tmp_path: Path) -> None:
+    (tp,) = cluster.create_topic("t")
+    first, epoch = cluster.local.broker_process(1), cluster.broker_epoch(1)
+    assert first is not None
+    with ordeal(cluster, [tp]) as under, ExitStack() as running:
+        with cluster.paused(1):
+            wait_bitten("its session to end", lambda: not cluster.broker_epoch(1))
+            second = cluster.second_config(1, log_dirs=[str(tmp_path / "elsewhere")])
+            process = running.enter_context(cluster.launched(second))
+            taken = cluster.wait_serves(1, since=epoch)
+        assert first.wait(60_000), "both go on under one id"
+        assert cluster.said(1, "broker id 1 is registered by another live process")
+        cluster.wait_in_sync(tp)
+        assert process.poll() is None
+        assert cluster.broker_epoch(1) == taken
+        running.close()
+        under.workload.wait_acknowledged(100)
+        cluster.restart(1)
 
 
 def test_the_directory_of_another_cluster_is_refused_and_left_as_it_is(cluster: RunningCluster) -> None:
