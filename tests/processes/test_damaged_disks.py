@@ -77,9 +77,6 @@ def test_replicas_that_lose_their_tails_one_after_the_other_agree_in_the_end(clu
             require_bite("nobody else leads", cluster.leader(tp) != victim)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a broker does not tell yet that its machine went down, so it may lead too short"
-)
 def test_where_all_went_down_the_one_that_lost_its_tail_does_not_lead_over_the_others(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     with ordeal(cluster, tps) as under:

@@ -75,7 +75,8 @@ def test_a_client_that_is_killed_while_it_produces_leaves_what_was_acknowledged_
                     acknowledged.append((offset, number))
                 producing.kill()
                 waiting.kill()
-                acknowledged += [(int(o), int(n)) for o, n in map(str.split, producing.stdout.read().splitlines())]
+                whole_lines = producing.stdout.read().rpartition("\n")[0].splitlines()
+                acknowledged += [(int(offset), int(number)) for offset, number in map(str.split, whole_lines)]
         wait_for("the brokers to have closed what the clients opened", lambda: sockets_of(cluster) <= before + 2)
     log = read_all(cluster.bootstrap_servers, [tp])[tp]
     assert set(acknowledged) <= set(log)
