@@ -16,15 +16,19 @@ from tidelog import Consumer, TopicPartition
 
 CLIENTS = 3
 
+#: Always has many records on their way that it has not heard of.
 PRODUCE = """
 import sys
+from collections import deque
+from itertools import count
 from tidelog import Producer
 with Producer(sys.argv[1]) as producer:
-    number = 0
-    while True:
-        for future in [producer.send("t", b"%d" % (number + i), partition=0) for i in range(50)]:
-            print(future.get(60).offset, number, flush=True)
-            number += 1
+    underway = deque()
+    for number in count():
+        underway.append((number, producer.send("t", b"%d" % number, partition=0)))
+        if len(underway) > 500:
+            oldest, future = underway.popleft()
+            print(future.get(60).offset, oldest, flush=True)
 """
 
 #: Waits for what never comes, for as long as a broker lets it.
