@@ -322,7 +322,7 @@ class Partition:
             return NOTHING
         for replica, known in self.followers.items():
             registered = live.get(replica, -1)
-            if known.log_end_offset != UNKNOWN_OFFSET and registered > known.broker_epoch:
+            if registered > known.broker_epoch:
                 self.followers[replica] = replace(
                     known, log_end_offset=UNKNOWN_OFFSET, broker_epoch=registered, log_start_offset=UNKNOWN_OFFSET
                 )

@@ -206,6 +206,15 @@ def test_a_restarted_followers_old_acknowledgements_are_forgotten() -> None:
     assert partition.high_watermark == 9
 
 
+def test_a_leader_that_has_not_heard_of_a_restarted_follower_yet_takes_no_fetch_of_its_earlier_registration() -> None:
+    partition = leader(end=10)
+    fetch(partition, 2, 10, 10)
+    partition.follower_fetched(3, 10, LIVE[3] - 1, 10, 0)
+    assert partition.high_watermark == 0
+    fetch(partition, 3, 9, 10)
+    assert partition.high_watermark == 9
+
+
 def test_the_high_watermark_waits_for_one_that_is_about_to_join() -> None:
     partition = leader(isr=[1], end=10)
     fetch(partition, 2, 10, 10)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 TIDELOG = Path(sys.executable).parent / "tidelog"
@@ -48,6 +50,8 @@ class Shell:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.PIPE,
+            # As a terminal starts it: whoever runs the tests in the background has them ignore Ctrl-C.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(
