@@ -58,14 +58,19 @@ def up(
     with _polite_signals():
         state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=reporter)
         in_background = detach or joined
-        if as_json:
-            click.echo(json.dumps(as_object(cluster, state, reasons(state.brokers))))
-            sys.stdout.flush()
-        else:
-            _show_ready(cluster, state, in_background)
+
+        def tell() -> None:
+            if as_json:
+                click.echo(json.dumps(as_object(cluster, state, reasons(state.brokers))))
+                sys.stdout.flush()
+            else:
+                _show_ready(cluster, state, in_background)
+
         if in_background:
+            tell()
             return None
         try:
+            tell()  # who reads it may interrupt us at once
             return _watch(cluster)
         except KeyboardInterrupt:
             for number in _STOP_SIGNALS:
