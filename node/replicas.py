@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
 
 from cluster.backoff import Backoff
 from cluster.coordination import StateConflict
@@ -20,6 +19,7 @@ from node.delayed import Waiting
 from node.log_settings import LogSettings
 from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
+from node.surroundings import Follower, IsrStore, Logs, Offload
 from node.syncing import OffloadSync, Syncing
 from node.turns import turn
 from storage.config import LogConfig
@@ -56,51 +56,6 @@ log = logging.getLogger(__name__)
 _TURN = 64
 _ISR_RETRY_MS = 50
 _ISR_NOTIFY_INTERVAL_MS = 500
-
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-class Offload(Protocol):
-    """Runs what may wait for the disk elsewhere than on the loop."""
-
-    def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
-
-
-class Logs(Protocol):
-    """What is needed of `storage.log_manager.LogManager`."""
-
-    @property
-    def works(self) -> bool: ...
-    def logs(self) -> Mapping[TopicPartition, ReplicaLog]: ...
-    def log_sizes(self) -> Mapping[Path, Mapping[TopicPartition, int] | StorageError]: ...
-    def get_or_create(
-        self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False
-    ) -> ReplicaLog: ...
-    def set_aside(self, tp: TopicPartition) -> object: ...
-    def delete(self, *tps: TopicPartition) -> object: ...
-    def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
-    def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None: ...
-    def report(self, tp: TopicPartition, error: StorageError) -> None: ...
-    def failed(self) -> list[tuple[Path, StorageError]]: ...
-    def take_offline(self, path: Path, error: StorageError) -> Iterable[TopicPartition]: ...
-
-
-class IsrStore(Protocol):
-    """What is needed of `cluster.coordination.Coordination`."""
-
-    async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int: ...
-    async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None: ...
-    async def notify_log_dir_failure(self, broker_id: int) -> None: ...
-
-
-class Follower(Protocol):
-    """What is needed of `node.fetchers.Fetchers`."""
-
-    def follow(self, replica: Replica) -> None: ...
-    def drop(self, tp: TopicPartition) -> None: ...
-    def synced(self, tp: TopicPartition) -> None: ...
-    def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
 
 
 class Replicas:

@@ -99,10 +99,6 @@ class Containers:
     def unpause(self, service: str) -> None:
         _podman("unpause", _container(service))
 
-    def restarts(self, service: str) -> int:
-        """How often the restart policy has brought it back."""
-        return int(self._inspect(service, "{{.RestartCount}}"))
-
     def memory_limit_bytes(self, service: str) -> int:
         return int(self._inspect(service, "{{.HostConfig.Memory}}"))
 
