@@ -16,7 +16,6 @@ from pathlib import Path
 from cluster.coordination import BrokerIdTaken, Coordination
 from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper import ZooKeeperStore
-from node.controller_channel import CONNECT_TIMEOUT_MS
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
 from node.delayed import Waiting
@@ -28,13 +27,14 @@ from node.handlers.admin import admin_handlers
 from node.handlers.operator import operator_handlers
 from node.housekeeping import Housekeeping
 from node.http_port import HttpPort
+from node.identity import Identity
 from node.measures import Measures
 from node.metadata_cache import MetadataCache
 from node.observation import Observation
 from node.readiness import why_not_ready
 from node.registration import Registration
 from node.replicas import Replicas
-from node.server import Identity, Server
+from node.server import Server
 from node.session import Session
 from node.settings import BrokerSettings
 from storage.config import LogConfig
@@ -43,7 +43,6 @@ from storage.log_manager import LogManager
 from storage.throttle import Throttle
 from storage.upkeep import Upkeep
 from tidelog.clock import Clock
-from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.errors import StorageError, TidelogError
 from tidelog.model import Endpoint, TopicPartition
@@ -184,7 +183,7 @@ class Broker:
             settings.replica_fetch_max_bytes,
             settings.replica_fetch_response_max_bytes,
         )
-        self._fetchers = Fetchers(fetch_settings, self._connect, self._clock)
+        self._fetchers = Fetchers(fetch_settings, self._identity.connect, self._clock)
         self._replicas = Replicas(
             settings.broker_id,
             logs=self._logs,
@@ -199,13 +198,7 @@ class Broker:
             cut_off=lambda: self._session.cut_off,
         )
         self._fetchers.on_storage_error = self._replicas.storage_failed
-        self._shell = ControllerShell(
-            settings,
-            coordination,
-            self._clock,
-            broker_epoch=lambda: self._identity.broker_epoch,
-            cluster_id=self._cluster_id,
-        )
+        self._shell = ControllerShell(settings, coordination, self._clock, self._identity)
         more = {
             **operator_handlers(self._replicas, self._observation, settings),
             **admin_handlers(self._replicas, settings, coordination.topic_configs),
@@ -291,15 +284,6 @@ class Broker:
             on_taken=self._on_id_taken,
         )
 
-    async def _connect(self, endpoint: Endpoint) -> Connection:
-        return await Connection.open(
-            endpoint,
-            client_id=f"broker-{self._settings.broker_id}",
-            timeout_ms=CONNECT_TIMEOUT_MS,
-            sender_epoch=self._identity.broker_epoch,
-            cluster_id=self._cluster_id,
-        )
-
     # --- standing with ZooKeeper -------------------------------------------------------------------------------
 
     def _on_registration_lost(self) -> None:
@@ -354,7 +338,7 @@ class Broker:
         controller = self._metadata.brokers.get(self._shell.controller_id)
         if controller is None:
             raise TidelogError("no controller is known")
-        connection = await self._connect(controller.replication_endpoint)
+        connection = await self._identity.connect(controller.replication_endpoint)
         try:
             timeout_ms = self._settings.controlled_shutdown_timeout_ms
             answer = await connection.call(request, timeout_ms=timeout_ms)

@@ -25,14 +25,12 @@ from tidelog.model import Endpoint
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 5000
-#: A handshake takes four round trips, of half a second between continents.
-CONNECT_TIMEOUT_MS = 2500
 #: Between two attempts to reach a broker; after a refusal of what was asked always the longest.
 LEAST_BACKOFF_MS = 20
 MOST_BACKOFF_MS = 500
 
-#: Opens a connection to a broker's replication endpoint, within so many milliseconds.
-OpenConnection = Callable[[Endpoint, int], Awaitable[Connection]]
+#: Opens a connection to a broker's replication endpoint.
+OpenConnection = Callable[[Endpoint], Awaitable[Connection]]
 
 
 class ChannelOwner(Protocol):
@@ -81,7 +79,7 @@ class ControllerChannel:
         backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
             try:
-                connection = await self._open(self.broker.replication_endpoint, CONNECT_TIMEOUT_MS)
+                connection = await self._open(self.broker.replication_endpoint)
             except TidelogError as error:
                 log.debug("broker %d: %s", self.broker.broker_id, error)
                 if isinstance(error, DisconnectedError):

@@ -19,15 +19,15 @@ from cluster.rebalancing import Rebalancing
 from cluster.state import BrokerRegistration, ControllerSeat
 from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
 from cluster.topic_nodes import ControllerFenced
-from node.controller_channel import CONNECT_TIMEOUT_MS, LEAST_BACKOFF_MS, MOST_BACKOFF_MS
+from node.controller_channel import LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
+from node.identity import Identity
 from node.partition_commands import PartitionCommands
 from node.reign import Reign
 from node.settings import BrokerSettings
 from node.topic_rules import plan_topic
 from node.turns import turn
 from tidelog.clock import Clock
-from tidelog.connection import Connection
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.errors import (
     BrokerError,
@@ -49,7 +49,7 @@ from tidelog.messages import (
     DescribePartition,
     NewTopic,
 )
-from tidelog.model import NO_LEADER, Endpoint, TopicPartition
+from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -62,26 +62,20 @@ _HANDOVER_ANSWERS_MS = 1000
 
 
 class ControllerShell:
-    """`start` it once the broker is registered and answers at its replication endpoint.
-
-    broker_epoch()   the epoch of this broker's registration, which it sends with each request
-    """
+    """`start` it once the broker is registered and answers at its replication endpoint."""
 
     def __init__(
         self,
         settings: BrokerSettings,
         coordination: Coordination,
         clock: Clock,
-        *,
-        broker_epoch: Callable[[], int],
-        cluster_id: str = "",
+        identity: Identity,
         source: random.Random | None = None,
     ) -> None:
         self._settings = settings
         self._coordination = coordination
         self._clock = clock
-        self._broker_epoch = broker_epoch
-        self._cluster_id = cluster_id
+        self._identity = identity
         self._source = source or random.Random()
         self._limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
@@ -290,7 +284,7 @@ class ControllerShell:
             self._coordination,
             self._clock,
             self._limiter,
-            self._connect,
+            self._identity.connect,
             unclean_by_default=settings.topic_defaults.unclean_leader_election_enable,
             min_insync_by_default=settings.topic_defaults.min_insync_replicas,
             doubt_timeout_ms=settings.unclean_recovery_timeout_ms,
@@ -328,7 +322,7 @@ class ControllerShell:
                 self._addresses[controller_id] = registration
             if known := self._addresses.get(controller_id):
                 try:
-                    connection = await self._connect(known.replication_endpoint, CONNECT_TIMEOUT_MS)
+                    connection = await self._identity.connect(known.replication_endpoint)
                     backoff.reset()
                     try:
                         await connection.wait_closed()
@@ -339,15 +333,6 @@ class ControllerShell:
                 if await probe(known.replication_endpoint) is ProbeOutcome.REFUSED:
                     return
             await asyncio.sleep(backoff.next_ms() / 1000)
-
-    async def _connect(self, endpoint: Endpoint, timeout_ms: int) -> Connection:
-        return await Connection.open(
-            endpoint,
-            client_id=f"broker-{self._settings.broker_id}",
-            timeout_ms=timeout_ms,
-            sender_epoch=self._broker_epoch(),
-            cluster_id=self._cluster_id,
-        )
 
     def _on_event(self, event: StoreEvent) -> None:
         if isinstance(event, SessionChanged) or event == NodeChanged(znodes.CONTROLLER):

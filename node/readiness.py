@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import islice
 
 from cluster.partition import Role
+from node.identity import Identity
 from node.metadata_cache import MetadataCache
 from node.replicas import Replicas
-from node.server import Identity
 from tidelog.model import TopicPartition
 
 #: Names of partitions in a reason.

@@ -12,13 +12,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import zmq
 
 from node.durations import RequestTimes
+from node.identity import Identity
 from node.later import LaterResponse
 from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import Clock
@@ -100,15 +100,6 @@ class RequestContext:
 
 #: Answers at once, later, or (acks=0) never.
 Handler = Callable[[Request, RequestContext], Response | LaterResponse | Awaitable[Response] | None]
-
-
-@dataclass(slots=True)
-class Identity:
-    """Who this broker is; `broker_epoch` is −1 while it is not registered."""
-
-    cluster_id: str
-    broker_id: int
-    broker_epoch: int = -1
 
 
 class Server:

@@ -13,8 +13,9 @@ from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, PartitionState
 from cluster.store import NoNodeError
 from node.controller_shell import ControllerShell
+from node.identity import Identity
 from node.registration import Registration
-from node.server import Identity, RequestContext, Server
+from node.server import RequestContext, Server
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
 from tidelog.control_messages import (
@@ -88,8 +89,7 @@ class Broker:
             self.settings,
             self.coordination,
             self.clock,
-            broker_epoch=lambda: self.identity.broker_epoch,
-            cluster_id=CLUSTER_ID,
+            self.identity,
             source=random.Random(1),
         )
         await self.shell.start()

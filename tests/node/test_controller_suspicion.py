@@ -10,6 +10,7 @@ from cluster.memory import MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, VersionedState
 from node.controller_shell import ControllerShell
 from node.detector import FenceLimiter
+from node.identity import Identity
 from node.outbox import StateBatch
 from node.reign import Reign
 from node.settings import BrokerSettings
@@ -42,7 +43,7 @@ async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> 
     await odd.register_broker(registration(2, "127.0.0.1", port))
     seat = await odd.take_seat(2, await odd.read_seat())
     settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
-    shell = ControllerShell(settings, me, clock, broker_epoch=lambda: 1)
+    shell = ControllerShell(settings, me, clock, Identity("", 1, broker_epoch=1))
     await shell.start()
     for _ in range(6):  # the handshake and the plain connect of three suspicions
         await knocks.acquire()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from node.controller_channel import CONNECT_TIMEOUT_MS
-from node.server import Identity, Server
+from node.identity import CONNECT_TIMEOUT_MS, Identity
+from node.server import Server
 from tidelog.clock import SystemClock
 from tidelog.connection import Connection
 from tidelog.model import Endpoint

@@ -9,10 +9,10 @@ import pytest
 
 from node import exposition, measures
 from node.durations import Durations, RequestTimes
+from node.identity import Identity
 from node.measures import Family, Kind, Measures
 from node.observation import Observation
 from node.readiness import why_not_ready
-from node.server import Identity
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.virtual_time import on_virtual_time, until

@@ -13,8 +13,9 @@ import msgpack
 import pytest
 import zmq
 
+from node.identity import Identity
 from node.later import LaterResponse
-from node.server import MAX_UNANSWERED, Identity, RequestContext, Server
+from node.server import MAX_UNANSWERED, RequestContext, Server
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, decode_response
 from tidelog.connection import Connection

@@ -14,7 +14,8 @@ from typing import cast
 
 import zmq
 
-from node.server import Identity, Server
+from node.identity import Identity
+from node.server import Server
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from tests.node.client_requests import produce_request
