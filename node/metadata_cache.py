@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from node.progress import Progress
 from tidelog.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import LeaderNotAvailableError, ListenerNotFoundError, UnknownTopicOrPartitionError
 from tidelog.listeners import CLIENTS
@@ -30,6 +31,7 @@ class MetadataCache:
     """The picture. `brokers` maps the ids of live brokers to what is known of them, and is replaced whole.
 
     informed   a controller has told of the topics since this broker started
+    progress   made with each update
     """
 
     def __init__(self, cluster_id: str) -> None:
@@ -38,6 +40,7 @@ class MetadataCache:
         self.controller_epoch = -1
         self.brokers: Mapping[int, BrokerInfo] = {}
         self.informed = False
+        self.progress = Progress()
         self._topics: dict[str, CachedTopic] = {}
 
     def admit_controller(self, controller_id: int, controller_epoch: int) -> bool:
@@ -73,6 +76,7 @@ class MetadataCache:
         for state in request.partitions:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
         self.informed = True
+        self.progress.made()
         return reconfigured
 
     @property

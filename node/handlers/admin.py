@@ -21,12 +21,7 @@ def admin_handlers(
     replicas: Replicas, settings: BrokerSettings, topics: Topics
 ) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
     """The part of the dispatch table that is theirs."""
-
-    def obeyed(topic: str) -> Mapping[str, str] | None:
-        known = replicas.metadata.topic(topic)
-        return None if known is None else known.configs
-
-    configs = Configs(settings, topics, obeyed)
+    configs = Configs(settings, topics, replicas.metadata)
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, _: configs.describe(request),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, _: configs.alter(request),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from cluster.store import StoreError
 from cluster.topic_configs import Change
 from cluster.znodes import MalformedZnodeError
 from node.described_settings import describe_broker, given_by_kafkas_names
+from node.metadata_cache import MetadataCache
 from node.settings import BrokerSettings
 from storage.config_changes import changed
 from storage.config_description import describe_topic
@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 #: Resources of one request: its answer is made and sent in one piece.
 MAX_RESOURCES = 1000
-#: How long an answer waits, at most, until its own broker has been told, and how often it looks.
-_PROPAGATION_S, _LOOK_AGAIN_S = 0.5, 0.005
+#: How long an answer waits, at most, until its own broker has been told.
+_PROPAGATION_MS = 500
 #: Topics that are looked up at the same time, whatever requests name.
 _AT_ONCE = 100
 
@@ -60,18 +60,10 @@ class Topics(Protocol):
 
 
 class Configs:
-    """The settings that one broker tells of and changes.
+    """The settings that one broker tells of and changes. By those in `metadata` it goes itself."""
 
-    obeyed(topic)   the topic's own settings that this broker goes by; None where it knows no such topic
-    """
-
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: Topics,
-        obeyed: Callable[[str], Mapping[str, str] | None] = lambda topic: None,
-    ) -> None:
-        self._obeyed = obeyed
+    def __init__(self, settings: BrokerSettings, topics: Topics, metadata: MetadataCache) -> None:
+        self._metadata = metadata
         self._settings = settings
         self._given = given_by_kafkas_names(settings)
         self._topics = topics
@@ -170,10 +162,12 @@ class Configs:
 
     async def _until_obeyed(self, topic: str, configs: Mapping[str, str]) -> None:
         """Who has changed something expects to see it work; but it is written, so nobody waits for long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PROPAGATION_S):
-                while self._obeyed(topic) not in (None, configs):  # noqa: ASYNC110 — a dict tells nobody that it changed
-                    await asyncio.sleep(_LOOK_AGAIN_S)
+
+        def obeyed() -> bool:
+            known = self._metadata.topic(topic)
+            return known is None or known.configs == configs
+
+        await self._metadata.progress.until(obeyed, _PROPAGATION_MS)
 
     def _refuse_for_broker(self, alteration: ConfigAlteration) -> None:
         if alteration.resource_name:  # no name stands for all brokers

@@ -12,6 +12,7 @@ import pytest
 from cluster.store import OutcomeUnknownError
 from cluster.topic_configs import Change
 from node.handlers.configs import Configs
+from node.metadata_cache import MetadataCache
 from node.settings import BrokerSettings
 from tests.node.client_requests import TP, fetch_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
@@ -72,7 +73,7 @@ def loaded(tmp_path: Path, text: str) -> BrokerSettings:
 
 async def test_a_topics_settings_come_with_their_sources(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "log_retention_hours = 2\n")
-    configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}))
+    configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}), MetadataCache("c"))
     entries = by_name(await describe(configs, TOPIC, "t", include_synonyms=True))
     assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == (
         "5000",
@@ -85,7 +86,7 @@ async def test_a_topics_settings_come_with_their_sources(tmp_path: Path) -> None
 
 
 async def test_what_was_not_asked_for_is_not_told() -> None:
-    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}))
+    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"))
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", "no.such")).entries
     assert (entry.name, entry.synonyms, entry.documentation) == ("flush.ms", (), None)
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", include_documentation=True)).entries
@@ -94,7 +95,7 @@ async def test_what_was_not_asked_for_is_not_told() -> None:
 
 async def test_a_brokers_settings_are_what_its_file_says_and_the_defaults(tmp_path: Path) -> None:
     text = 'log_retention_hours = 2\nnum_partitions = 7\nlog_cleanup_policy = ["compact", "delete"]\n'
-    configs = Configs(loaded(tmp_path, text), TopicSettings())
+    configs = Configs(loaded(tmp_path, text), TopicSettings(), MetadataCache("c"))
     entries = by_name(await describe(configs, BROKER, "1", include_synonyms=True, include_documentation=True))
     told = {name: (entries[name].value, entries[name].source) for name in entries}
     assert told["num.partitions"] == ("7", ConfigSource.STATIC_BROKER_CONFIG)
@@ -120,13 +121,13 @@ async def test_a_brokers_settings_are_what_its_file_says_and_the_defaults(tmp_pa
     ],
 )
 async def test_what_has_no_settings_here_is_refused(kind: int, name: str, error: Any) -> None:
-    described = await describe(Configs(a_brokers_settings(1), TopicSettings({"t": {}})), kind, name)
+    described = await describe(Configs(a_brokers_settings(1), TopicSettings({"t": {}}), MetadataCache("c")), kind, name)
     assert (described.error_code, described.entries) == (error.code, ())
     assert described.error_message
 
 
 async def test_a_request_for_more_than_one_answer_can_hold_is_refused_whole() -> None:
-    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}))
+    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"))
     many = 1001
     with pytest.raises(InvalidRequestError, match="1001 resources"):
         await configs.describe(DescribeConfigsRequest((ConfigQuery(TOPIC, "t"),) * many))
@@ -139,7 +140,7 @@ async def test_a_request_for_more_than_one_answer_can_hold_is_refused_whole() ->
 
 async def test_changes_are_written_together_or_not_at_all() -> None:
     topics = TopicSettings({"t": {"retention.ms": "5"}})
-    configs = Configs(a_brokers_settings(), topics)
+    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"))
     drop = ConfigChange("retention.ms", None, ConfigOp.DELETE)
     assert (await alter(configs, TOPIC, "t", drop, ConfigChange("flush.ms", "9"))).error_code == 0
     assert topics.topics == {"t": {"flush.ms": "9"}}
@@ -150,23 +151,29 @@ async def test_changes_are_written_together_or_not_at_all() -> None:
 
 @on_virtual_time
 async def test_the_answer_comes_when_this_broker_obeys_or_nobody_tells_it_to() -> None:
-    topics, told = TopicSettings({"t": {}}), {"t": {"flush.ms": "1"}}
-    configs = Configs(a_brokers_settings(), topics, told.get)
+    topics, metadata = TopicSettings({"t": {}}), MetadataCache("c")
+
+    def controller_tells(flush_ms: str) -> None:
+        told = (TopicInfo("t", TOPIC_ID, {"flush.ms": flush_ms}),)
+        metadata.update(UpdateMetadataRequest(1, 1, (), (), told))
+
+    controller_tells("1")
+    configs = Configs(a_brokers_settings(), topics, metadata)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     answer = asyncio.ensure_future(alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9")))
     await asyncio.sleep(0.1)
     assert topics.topics == {"t": {"flush.ms": "9"}} and not answer.done()
-    told["t"] = {"flush.ms": "9"}
+    controller_tells("9")
     assert (await answer).error_code == 0
-    assert loop.time() - begun < 0.2
+    assert loop.time() - begun < 0.11, "it waits for the word, not for a clock"
     assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "8"))).error_code == 0
     assert 0.4 < loop.time() - begun < 1, "there is no controller"
 
 
 async def test_a_rehearsal_refuses_what_is_wrong_and_writes_nothing() -> None:
     topics = TopicSettings({"t": {}})
-    configs = Configs(a_brokers_settings(), topics)
+    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"))
     assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"), dry=True)).error_code == 0
     refused = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "x"), dry=True)
     assert (refused.error_code, topics.topics) == (InvalidConfigError.code, {"t": {}})
@@ -178,7 +185,9 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
     topics = TopicSettings({"a": {}, "b": {}})
     change = (ConfigChange("flush.ms", "9"),)
     resources = tuple(ConfigAlteration(TOPIC, name, change) for name in ("a", "nowhere", "b", "b"))
-    answer = await Configs(a_brokers_settings(), topics).alter(IncrementalAlterConfigsRequest(resources))
+    answer = await Configs(a_brokers_settings(), topics, MetadataCache("c")).alter(
+        IncrementalAlterConfigsRequest(resources)
+    )
     assert [(each.resource_name, each.error_code) for each in answer.resources] == [
         ("a", 0),
         ("nowhere", UnknownTopicOrPartitionError.code),
@@ -198,7 +207,9 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
     ],
 )
 async def test_a_brokers_settings_are_read_only(broker: str, setting: str, error: Any, says: str) -> None:
-    refused = await alter(Configs(a_brokers_settings(1), TopicSettings()), BROKER, broker, ConfigChange(setting, "1"))
+    refused = await alter(
+        Configs(a_brokers_settings(1), TopicSettings(), MetadataCache("c")), BROKER, broker, ConfigChange(setting, "1")
+    )
     assert refused.error_code == error.code
     assert says in (refused.error_message or "")
 
@@ -211,7 +222,7 @@ async def test_without_zookeeper_nothing_is_told_and_nothing_promised() -> None:
         async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
             raise OutcomeUnknownError("no answer")
 
-    configs = Configs(a_brokers_settings(), Silent())
+    configs = Configs(a_brokers_settings(), Silent(), MetadataCache("c"))
     assert (await describe(configs, TOPIC, "t")).error_code == RequestTimedOutError.code
     altered = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"))
     assert (altered.error_code, altered.error_message) == (RequestTimedOutError.code, "ZooKeeper: no answer")
