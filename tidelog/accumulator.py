@@ -1,6 +1,7 @@
 """Records waiting to be sent, and the rules of what may be sent next. No I/O; the time is passed in.
 
     append (any thread)      a record joins its partition's open batch
+    append_batch             a ready-made batch goes behind it
     waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
     take                     that batch leaves, with a sequence that it keeps for good
     succeed | fail | retry   and comes back with its outcome
@@ -22,6 +23,7 @@ from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.record_future import BatchOutcome, RecordFuture
 from tidelog.records.encode import BatchBuilder, Header, single_record_bytes
+from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.settings import ProducerSettings
 
 _SEQUENCES = 1 << 31
@@ -122,7 +124,8 @@ class Accumulator:
             if batch is not None:
                 builder = batch.builder
                 before_bytes = builder.size_bytes
-                index = builder.try_append(timestamp_ms, key, value, headers)
+                # An open batch has a real builder.
+                index = builder.try_append(timestamp_ms, key, value, headers)  # type: ignore[union-attr]
                 if index is not None:
                     self.buffered_bytes += builder.size_bytes - before_bytes
                     return RecordFuture(batch.outcome, index, timestamp_ms)
@@ -134,6 +137,22 @@ class Accumulator:
             return self._begin(queue, timestamp_ms, key, value, headers, clock_ms())
         finally:
             self._lock.release()
+
+    def append_batch(
+        self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
+    ) -> RecordFuture | None:
+        """The future of its last record, or None while the buffer is full. Errors as of `append`."""
+        if ready_made.size_bytes > self._settings.max_request_size:
+            raise MessageTooLargeError(
+                f"a batch of {ready_made.size_bytes} bytes: max_request_size is {self._settings.max_request_size}"
+            )
+        if self.buffered_bytes >= self._limit:
+            return None
+        queue = topic.partitions[partition]
+        with self._lock:
+            queue.open = None
+            batch = self._join(queue, ready_made, clock_ms())
+            return RecordFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
 
     def when_space(self, callback: Callable[[], object]) -> bool:
         """Call it once when bytes have been freed; False (and no call) where there is room already."""
@@ -275,8 +294,6 @@ class Accumulator:
         headers: Sequence[Header],
         now_ms: int,
     ) -> RecordFuture:
-        if self._closed is not None:
-            raise self._closed
         builder = BatchBuilder(self._batch_size)
         index = builder.try_append(timestamp_ms, key, value, headers)
         if index is None:
@@ -290,16 +307,22 @@ class Accumulator:
             builder = BatchBuilder(needed + 16)
             index = builder.try_append(timestamp_ms, key, value, headers)
             assert index is not None
+        queue.open = self._join(queue, builder, now_ms)
+        return RecordFuture(queue.open.outcome, index, timestamp_ms)
+
+    def _join(self, queue: PartitionQueue, builder: BatchBuilder | ReadyMadeBatch, now_ms: int) -> Batch:
+        """A new batch behind all others of the partition."""
+        if self._closed is not None:
+            raise self._closed
         outcome = BatchOutcome(queue.topic_partition, self._settle_lock)
         batch = Batch(outcome, builder, now_ms, now_ms + self._settings.delivery_timeout_ms)
         self.buffered_bytes += batch.size_bytes
         queue.batches.append(batch)
-        queue.open = batch
         self._active[queue] = None
         if self._armed and (not queue.in_flight or self._settings.linger_ms):
             self._armed = False
             self._wake()
-        return RecordFuture(outcome, index, timestamp_ms)
+        return batch
 
     def _close_first(self, queue: PartitionQueue) -> Batch:
         """The first batch, which takes no more records from here on."""

@@ -11,6 +11,7 @@ from tidelog.record_future import BatchOutcome, RecordFuture
 from tidelog.records.decode import Record, decode_records
 from tidelog.records.encode import BatchBuilder
 from tidelog.records.header import HEADER_BYTES
+from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.records.varint import INT32_MAX
 
 
@@ -27,6 +28,7 @@ ANONYMOUS = ProducerIdentity(-1, -1)
 class Batch:
     """Records of one partition that are sent, acknowledged and repeated together.
 
+    builder           of its records; what was made elsewhere takes its place
     outcome           what their futures look at; shared with the other parts where it was split
     first_index       of its first record, among those of the outcome
     deadline_ms       when the user is told that it failed, whatever happens then
@@ -54,7 +56,12 @@ class Batch:
     )
 
     def __init__(
-        self, outcome: BatchOutcome, builder: BatchBuilder, created_ms: int, deadline_ms: int, first_index: int = 0
+        self,
+        outcome: BatchOutcome,
+        builder: BatchBuilder | ReadyMadeBatch,
+        created_ms: int,
+        deadline_ms: int,
+        first_index: int = 0,
     ) -> None:
         self.outcome = outcome
         self.topic_partition: TopicPartition = outcome.topic_partition
@@ -73,7 +80,7 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        """Before compression."""
+        """Before compression by the producer."""
         return self.builder.size_bytes
 
     @property
@@ -89,7 +96,9 @@ class Batch:
         """Its records (two or more) as two batches of about half its bytes, which were never sent."""
         records = decode_records(self.builder.build())
         half = BatchBuilder((self.size_bytes + HEADER_BYTES) // 2)
-        cut = max(1, next(index for index, record in enumerate(records) if _append(half, record) is None))
+        full = (index for index, record in enumerate(records) if _append(half, record) is None)
+        # Where compressing what was ready-made had made it larger, all of it may fit.
+        cut = max(1, next(full, len(records) // 2))
         return self._part(records[:cut], self.first_index), self._part(records[cut:], self.first_index + cut)
 
     def _part(self, records: Sequence[Record], first_index: int) -> Batch:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -14,8 +15,10 @@ from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
 from tidelog.errors import ClosedError, UnknownTopicOrPartitionError
 from tidelog.io_thread import IoThread
+from tidelog.model import Buffer
 from tidelog.record_future import RecordFuture
 from tidelog.records.encode import Header
+from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.settings import BootstrapServers, ProducerOptions
 from tidelog.timestamps import Timestamp, to_timestamp_ms
 
@@ -32,7 +35,8 @@ class Producer:
     compression_type      "gzip", "snappy", "lz4", "zstd" or None (default): how each batch is compressed
     buffer_memory         bytes that wait for an acknowledgement (64 MiB); beyond, `send` blocks
     max_block_ms          how long `send` may block, for room or for metadata
-    max_request_size      the largest single record, in bytes before compression (1 MiB)
+    max_request_size      the largest single record, in bytes before compression (1 MiB), and the largest batch of
+                          `send_batch`
     delivery_timeout_ms   from `send` to the outcome, retries included (2 min)
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id,
     partitioner
@@ -85,7 +89,28 @@ class Producer:
         future = self._append(queues, partition, stamp, key, value, headers or (), self._monotonic_ms)
         if future is not None:
             return future
-        return self._append_later(queues, partition, stamp, key, value, headers or ())
+        fields = (stamp, key, value, headers or ())
+        return self._append_later(lambda: self._append(queues, partition, *fields, self._monotonic_ms))
+
+    def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
+        """Buffer a whole batch that is ready-made, and return the future of its last record.
+
+        `batch` is one RecordBatch of format 2 (`tidelog.records.encode_batch` makes one, `Consumer.poll_batches` gives
+        them). It is copied when it is sent, and must not change before. Who produced it, its offsets and its leader
+        epoch are written anew; its records and their compression stay as they are. Records that are sent before and
+        after it stay before and after it; a topic that refuses so many bytes at once gets them in parts.
+
+        Raises at once, besides what `send` raises: CorruptMessageError, InvalidRecordError (no records, gaps between
+        their offsets, the broker's timestamps, a transaction's), MessageTooLargeError (above `max_request_size`).
+        """
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        ready_made = ReadyMadeBatch(batch)
+        queues = self._topics.get(topic)
+        if queues is None or not 0 <= partition < len(queues.partitions):
+            queues = self._queues(topic, partition)
+        append = partial(self._accumulator.append_batch, queues, partition, ready_made, self._monotonic_ms)
+        return append() or self._append_later(append)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
@@ -124,15 +149,8 @@ class Producer:
         deadline_ms = self._monotonic_ms() + max_block_ms
         return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000)
 
-    def _append_later(
-        self,
-        queues: TopicQueues,
-        partition: int | None,
-        stamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-    ) -> RecordFuture:
+    def _append_later(self, append: Callable[[], RecordFuture | None]) -> RecordFuture:
+        """What it returns once there is room."""
         deadline_ms = self._monotonic_ms() + self._core.settings.max_block_ms
         while True:
             freed = threading.Event()
@@ -146,6 +164,6 @@ class Producer:
                     self._accumulator.no_space(wake)
             if self._closed:
                 raise ClosedError("the producer is closed")
-            future = self._append(queues, partition, stamp, key, value, headers, self._monotonic_ms)
+            future = append()
             if future is not None:
                 return future

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -13,9 +13,10 @@ from tidelog.accumulator import TopicQueues
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError, UnknownTopicOrPartitionError
-from tidelog.model import RecordMetadata, validate_topic
+from tidelog.model import Buffer, RecordMetadata, validate_topic
 from tidelog.record_future import RecordFuture
 from tidelog.records.encode import Header
+from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.sender import Sender
 from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
 from tidelog.timestamps import Timestamp, to_timestamp_ms
@@ -63,20 +64,20 @@ class Producer:
         """Returns once the record is buffered; await the future for its place. Errors as of `tidelog.Producer.send`."""
         sender = self._started()
         stamp = self.clock.now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
-        started_ms = self.clock.monotonic_ms()
-        deadline_ms = started_ms + self.settings.max_block_ms
-        queues = sender.accumulator.topics.get(topic) or await self.queues_of(topic, partition, deadline_ms)
-        if partition is not None and not 0 <= partition < len(queues.partitions):
-            queues = await self.queues_of(topic, partition, deadline_ms)
-        while True:
-            future = sender.accumulator.append(
-                queues, partition, stamp, key, value, headers or (), self.clock.monotonic_ms
-            )
-            if future is not None:
-                return future
-            await self._space(sender, deadline_ms)
-            if self.closed:
-                raise ClosedError("the producer is closed")
+        accumulator, clock_ms = sender.accumulator, self.clock.monotonic_ms
+        return await self._append(
+            topic,
+            partition,
+            lambda queues: accumulator.append(queues, partition, stamp, key, value, headers or (), clock_ms),
+        )
+
+    async def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
+        """Returns once a ready-made batch is buffered; see `tidelog.Producer.send_batch`."""
+        accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
+        ready_made = ReadyMadeBatch(batch)
+        return await self._append(
+            topic, partition, lambda queues: accumulator.append_batch(queues, partition, ready_made, clock_ms)
+        )
 
     async def send_and_wait(self, topic: str, value: bytes | None = None, **rest: Any) -> RecordMetadata:
         """`send`, and then the record's place."""
@@ -154,6 +155,23 @@ class Producer:
             self._sender.start()
             self.client.start()
         return self._sender
+
+    async def _append(
+        self, topic: str, partition: int | None, append: Callable[[TopicQueues], RecordFuture | None]
+    ) -> RecordFuture:
+        """What `append` returns once it finds room in the topic's queues."""
+        sender = self._started()
+        deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
+        queues = sender.accumulator.topics.get(topic)
+        if queues is None or (partition is not None and not 0 <= partition < len(queues.partitions)):
+            queues = await self.queues_of(topic, partition, deadline_ms)
+        while True:
+            future = append(queues)
+            if future is not None:
+                return future
+            await self._space(sender, deadline_ms)
+            if self.closed:
+                raise ClosedError("the producer is closed")
 
     async def _space(self, sender: Sender, deadline_ms: int) -> None:
         freed = asyncio.Event()

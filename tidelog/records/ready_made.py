@@ -1,0 +1,69 @@
+"""A batch that was made before it came to the producer: by somebody's own builder, or read from a log."""
+
+from __future__ import annotations
+
+from tidelog.errors import CorruptMessageError, InvalidRecordError
+from tidelog.model import Buffer
+from tidelog.records.header import (
+    HEADER,
+    Codec,
+    TimestampType,
+    read_header,
+    seal,
+    validate_batch,
+)
+
+
+class ReadyMadeBatch:
+    """Stands where a `BatchBuilder` stands, and takes no more records."""
+
+    __slots__ = ("_batch", "_header", "record_count", "size_bytes")
+
+    def __init__(self, batch: Buffer) -> None:
+        """`batch` is looked at here and copied in `build`; it must not change in between.
+
+        CorruptMessageError: damaged, or not exactly one batch. UnsupportedForMessageFormatError: of another format.
+        InvalidRecordError: not what a producer may send, that is without records, with gaps between their offsets, with
+        the broker's timestamps, or of a transaction.
+        """
+        header = read_header(batch)
+        validate_batch(batch, 0, header)
+        if header.size_bytes != len(batch):
+            raise CorruptMessageError(f"{len(batch) - header.size_bytes} bytes after the batch")
+        if not header.record_count or header.record_count != header.last_offset_delta + 1:
+            raise InvalidRecordError(f"{header.record_count} records on {header.last_offset_delta + 1} offsets")
+        if header.is_control or header.is_transactional:
+            raise InvalidRecordError("a batch of a transaction")
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            raise InvalidRecordError("a batch with the broker's timestamps")
+        self._batch = batch
+        self._header = header
+        self.record_count = header.record_count
+        self.size_bytes = header.size_bytes
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest of its records' timestamps (ms)."""
+        return self._header.max_timestamp
+
+    def build(
+        self,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        codec: Codec = Codec.NONE,
+    ) -> bytes:
+        """The batch as this producer's, whoever sent it before. Its records stay compressed as they are."""
+        del codec
+        draft = bytearray(self._batch)
+        header = self._header._replace(
+            base_offset=0,
+            partition_leader_epoch=-1,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        HEADER.pack_into(draft, 0, *header)
+        seal(draft, 0, len(draft))
+        return bytes(draft)
