@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 #: How long a look-up may take where an earlier answer is known. After that the earlier one is good enough: whoever
@@ -64,5 +66,30 @@ async def resolve(host: str) -> tuple[str, ...]:
 
 
 async def _ask_the_system(host: str) -> tuple[str, ...]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    """On a thread that nobody waits for: a loop is not closed before its own threads are done, and a name server that
+    has gone, as in a network of containers that is taken down, keeps them for half a minute."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[tuple[str, ...]] = loop.create_future()
+
+    def tell(found: tuple[str, ...], error: OSError | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(found)
+        else:
+            answer.set_exception(error)
+
+    def ask() -> None:
+        found: tuple[str, ...] = ()
+        failure: OSError | None = None
+        try:
+            found = tuple(str(address[0]) for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+        except OSError as error:
+            failure = error
+        except UnicodeError:
+            failure = socket.gaierror(socket.EAI_NONAME, f"{host!r} cannot be the name of a host")
+        with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+            loop.call_soon_threadsafe(tell, tuple(dict.fromkeys(found)), failure)
+
+    threading.Thread(target=ask, name=f"look-up of {host}", daemon=True).start()
+    return await answer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+import time
 
 import pytest
 
@@ -74,3 +76,24 @@ async def test_addresses_are_taken_as_they_are_and_names_are_asked_for() -> None
     assert await resolve("::1") == ("::1",)
     assert await resolve("10.0.0.7") == ("10.0.0.7",)
     assert "127.0.0.1" in await resolve("localhost")
+
+
+async def test_what_cannot_be_a_name_is_an_unknown_host() -> None:
+    with pytest.raises(OSError):
+        await resolve("a" * 64 + ".example")
+
+
+def test_a_look_up_that_never_ends_does_not_keep_a_loop_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(30) and [])
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(resolve("gone.example"), 0.05)
+
+    started = time.monotonic()
+    try:
+        asyncio.run(give_up())
+        assert time.monotonic() - started < 10
+    finally:
+        answered.set()
