@@ -25,37 +25,23 @@ from node.identity import Identity
 from node.partition_commands import PartitionCommands
 from node.reign import Reign
 from node.settings import BrokerSettings
-from node.topic_rules import plan_topic
-from node.turns import turn
+from node.topic_commands import TopicCommands
 from tidelog.clock import Clock
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.errors import (
     BrokerError,
-    InvalidRequestError,
     NotControllerError,
-    RequestTimedOutError,
     StaleBrokerEpochError,
     TidelogError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
 )
 from tidelog.messages import (
-    CreatedTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletedTopic,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DescribePartition,
-    NewTopic,
 )
-from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.model import NO_LEADER
 
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
-#: How long an answer waits, at most, until every broker tells its clients the same.
-_PROPAGATION_MS = 500
 #: How long a controlled shutdown waits for writes, and then for the new leaders' answers.
 _HANDOVER_WRITES_MS = 3000
 _HANDOVER_ANSWERS_MS = 1000
@@ -76,7 +62,6 @@ class ControllerShell:
         self._coordination = coordination
         self._clock = clock
         self._identity = identity
-        self._source = source or random.Random()
         self._limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._addresses: dict[int, BrokerRegistration] = {}
@@ -85,7 +70,8 @@ class ControllerShell:
         self._reign: Reign | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self.partitions = PartitionCommands(self._reign_or_raise, clock, self._propagate)
+        self.topics = TopicCommands(self._reign_or_raise, settings, clock, source or random.Random())
+        self.partitions = PartitionCommands(self._reign_or_raise, clock)
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -124,65 +110,6 @@ class ControllerShell:
 
     # --- requests ------------------------------------------------------------------------------------
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Answers when every partition of the new topics has a leader that knows, or when the time is over."""
-        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
-        names = [new.name for new in request.topics]
-        outcomes: list[CreatedTopic] = []
-        pending: list[TopicPartition] = []
-        for new in request.topics:
-            try:
-                if names.count(new.name) > 1:
-                    raise InvalidRequestError(f"the request names topic {new.name!r} twice")
-                outcome = await self._create(new, request.validate_only, deadline_ms)
-                if not request.validate_only:
-                    pending += [TopicPartition(new.name, partition) for partition in range(outcome.num_partitions)]
-            except BrokerError as error:
-                outcome = CreatedTopic(new.name, error.code, str(error))
-            except (StoreError, ControllerFenced) as error:
-                outcome = CreatedTopic(new.name, RequestTimedOutError.code, f"ZooKeeper: {error}")
-            outcomes.append(outcome)
-        reign = self._reign
-        if pending and reign is not None:
-            await reign.progress.until(
-                lambda: reign.ended or all(map(reign.is_led, pending)), max(0, deadline_ms - self._clock.monotonic_ms())
-            )
-            unled = {tp.topic for tp in pending if not reign.is_led(tp)}
-            outcomes = [self._judge(outcome, unled) for outcome in outcomes]
-            if not unled:
-                await self._propagate(reign, deadline_ms)
-        return CreateTopicsResponse(tuple(outcomes))
-
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        """Answers when the topics are gone from every live broker and from ZooKeeper, or when the time is over."""
-        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
-        outcomes: dict[str, DeletedTopic] = {}
-        for topic in request.topics:
-            try:
-                reign = self._reign_or_raise()
-                async with turn(reign.topics_lock, self._clock, deadline_ms):
-                    if topic not in reign.controller.topics:
-                        raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
-                    await reign.delete_topic(topic)
-                outcomes[topic] = DeletedTopic(topic, 0)
-            except BrokerError as error:
-                outcomes.setdefault(topic, DeletedTopic(topic, error.code, str(error)))
-            except (StoreError, ControllerFenced) as error:
-                outcomes[topic] = DeletedTopic(topic, RequestTimedOutError.code, f"ZooKeeper: {error}")
-        waiting = {topic for topic, outcome in outcomes.items() if not outcome.error_code}
-        reigning = self._reign
-        if waiting and reigning is not None:
-            await reigning.progress.until(
-                lambda: reigning.ended or waiting.isdisjoint(reigning.controller.topics),
-                max(0, deadline_ms - self._clock.monotonic_ms()),
-            )
-            for topic in waiting & reigning.controller.topics.keys():
-                message = f"topic {topic!r} is being deleted, but some brokers have not answered yet"
-                outcomes[topic] = DeletedTopic(topic, RequestTimedOutError.code, message)
-            if waiting.isdisjoint(reigning.controller.topics):
-                await self._propagate(reigning, deadline_ms)
-        return DeleteTopicsResponse(tuple(outcomes[topic] for topic in request.topics))
-
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
         """Moves what the broker leads to others, and answers what nobody else could take, once the others know."""
         try:
@@ -194,14 +121,13 @@ class ControllerShell:
             return ControlledShutdownResponse(error.code)
         moving = reign.controller.led_by(request.broker_id)
         reign.perform(reign.controller.shutdown_wanted(request.broker_id))
-        await reign.progress.until(
-            lambda: reign.ended or not reign.controller.busy_with(request.broker_id), _HANDOVER_WRITES_MS
-        )
+        begun_ms = self._clock.monotonic_ms()
+        await reign.until(lambda: not reign.controller.busy_with(request.broker_id), begun_ms + _HANDOVER_WRITES_MS)
         if reign.ended:
             return ControlledShutdownResponse(NotControllerError.code)
         remaining = reign.controller.led_by(request.broker_id)
         moved = set(moving) - set(remaining)
-        await reign.progress.until(lambda: reign.ended or all(map(reign.is_led, moved)), _HANDOVER_ANSWERS_MS)
+        await reign.until_led(moved, self._clock.monotonic_ms() + _HANDOVER_ANSWERS_MS)
         log.info("broker %d leaves: %d partitions moved, %d remain", request.broker_id, len(moved), len(remaining))
         return ControlledShutdownResponse(0, tuple(DescribePartition(tp.topic, tp.partition) for tp in remaining))
 
@@ -209,34 +135,6 @@ class ControllerShell:
         if self._reign is None or self._reign.ended:
             raise NotControllerError(f"broker {self._settings.broker_id} is not the controller")
         return self._reign
-
-    async def _create(self, new: NewTopic, validate_only: bool, deadline_ms: int) -> CreatedTopic:
-        reign = self._reign_or_raise()
-        async with turn(reign.topics_lock, self._clock, deadline_ms):
-            assignment = plan_topic(
-                new,
-                existing=reign.controller.topics,
-                brokers=reign.controller.brokers.keys() - reign.controller.leaving,
-                num_partitions=self._settings.num_partitions,
-                replication_factor=self._settings.default_replication_factor,
-                defaults=self._settings.topic_defaults,
-                source=self._source,
-            )
-            if not validate_only and not await reign.create_topic(assignment):
-                raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
-        topic_id = "" if validate_only else assignment.topic_id
-        return CreatedTopic(new.name, 0, None, topic_id, len(assignment.partitions), len(assignment.partitions[0]))
-
-    @staticmethod
-    def _judge(outcome: CreatedTopic, unled: set[str]) -> CreatedTopic:
-        if outcome.error_code or outcome.name not in unled:
-            return outcome
-        message = f"topic {outcome.name!r} is created, but not all of its partitions have a leader yet"
-        return CreatedTopic(outcome.name, RequestTimedOutError.code, message, outcome.topic_id)
-
-    async def _propagate(self, reign: Reign, deadline_ms: int) -> None:
-        left_ms = deadline_ms - self._clock.monotonic_ms()
-        await reign.progress.until(lambda: reign.ended or reign.all_told(), max(0, min(left_ms, _PROPAGATION_MS)))
 
     # --- the seat ------------------------------------------------------------------------------------
 

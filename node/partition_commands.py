@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
-from cluster.store import StoreError
-from cluster.topic_nodes import ControllerFenced
+from node.refusals import FAILURES, refusal
 from node.reign import Reign
 from node.topic_rules import plan_partitions, plan_reassignment
 from node.turns import turn
@@ -37,9 +36,6 @@ from tidelog.partition_messages import (
     WantedReplicas,
 )
 
-#: Waits until clients are told the same everywhere, for what is left until the deadline.
-Propagate = Callable[[Reign, int], Awaitable[None]]
-
 
 class PartitionCommands:
     """Each raises NotControllerError where this broker does not hold the seat.
@@ -47,10 +43,9 @@ class PartitionCommands:
     reign   the reign of now; raises NotControllerError
     """
 
-    def __init__(self, reign: Callable[[], Reign], clock: Clock, propagate: Propagate) -> None:
+    def __init__(self, reign: Callable[[], Reign], clock: Clock) -> None:
         self._reign = reign
         self._clock = clock
-        self._propagate = propagate
 
     # --- more partitions -----------------------------------------------------------------------------
 
@@ -67,16 +62,15 @@ class PartitionCommands:
                     raise InvalidRequestError(f"the request names topic {new.name!r} twice")
                 pending += await self._extend(reign, new, request.validate_only, deadline_ms)
                 outcomes[new.name] = ExtendedTopic(new.name, 0)
-            except BrokerError as error:
-                outcomes[new.name] = ExtendedTopic(new.name, error.code, str(error))
-            except (StoreError, ControllerFenced) as error:
-                outcomes[new.name] = ExtendedTopic(new.name, RequestTimedOutError.code, f"ZooKeeper: {error}")
+            except FAILURES as error:
+                refused = refusal(error)
+                outcomes[new.name] = ExtendedTopic(new.name, refused.code, str(refused))
         if pending:
-            await self._until(reign, lambda: all(map(reign.is_led, pending)), deadline_ms)
+            await reign.until_led(pending, deadline_ms)
             for topic in {tp.topic for tp in pending if not reign.is_led(tp)}:
                 message = f"partitions were added to {topic!r}, but not all of them have a leader yet"
                 outcomes[topic] = ExtendedTopic(topic, RequestTimedOutError.code, message)
-            await self._propagate(reign, deadline_ms)
+            await reign.until_told(deadline_ms)
         return CreatePartitionsResponse(tuple(outcomes[new.name] for new in request.topics))
 
     async def _extend(
@@ -119,13 +113,13 @@ class PartitionCommands:
         def over() -> bool:
             return not any(controller.undecided(tp) for tp in elected) and all(map(reign.is_led, elected))
 
-        await self._until(reign, over, deadline_ms)
+        await reign.until(over, deadline_ms)
         for tp in elected:
             results[tp] = self._verdict(reign, tp, unclean=unclean)
-        await self._propagate(reign, deadline_ms)
+        await reign.until_told(deadline_ms)
         return ElectLeadersResponse(
             tuple(
-                PartitionResult(tp.topic, tp.partition, error.code if error else 0, str(error) if error else None)
+                _result(tp, error)
                 for tp, error in results.items()
                 if request.partitions is not None or not isinstance(error, ElectionNotNeededError)
             )
@@ -162,17 +156,10 @@ class PartitionCommands:
                 if len(set(tps)) < len(tps):
                     raise InvalidRequestError(f"the request names a partition of topic {topic!r} twice")
                 results |= await self._reassign(reign, topic, wishes, deadline_ms)
-            except BrokerError as error:
-                results |= dict.fromkeys(tps, error)
-            except (StoreError, ControllerFenced) as error:
-                results |= dict.fromkeys(tps, RequestTimedOutError(f"ZooKeeper: {error}"))
-        return AlterPartitionReassignmentsResponse(
-            tuple(
-                PartitionResult(each.topic, each.partition, error.code if error else 0, str(error) if error else None)
-                for each in request.partitions
-                for error in [results[TopicPartition(each.topic, each.partition)]]
-            )
-        )
+            except FAILURES as error:
+                results |= dict.fromkeys(tps, refusal(error))
+        asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
+        return AlterPartitionReassignmentsResponse(tuple(_result(tp, results[tp]) for tp in asked))
 
     async def _reassign(
         self, reign: Reign, topic: str, wishes: list[WantedReplicas], deadline_ms: int
@@ -214,10 +201,12 @@ class PartitionCommands:
                 found.append(PartitionReassignment(tp.topic, tp.partition, now.replicas, now.adding, now.removing))
         return ListPartitionReassignmentsResponse(tuple(found))
 
-    async def _until(self, reign: Reign, condition: Callable[[], bool], deadline_ms: int) -> None:
-        left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-        await reign.progress.until(lambda: reign.ended or condition(), left_ms)
-
 
 def _named(partitions: Iterable[DescribePartition]) -> list[TopicPartition]:
     return list(dict.fromkeys(TopicPartition(each.topic, each.partition) for each in partitions))
+
+
+def _result(tp: TopicPartition, error: BrokerError | None) -> PartitionResult:
+    if error is None:
+        return PartitionResult(tp.topic, tp.partition, 0, None)
+    return PartitionResult(tp.topic, tp.partition, error.code, str(error))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from cluster import znodes
@@ -55,6 +55,8 @@ from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)
 
+#: How long an answer waits, at most, until every broker tells its clients the same.
+_PROPAGATION_MS = 500
 #: How often it is looked whether those who may have lost records have been waited for long enough.
 _DOUBT_CHECK_S = 1.0
 
@@ -74,7 +76,6 @@ class Reign:
     """Ends when `run` returns; then the seat is to be looked at again.
 
     controller   the pure state, to be read by others and changed only in here
-    progress     made whenever a state was written, a broker has answered, or a topic is gone
     topics_lock  held while the set of topics is read or changed, so that no late reading undoes a change
     """
 
@@ -99,8 +100,9 @@ class Reign:
             min_insync_by_default=min_insync_by_default,
             doubt_timeout_ms=doubt_timeout_ms,
         )
-        self.progress = Progress()
         self.topics_lock = asyncio.Lock()
+        #: Made whenever a state was written, a broker has answered, or a topic is gone.
+        self._progress = Progress()
         self._coordination = coordination
         self._clock = clock
         self._detector = Detector(clock, limiter, self._fence)
@@ -153,7 +155,7 @@ class Reign:
         """Somebody else reigns, or may. Whoever waits for something of this reign is woken."""
         self._ended = self._ended or reason
         self._wake.set()
-        self.progress.made()
+        self._progress.made()
 
     # --- commands, for the shell ---------------------------------------------------------------------
 
@@ -232,8 +234,20 @@ class Reign:
         broker_id, leader_epoch = self._led.get(tp, (NO_LEADER, -1))
         return broker_id == known.state.leader and leader_epoch == known.state.leader_epoch
 
-    def all_told(self) -> bool:
-        """Whether every live broker has answered everything."""
+    async def until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
+        """Returns when the condition holds, the time is over, or this reign is."""
+        left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+        await self._progress.until(lambda: self.ended or condition(), left_ms)
+
+    async def until_led(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
+        """Until every one of these is led, as `until`."""
+        await self.until(lambda: all(map(self.is_led, tps)), deadline_ms)
+
+    async def until_told(self, deadline_ms: int) -> None:
+        """Until every broker tells its clients the same; what is done is done, so nobody waits for long."""
+        await self.until(self._all_told, min(deadline_ms, self._clock.monotonic_ms() + _PROPAGATION_MS))
+
+    def _all_told(self) -> bool:
         return all(channel.outbox.empty for channel in self._channels.values())
 
     async def _rebalance(self, rebalancing: Rebalancing) -> None:
@@ -274,7 +288,7 @@ class Reign:
                 self.end(f"broker {seat.controller_id} holds the seat (epoch {seat.epoch})")
         elif path == _BROKERS:
             self.perform(self.controller.brokers_changed(await coordination.read_brokers(watch=True)))
-            self.progress.made()
+            self._progress.made()
         elif path == _TOPICS:
             async with self.topics_lock:
                 names = await coordination.topic_names(watch=True)
@@ -323,7 +337,7 @@ class Reign:
         outcomes = await asyncio.gather(*map(self._write_one, writes))
         if not self._ended:
             self.perform(self.controller.states_written(outcomes))
-            self.progress.made()
+            self._progress.made()
 
     async def _write_one(self, write: WriteState) -> WriteOutcome:
         try:
@@ -340,7 +354,7 @@ class Reign:
             await self._coordination.remove_topic(topic, self.seat.epoch_version)
             self.perform(self.controller.topic_removed(topic))
             self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
-        self.progress.made()
+        self._progress.made()
 
     async def _absolve(self, broker: BrokerRegistration) -> None:
         log.info("broker %d may be counted upon again, whatever its machine has lost", broker.broker_id)
@@ -351,7 +365,7 @@ class Reign:
             settled = self.controller.settled_assignment(topic)
             if settled is not None and await self.change_assignment(settled):
                 log.info("%s: a reassignment has come to its end", topic)
-        self.progress.made()
+        self._progress.made()
 
     async def _fence(self, broker: BrokerRegistration) -> bool:
         fenced = await self._coordination.fence_broker(broker.broker_id, broker.epoch, self.seat.epoch_version)
@@ -423,7 +437,7 @@ class Reign:
                 self.perform(self.controller.log_ends_told(broker.broker_id, ends))
             case _:
                 pass
-        self.progress.made()
+        self._progress.made()
 
     def on_gone(self, broker: BrokerRegistration) -> None:
         # Our own door may be closed while we stop; our session says the rest.

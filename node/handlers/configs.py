@@ -18,6 +18,7 @@ from cluster.topic_configs import Change
 from cluster.znodes import MalformedZnodeError
 from node.described_settings import describe_broker, given_by_kafkas_names
 from node.metadata_cache import MetadataCache
+from node.refusals import refusal
 from node.settings import BrokerSettings
 from storage.config_changes import changed
 from storage.config_description import describe_topic
@@ -37,7 +38,6 @@ from tidelog.errors import (
     BrokerError,
     InvalidConfigError,
     InvalidRequestError,
-    RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import validate_topic
@@ -99,8 +99,8 @@ class Configs:
         try:
             entries = await self._entries(query)
         except (BrokerError, StoreError, MalformedZnodeError) as error:
-            refusal = _refusal(error)
-            return DescribedConfigs(query.resource_type, query.resource_name, refusal.code, str(refusal))
+            refused = _refused(error)
+            return DescribedConfigs(query.resource_type, query.resource_name, refused.code, str(refused))
         return DescribedConfigs(
             query.resource_type,
             query.resource_name,
@@ -138,8 +138,8 @@ class Configs:
                 self._refuse_for_broker(alteration)
             await self._alter_topic(_topic_of(alteration), alteration, validate_only)
         except (BrokerError, StoreError, MalformedZnodeError) as error:
-            refusal = _refusal(error)
-            return AlteredConfigs(kind, name, refusal.code, str(refusal))
+            refused = _refused(error)
+            return AlteredConfigs(kind, name, refused.code, str(refused))
         return AlteredConfigs(kind, name, 0)
 
     async def _alter_topic(self, topic: str, alteration: ConfigAlteration, validate_only: bool) -> None:
@@ -199,9 +199,5 @@ def _no_such_topic(topic: str) -> UnknownTopicOrPartitionError:
     return UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
 
 
-def _refusal(error: BrokerError | StoreError | MalformedZnodeError) -> BrokerError:
-    if isinstance(error, BrokerError):
-        return error
-    if isinstance(error, MalformedZnodeError):
-        return InvalidConfigError(str(error))
-    return RequestTimedOutError(f"ZooKeeper: {error}")
+def _refused(error: BrokerError | StoreError | MalformedZnodeError) -> BrokerError:
+    return InvalidConfigError(str(error)) if isinstance(error, MalformedZnodeError) else refusal(error)

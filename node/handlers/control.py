@@ -7,6 +7,7 @@ from typing import Protocol
 from node.metadata_cache import MetadataCache
 from node.partition_commands import PartitionCommands
 from node.replicas import Replicas
+from node.topic_commands import TopicCommands
 from tidelog.control_messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -14,21 +15,15 @@ from tidelog.control_messages import (
     UpdateMetadataResponse,
 )
 from tidelog.errors import StaleControllerEpochError
-from tidelog.messages import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
 
 
 class ControllerFace(Protocol):
     """The controller's shell inside this process, which answers NOT_CONTROLLER while another broker holds the seat."""
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse: ...
-    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse: ...
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
 
+    @property
+    def topics(self) -> TopicCommands: ...
     @property
     def partitions(self) -> PartitionCommands: ...
 

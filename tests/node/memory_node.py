@@ -81,6 +81,10 @@ class MemoryStates:
 class NoController:
     """A shell whose broker does not hold the seat."""
 
+    @property
+    def topics(self) -> NoController:
+        return self
+
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         code = NotControllerError.code
         return CreateTopicsResponse(tuple(CreatedTopic(topic.name, code) for topic in request.topics))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.node.test_controller_shell import TP, Cluster, run
+from tests.node.controller_cluster import TP, Cluster, run
 from tidelog.errors import (
     ElectionNotNeededError,
     InvalidPartitionsError,

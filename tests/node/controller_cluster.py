@@ -1,0 +1,198 @@
+"""Controllers in action: real sockets between brokers that only take notes, and ZooKeeper's twin in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from cluster.coordination import Coordination
+from cluster.memory import MemoryStore, MemoryZooKeeper
+from cluster.state import BrokerRegistration, PartitionState
+from cluster.store import NoNodeError
+from node.controller_shell import ControllerShell
+from node.identity import Identity
+from node.registration import Registration
+from node.server import RequestContext, Server
+from node.settings import BrokerSettings
+from tidelog.clock import SystemClock
+from tidelog.control_messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionOutcome,
+    PartitionStateMessage,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from tidelog.errors import (
+    StorageError,
+)
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.messages import CreateTopicsRequest, NewTopic, Request, Response
+from tidelog.model import Endpoint, TopicPartition
+
+SESSION_TIMEOUT_MS = 5000
+CLUSTER_ID = "a-cluster"
+TP = TopicPartition("t", 0)
+
+
+class Broker:
+    """A whole broker but for the replicas: of these it only notes what the controller says."""
+
+    def __init__(self, zookeeper: MemoryZooKeeper, broker_id: int, port: int = 0) -> None:
+        self.broker_id = broker_id
+        self.store: MemoryStore = zookeeper.connect()
+        self.clock = SystemClock()
+        self.coordination = Coordination(self.store, self.clock, patience_ms=2000)
+        self.identity = Identity(CLUSTER_ID, broker_id)
+        self.server = Server(Endpoint("127.0.0.1", port), self.identity, self._answer, self.clock, between_brokers=True)
+        self.hosted: dict[TopicPartition, PartitionStateMessage] = {}
+        self.metadata: dict[TopicPartition, PartitionStateMessage] = {}
+        self.live: tuple[int, ...] = ()
+        self.requests: list[Request] = []
+        self.deaf = False
+        self.offline: set[TopicPartition] = set()
+        self.settings = BrokerSettings(
+            broker_id=broker_id,
+            log_dirs=("unused",),
+            zookeeper="127.0.0.1:1",
+            zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
+            default_replication_factor=3,
+        )
+
+    async def start(self, previous_session: int = 0) -> None:
+        self.server.start()
+        await self.coordination.ensure_paths()
+        endpoint = self.server.endpoint
+        self.registration = Registration(
+            self.coordination,
+            BrokerRegistration(self.broker_id, {CLIENTS: Endpoint("127.0.0.1", 1), BROKERS: endpoint}),
+            previous_session=previous_session,
+            on_lost=lambda: setattr(self.identity, "broker_epoch", -1),
+            on_registered=lambda epoch: setattr(self.identity, "broker_epoch", epoch),
+        )
+        self.identity.broker_epoch = await self.registration.start()
+        self.shell = ControllerShell(
+            self.settings,
+            self.coordination,
+            self.clock,
+            self.identity,
+            source=random.Random(1),
+        )
+        await self.shell.start()
+
+    async def stop(self) -> None:
+        """As on SIGTERM, once leadership is handed over."""
+        await self.shell.stop()
+        await self.registration.stop()
+        self.server.stop()
+        await self.store.close()
+
+    async def kill(self) -> None:
+        """As on SIGKILL: the door closes at once, and ZooKeeper knows nothing of it."""
+        self.server.stop()
+        self.store.cut_off = True
+        await self.shell.stop()
+        await self.registration.stop()
+
+    async def reopen(self) -> None:
+        """All connections break, and the same door opens again (as soon as the library has let go of the port)."""
+        endpoint = self.server.endpoint
+        self.server.stop()
+        while True:
+            self.server = Server(endpoint, self.identity, self._answer, self.clock, between_brokers=True)
+            try:
+                return self.server.start()
+            except OSError:
+                await asyncio.sleep(0.01)
+
+    def _answer(self, request: Request, context: RequestContext) -> Response | None:
+        self.requests.append(request)
+        if self.deaf:
+            return None
+        match request:
+            case LeaderAndIsrRequest(_, _, partitions):
+                for message in partitions:
+                    self.hosted[TopicPartition(message.topic, message.partition)] = message
+                return LeaderAndIsrResponse(0, tuple(self._outcome(p) for p in partitions))
+            case StopReplicaRequest(_, _, stops):
+                for stop in stops:
+                    self.hosted.pop(TopicPartition(stop.topic, stop.partition), None)
+                return StopReplicaResponse(0, tuple(PartitionOutcome(p.topic, p.partition, 0) for p in stops))
+            case UpdateMetadataRequest(_, _, live, partitions, _, deleted):
+                self.live = tuple(broker.broker_id for broker in live)
+                for message in partitions:
+                    self.metadata[TopicPartition(message.topic, message.partition)] = message
+                self.metadata = {tp: message for tp, message in self.metadata.items() if tp.topic not in deleted}
+                return UpdateMetadataResponse(0)
+        raise AssertionError(request)
+
+    def _outcome(self, message: PartitionStateMessage) -> PartitionOutcome:
+        lost = TopicPartition(message.topic, message.partition) in self.offline
+        return PartitionOutcome(message.topic, message.partition, StorageError.code if lost else 0)
+
+
+class Cluster:
+    """Brokers 1 to n and the ZooKeeper between them."""
+
+    def __init__(self, brokers: int = 3) -> None:
+        self.zookeeper = MemoryZooKeeper(session_timeout_ms=SESSION_TIMEOUT_MS)
+        self.brokers = {broker_id: Broker(self.zookeeper, broker_id) for broker_id in range(1, brokers + 1)}
+
+    async def start(self) -> None:
+        for broker in self.brokers.values():
+            await broker.start()
+        await self.until(lambda: all(len(broker.live) == len(self.brokers) for broker in self.brokers.values()))
+
+    async def stop(self) -> None:
+        for broker in self.brokers.values():
+            await broker.stop()
+
+    @property
+    def controller(self) -> ControllerShell:
+        return next(b.shell for b in self.brokers.values() if b.shell.is_controller)
+
+    async def state(self, tp: TopicPartition = TP) -> PartitionState:
+        store = next(broker for broker in self.brokers.values() if broker.store.connected)
+        found = await store.coordination.read_state(tp)
+        assert found is not None
+        return found.state
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.zookeeper.node(path)
+        except NoNodeError:
+            return False
+        return True
+
+    async def create(self, name: str = "t", **options: Any) -> None:
+        request = CreateTopicsRequest((NewTopic(name, **options),), timeout_ms=5000)
+        (created,) = (await self.controller.topics.create_topics(request)).topics
+        assert created.error_code == 0, created
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not _holds(condition):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except (StopIteration, KeyError, AttributeError):
+        return False
+
+
+def run(story: Callable[[Cluster], Coroutine[Any, Any, None]], brokers: int = 3) -> None:
+    async def whole() -> None:
+        cluster = Cluster(brokers)
+        await cluster.start()
+        try:
+            await story(cluster)
+        finally:
+            await cluster.stop()
+
+    asyncio.run(asyncio.wait_for(whole(), 30))

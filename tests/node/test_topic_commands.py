@@ -1,0 +1,119 @@
+"""What a client may ask of the controller about topics, through the shell, with brokers that only take notes."""
+
+from __future__ import annotations
+
+from tests.node.controller_cluster import Cluster, run
+from tidelog.control_messages import (
+    LeaderAndIsrRequest,
+)
+from tidelog.errors import (
+    InvalidConfigError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
+from tidelog.model import TopicPartition
+
+
+def test_a_created_topic_is_led_before_the_answer_comes() -> None:
+    async def story(cluster: Cluster) -> None:
+        request = CreateTopicsRequest((NewTopic("t", 6, 3, None, {"retention.ms": "-1"}),), timeout_ms=5000)
+        (created,) = (await cluster.controller.topics.create_topics(request)).topics
+        assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 6, 3)
+        assert len(created.topic_id) == 22
+        leaders = []
+        for partition in range(6):
+            tp = TopicPartition("t", partition)
+            message = cluster.brokers[1].hosted[tp]
+            assert cluster.brokers[message.leader].hosted[tp] == message
+            assert all(broker.metadata[tp] == message for broker in cluster.brokers.values())
+            assert (message.leader_epoch, set(message.isr), message.leader) == (0, {1, 2, 3}, message.replicas[0])
+            leaders.append(message.leader)
+        assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
+        told = next(r for r in cluster.brokers[2].requests if isinstance(r, LeaderAndIsrRequest))
+        assert told.topics[0].configs == {"retention.ms": "-1"}
+        assert told.topics[0].topic_id == created.topic_id
+
+    run(story)
+
+
+def test_each_topic_that_cannot_be_is_refused_with_its_own_error() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("a.b")
+        request = CreateTopicsRequest(
+            (
+                NewTopic("fine", 1, 1),
+                NewTopic("a.b", 1, 1),
+                NewTopic("a_b", 1, 1),
+                NewTopic("../x", 1, 1),
+                NewTopic("four", 1, 4),
+                NewTopic("odd", 1, 1, None, {"nonsense": "1"}),
+            ),
+            timeout_ms=5000,
+        )
+        answer = await cluster.controller.topics.create_topics(request)
+        assert [topic.error_code for topic in answer.topics] == [
+            0,
+            TopicAlreadyExistsError.code,
+            InvalidTopicError.code,
+            InvalidTopicError.code,
+            InvalidReplicationFactorError.code,
+            InvalidConfigError.code,
+        ]
+        dry = await cluster.controller.topics.create_topics(CreateTopicsRequest((NewTopic("dry", 1, 1),), 1000, True))
+        assert dry.topics[0].error_code == 0
+        assert sorted(await cluster.brokers[1].coordination.topic_names()) == ["a.b", "fine"]
+
+    run(story)
+
+
+def test_a_deleted_topic_is_gone_from_brokers_and_zookeeper_before_the_answer_comes() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(num_partitions=3)
+        request = DeleteTopicsRequest(("t", "never-was"), timeout_ms=5000)
+        answer = await cluster.controller.topics.delete_topics(request)
+        assert [topic.error_code for topic in answer.topics] == [0, UnknownTopicOrPartitionError.code]
+        for broker in cluster.brokers.values():
+            assert (broker.hosted, broker.metadata) == ({}, {})
+        assert await cluster.brokers[1].coordination.topic_names() == []
+        assert await cluster.brokers[1].coordination.topics_to_delete() == []
+        await cluster.create(num_partitions=1)
+
+    run(story)
+
+
+def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create()
+        cluster.brokers[3].deaf = True
+        answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=300))
+        assert answer.topics[0].error_code == RequestTimedOutError.code
+        # The wish outlives the broker that did not answer, and the controller too.
+        await cluster.brokers[1].kill()
+        cluster.zookeeper.expire(cluster.brokers[3].store.session_id)
+        cluster.brokers[3].deaf = False
+        await cluster.until(lambda: not cluster.exists("/brokers/topics/t"))
+        assert not cluster.exists("/admin/delete_topics/t")
+
+    run(story)
+
+
+def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create()
+        reign = cluster.controller._reign
+        assert reign is not None
+        async with reign.topics_lock:
+            (created,) = (
+                await cluster.controller.topics.create_topics(CreateTopicsRequest((NewTopic("u"),), 100))
+            ).topics
+            (deleted,) = (
+                await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=100))
+            ).topics
+        assert (created.error_code, deleted.error_code) == (RequestTimedOutError.code, RequestTimedOutError.code)
+        assert (await cluster.brokers[1].coordination.topic_names()) == ["t"]
+
+    run(story)
