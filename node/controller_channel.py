@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cluster.backoff import Backoff
+from cluster.effects import AskLogEnds, SendLeaderAndIsr, SendMetadata, SendStopReplica
 from cluster.state import BrokerRegistration
 from node.outbox import Batch, Outbox
 from tidelog.connection import Connection
@@ -28,6 +29,9 @@ REQUEST_TIMEOUT_MS = 5000
 #: Between two attempts to reach a broker; after a refusal of what was asked always the longest.
 LEAST_BACKOFF_MS = 20
 MOST_BACKOFF_MS = 500
+
+#: What a broker is to be told or asked.
+Word = SendLeaderAndIsr | SendStopReplica | AskLogEnds | SendMetadata
 
 #: Opens a connection to a broker's replication endpoint.
 OpenConnection = Callable[[Endpoint], Awaitable[Connection]]
@@ -67,8 +71,17 @@ class ControllerChannel:
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"controller-channel-{broker.broker_id}")
 
-    def wake(self) -> None:
-        """Something was put into the outbox."""
+    def tell(self, word: Word) -> None:
+        """Say it until it is answered."""
+        match word:
+            case SendLeaderAndIsr(_, states):
+                self.outbox.put_states(states)
+            case SendStopReplica(_, stops):
+                self.outbox.put_stops(stops)
+            case AskLogEnds(_, tps):
+                self.outbox.put_questions(tps)
+            case SendMetadata(_, states, deleted_topics):
+                self.outbox.put_metadata(states, deleted_topics)
         self._wake.set()
 
     def close(self) -> None:

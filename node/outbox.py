@@ -10,7 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidelog.control_messages import PartitionStateMessage, StopReplicaPartition
+from cluster.controller import Controller
+from tidelog.control_messages import (
+    LeaderAndIsrRequest,
+    LogEndsRequest,
+    PartitionStateMessage,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from tidelog.messages import DescribePartition, Request
 from tidelog.model import TopicPartition
 
 #: Entries of one request, so that a request stays far below the largest frame.
@@ -25,12 +34,26 @@ class StateBatch:
 
     entries: dict[TopicPartition, PartitionStateMessage]
 
+    def request(self, controller: Controller) -> Request:
+        """With the live brokers and the topics as the controller knows them now."""
+        return LeaderAndIsrRequest(
+            controller.controller_id,
+            controller.epoch,
+            tuple(self.entries.values()),
+            controller.topic_infos(tp.topic for tp in self.entries),
+            controller.live_brokers(),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StopBatch:
     """Entries of a StopReplica."""
 
     entries: dict[TopicPartition, StopReplicaPartition]
+
+    def request(self, controller: Controller) -> Request:
+        """To delete these."""
+        return StopReplicaRequest(controller.controller_id, controller.epoch, tuple(self.entries.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +64,28 @@ class MetadataBatch:
     deleted_topics: frozenset[str]
     generation: int
 
+    def request(self, controller: Controller) -> Request:
+        """With the live brokers and the topics as the controller knows them now."""
+        return UpdateMetadataRequest(
+            controller.controller_id,
+            controller.epoch,
+            controller.live_brokers(),
+            tuple(self.entries.values()),
+            controller.topic_infos(tp.topic for tp in self.entries),
+            tuple(sorted(self.deleted_topics)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class QuestionBatch:
     """Entries of a LogEnds."""
 
     entries: dict[TopicPartition, TopicPartition]
+
+    def request(self, controller: Controller) -> Request:
+        """How far do the logs of these reach?"""
+        asked = tuple(DescribePartition(tp.topic, tp.partition) for tp in self.entries)
+        return LogEndsRequest(controller.controller_id, controller.epoch, asked)
 
 
 Batch = StateBatch | StopBatch | QuestionBatch | MetadataBatch

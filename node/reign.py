@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from cluster import znodes
@@ -35,22 +35,18 @@ from cluster.rebalancing import Rebalancing
 from cluster.state import BrokerRegistration, ControllerSeat, TopicAssignment
 from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
 from cluster.topic_nodes import AssignmentConflict, ControllerFenced
-from node.controller_channel import ControllerChannel, OpenConnection
+from node.controller_channel import ControllerChannel, OpenConnection, Word
 from node.detector import Detector, FenceLimiter
-from node.outbox import Batch, MetadataBatch, QuestionBatch, StateBatch, StopBatch
+from node.outbox import Batch, QuestionBatch, StateBatch, StopBatch
 from node.progress import Progress
 from tidelog.clock import Clock
 from tidelog.control_messages import (
-    LeaderAndIsrRequest,
     LeaderAndIsrResponse,
-    LogEndsRequest,
     LogEndsResponse,
-    StopReplicaRequest,
     StopReplicaResponse,
-    UpdateMetadataRequest,
 )
 from tidelog.errors import StorageError
-from tidelog.messages import DescribePartition, Request, Response
+from tidelog.messages import Request, Response
 from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -59,17 +55,6 @@ log = logging.getLogger(__name__)
 _PROPAGATION_MS = 500
 #: How often it is looked whether those who may have lost records have been waited for long enough.
 _DOUBT_CHECK_S = 1.0
-
-_BROKERS, _TOPICS, _DELETIONS, _CONFIG_CHANGES, _ISR_CHANGES, _LOG_DIR_EVENTS = (
-    znodes.BROKER_IDS,
-    znodes.BROKER_TOPICS,
-    znodes.DELETE_TOPICS,
-    znodes.CONFIG_CHANGES,
-    znodes.ISR_CHANGE_NOTIFICATION,
-    znodes.LOG_DIR_EVENT_NOTIFICATION,
-)
-#: What is watched, in the order in which it is read anew.
-_WATCHED = (znodes.CONTROLLER, _BROKERS, _TOPICS, _DELETIONS, _CONFIG_CHANGES, _ISR_CHANGES, _LOG_DIR_EVENTS)
 
 
 class Reign:
@@ -111,6 +96,16 @@ class Reign:
         self._channels: dict[int, ControllerChannel] = {}
         self._led: dict[TopicPartition, tuple[int, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # What is watched, in the order in which it is read anew.
+        self._readers: dict[str, Callable[[], Awaitable[None]]] = {
+            znodes.CONTROLLER: self._read_seat,
+            znodes.BROKER_IDS: self._read_brokers,
+            znodes.BROKER_TOPICS: self._read_topics,
+            znodes.DELETE_TOPICS: self._read_deletions,
+            znodes.CONFIG_CHANGES: self._read_config_changes,
+            znodes.ISR_CHANGE_NOTIFICATION: self._read_isr_changes,
+            znodes.LOG_DIR_EVENT_NOTIFICATION: self._read_log_dir_failures,
+        }
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._ended = ""
@@ -133,9 +128,9 @@ class Reign:
                 await self._wake.wait()
                 self._wake.clear()
                 dirty, self._dirty = self._dirty, set()
-                for path in _WATCHED:
+                for path, read in self._readers.items():
                     if path in dirty and not self._ended:
-                        await self._refresh(path)
+                        await read()
         except ControllerFenced as error:
             self.end(str(error))
         except StoreError as error:
@@ -173,31 +168,23 @@ class Reign:
                 case CloseChannel(broker_id):
                     if channel := self._channels.pop(broker_id, None):
                         channel.close()
-                case SendLeaderAndIsr(broker_id, partitions):
-                    if channel := self._channels.get(broker_id):
-                        channel.outbox.put_states(partitions)
-                        channel.wake()
-                case SendStopReplica(broker_id, stops):
-                    if channel := self._channels.get(broker_id):
-                        channel.outbox.put_stops(stops)
-                        channel.wake()
-                case SendMetadata(broker_ids, partitions, deleted_topics):
+                case SendLeaderAndIsr(broker_id) | SendStopReplica(broker_id) | AskLogEnds(broker_id):
+                    self._tell(broker_id, effect)
+                case SendMetadata(broker_ids):
                     for broker_id in broker_ids:
-                        if channel := self._channels.get(broker_id):
-                            channel.outbox.put_metadata(partitions, deleted_topics)
-                            channel.wake()
+                        self._tell(broker_id, effect)
                 case RemoveTopic(topic):
                     self._spawn(self._remove_topic(topic))
-                case AskLogEnds(broker_id, tps):
-                    if channel := self._channels.get(broker_id):
-                        channel.outbox.put_questions(tps)
-                        channel.wake()
                 case Absolve(broker):
                     self._spawn(self._absolve(broker))
                 case SettleAssignment(topic):
                     self._spawn(self._settle_assignment(topic))
         if writes:
             self._spawn(self._write(writes))
+
+    def _tell(self, broker_id: int, word: Word) -> None:
+        if channel := self._channels.get(broker_id):
+            channel.tell(word)
 
     async def create_topic(self, assignment: TopicAssignment) -> bool:
         """Writes the topic and begins to elect its leaders. False: it exists. The caller holds `topics_lock`."""
@@ -276,47 +263,52 @@ class Reign:
             states = await coordination.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
             deletions = await coordination.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
-        await self._refresh(_CONFIG_CHANGES)
-        await self._refresh(_ISR_CHANGES)
-        await self._refresh(_LOG_DIR_EVENTS)
+        await self._read_config_changes()
+        await self._read_isr_changes()
+        await self._read_log_dir_failures()
 
-    async def _refresh(self, path: str) -> None:
+    async def _read_seat(self) -> None:
+        seat = await self._coordination.read_seat(watch=True)
+        if seat.owner != self.seat.owner or seat.epoch_version != self.seat.epoch_version:
+            self.end(f"broker {seat.controller_id} holds the seat (epoch {seat.epoch})")
+
+    async def _read_brokers(self) -> None:
+        self.perform(self.controller.brokers_changed(await self._coordination.read_brokers(watch=True)))
+        self._progress.made()
+
+    async def _read_topics(self) -> None:
+        coordination, known = self._coordination, self.controller.topics
+        async with self.topics_lock:
+            names = await coordination.topic_names(watch=True)
+            fresh = await coordination.read_topics(name for name in names if name not in known)
+            states = await coordination.read_states(tp for topic in fresh.values() for tp in topic.topic_partitions())
+            still_there = {name: known[name] for name in names if name in known}
+            self.perform(self.controller.topics_changed(still_there | fresh, states))
+
+    async def _read_deletions(self) -> None:
+        async with self.topics_lock:
+            self.perform(self.controller.deletions_wanted(await self._coordination.topics_to_delete(watch=True)))
+
+    async def _read_config_changes(self) -> None:
         coordination = self._coordination
-        if path == znodes.CONTROLLER:
-            seat = await coordination.read_seat(watch=True)
-            if seat.owner != self.seat.owner or seat.epoch_version != self.seat.epoch_version:
-                self.end(f"broker {seat.controller_id} holds the seat (epoch {seat.epoch})")
-        elif path == _BROKERS:
-            self.perform(self.controller.brokers_changed(await coordination.read_brokers(watch=True)))
-            self._progress.made()
-        elif path == _TOPICS:
-            async with self.topics_lock:
-                names = await coordination.topic_names(watch=True)
-                fresh = await coordination.read_topics(name for name in names if name not in self.controller.topics)
-                tps = [tp for topic in fresh.values() for tp in topic.topic_partitions()]
-                states = await coordination.read_states(tps)
-                known = {name: self.controller.topics[name] for name in names if name in self.controller.topics}
-                self.perform(self.controller.topics_changed(known | fresh, states))
-        elif path == _DELETIONS:
-            async with self.topics_lock:
-                self.perform(self.controller.deletions_wanted(await coordination.topics_to_delete(watch=True)))
-        elif path == _CONFIG_CHANGES:
-            async with self.topics_lock:
-                changed = await coordination.read_config_changes(watch=True)
-                named_topics = filter(None, changed.values())
-                configs = await coordination.topic_configs.read_all(named_topics)
-                self.perform(self.controller.configs_changed(configs))
-            await coordination.drop_notifications(changed, self.seat.epoch_version)
-        elif path == _ISR_CHANGES:
-            changes = await coordination.read_isr_changes(watch=True)
-            named = {tp for tps in changes.values() for tp in tps}
-            self.perform(self.controller.states_read(await coordination.read_states(named)))
-            await coordination.drop_notifications(changes, self.seat.epoch_version)
-        elif path == _LOG_DIR_EVENTS:
-            failures = await coordination.read_log_dir_failures(watch=True)
-            named_brokers = {broker_id for broker_id in failures.values() if broker_id is not None}
-            self.perform(self.controller.log_directory_failed(named_brokers))
-            await coordination.drop_notifications(failures, self.seat.epoch_version)
+        async with self.topics_lock:
+            changes = await coordination.read_config_changes(watch=True)
+            configs = await coordination.topic_configs.read_all(filter(None, changes.values()))
+            self.perform(self.controller.configs_changed(configs))
+        await coordination.drop_notifications(changes, self.seat.epoch_version)
+
+    async def _read_isr_changes(self) -> None:
+        coordination = self._coordination
+        changes = await coordination.read_isr_changes(watch=True)
+        named = {tp for tps in changes.values() for tp in tps}
+        self.perform(self.controller.states_read(await coordination.read_states(named)))
+        await coordination.drop_notifications(changes, self.seat.epoch_version)
+
+    async def _read_log_dir_failures(self) -> None:
+        failures = await self._coordination.read_log_dir_failures(watch=True)
+        named = {broker_id for broker_id in failures.values() if broker_id is not None}
+        self.perform(self.controller.log_directory_failed(named))
+        await self._coordination.drop_notifications(failures, self.seat.epoch_version)
 
     def _on_event(self, event: StoreEvent) -> None:
         match event:
@@ -326,7 +318,7 @@ class Reign:
                 self.end("the session with ZooKeeper has ended")
             case SessionChanged(SessionState.CONNECTED):
                 # The watches of the old connection are gone, and with them whatever happened meanwhile.
-                self._dirty |= set(_WATCHED)
+                self._dirty |= self._readers.keys()
             case _:
                 return
         self._wake.set()
@@ -371,7 +363,7 @@ class Reign:
         fenced = await self._coordination.fence_broker(broker.broker_id, broker.epoch, self.seat.epoch_version)
         if fenced:
             # The watch says the same a little later; nobody should wait for it.
-            self._dirty.add(_BROKERS)
+            self._dirty.add(znodes.BROKER_IDS)
             self._wake.set()
         return fenced
 
@@ -391,23 +383,7 @@ class Reign:
     # --- what channels tell --------------------------------------------------------------------------
 
     def build(self, batch: Batch) -> Request:
-        controller = self.controller
-        controller_id, epoch = self.seat.controller_id, self.seat.epoch
-        topics = controller.topic_infos(tp.topic for tp in batch.entries)
-        live_brokers = controller.live_brokers()
-        match batch:
-            case StateBatch(states):
-                partitions = tuple(states.values())
-                return LeaderAndIsrRequest(controller_id, epoch, partitions, topics, live_brokers)
-            case StopBatch(stops):
-                return StopReplicaRequest(controller_id, epoch, tuple(stops.values()))
-            case QuestionBatch(asked):
-                named = tuple(DescribePartition(tp.topic, tp.partition) for tp in asked)
-                return LogEndsRequest(controller_id, epoch, named)
-            case MetadataBatch(states, deleted):
-                partitions = tuple(states.values())
-                deleted_topics = tuple(sorted(deleted))
-                return UpdateMetadataRequest(controller_id, epoch, live_brokers, partitions, topics, deleted_topics)
+        return batch.request(self.controller)
 
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response) -> None:
         match batch, response:
