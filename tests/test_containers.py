@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from composecheck.engine import GRACE_S, SERVICES
+from composecheck.reading import read, tools
 from composecheck.story import HOST, NETWORK
 
 from node.settings import BrokerSettings
@@ -55,3 +57,24 @@ def test_the_image_has_all_that_the_wheel_has_and_nobody_in_it_is_root() -> None
     let_in = set(re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
     assert {*wheel, "pyproject.toml", project["project"]["readme"]} == copied == let_in
     assert "\nUSER tidelog\n" in DOCKERFILE
+
+
+@pytest.mark.skipif(not tools(), reason="no docker compose, docker-compose or podman-compose is installed")
+def test_every_compose_that_is_here_reads_the_file_without_a_complaint() -> None:
+    for tool in tools():
+        config, complaint = read(tool)
+        assert complaint == "", tool
+        services = set(
+            re.findall(r"^  ([\w-]+):", config.split("\nservices:\n")[1].split("\nvolumes:\n")[0], re.MULTILINE)
+        )
+        assert services == set(SERVICES), tool
+
+
+def test_whoever_clones_it_anywhere_has_the_same_volumes() -> None:
+    # Not by `name:` in the file, which docker-compose 1 (Debian 12's) refuses.
+    assert (ROOT / ".env").read_text().splitlines()[-1] == "COMPOSE_PROJECT_NAME=tidelog"
+    assert not re.search(r"^name:", COMPOSE, re.MULTILINE)
+
+
+def test_a_broker_has_the_time_to_stop_that_compose_check_gives_it() -> None:
+    assert COMPOSE.split("x-broker:")[1].split("services:")[0].count(f"stop_grace_period: {GRACE_S}s\n") == 1

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
 
-ROOT = Path(__file__).parents[2]
+from composecheck.reading import ROOT
+
 BASE_IMAGES = ("docker.io/library/python:3.11-slim-bookworm", "docker.io/library/zookeeper:3.9")
 #: Not the name of a cluster that somebody may already run from the same file.
 PROJECT = "tidelog-check"
 SERVICES = tuple(f"{kind}-{number}" for kind in ("zookeeper", "broker") for number in (1, 2, 3))
 IMAGE = "tidelog"
+#: A broker's stop_grace_period.
+GRACE_S = 30
 
 _LOOK_EVERY_S = 0.1
 _HEALTH_EVERY_S = 2.0
@@ -55,10 +58,6 @@ class Containers:
             if _podman("image", "exists", image, check=False).returncode and self._pulled(image):
                 raise NotRun(f"there is no image {image}, and no registry to fetch it from")
 
-    def config(self) -> str:
-        """The compose file as compose reads it."""
-        return self._compose("config")
-
     def build(self) -> None:
         self._compose("build", "broker-1")
 
@@ -87,7 +86,7 @@ class Containers:
 
     def stop(self, service: str) -> None:
         """As `docker compose stop`: SIGTERM, and time to hand over."""
-        _podman("stop", "--time", "30", _container(service))
+        _podman("stop", "--time", str(GRACE_S), _container(service))
 
     def start(self, service: str) -> None:
         _podman("start", _container(service))
@@ -101,6 +100,9 @@ class Containers:
 
     def memory_limit_bytes(self, service: str) -> int:
         return int(self._inspect(service, "{{.HostConfig.Memory}}"))
+
+    def restart_policy(self, service: str) -> str:
+        return self._inspect(service, "{{.HostConfig.RestartPolicy.Name}}")
 
     def user(self, service: str) -> str:
         """Who the container's process is."""

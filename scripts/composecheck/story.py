@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from composecheck.engine import SERVICES, Containers, Failed, as_json, wait_for
+from composecheck.engine import GRACE_S, SERVICES, Containers, Failed, as_json, wait_for
 from composecheck.load import Load, Promise, read_back
+from composecheck.reading import read, tools
 from tidelog import Admin, TopicPartition
 from tidelog.descriptions import PartitionDescription
 from tidelog.messages import NewTopic
@@ -39,7 +40,7 @@ class Story:
 
     def run(self) -> None:
         """From nothing to a cluster that was hurt, taken down and brought up again."""
-        self._tell(f"config: clean, {len(self._containers.config().splitlines())} lines")
+        self._configs()
         self._containers.build()
         self._tell("build: the image is there")
         with self._containers.health_checks():
@@ -49,6 +50,13 @@ class Story:
             self._records_across()
             self._faults()
             self._records_stay()
+
+    def _configs(self) -> None:
+        for tool in tools():
+            config, complaint = read(tool)
+            if complaint:
+                raise Failed(f"{' '.join(tool)} config: {complaint}")
+            self._tell(f"config: {' '.join(tool)} finds it clean, {len(config.splitlines())} lines")
 
     def _come_up(self, what: str) -> None:
         started = time.monotonic()
@@ -60,13 +68,17 @@ class Story:
         for service in SERVICES:
             if not self._containers.memory_limit_bytes(service):
                 raise Failed(f"{service} has no memory limit")
+            if (policy := self._containers.restart_policy(service)) != "unless-stopped":
+                raise Failed(f"{service} has the restart policy {policy!r}")
         for broker_id in HOST:
             if self._containers.user(f"broker-{broker_id}") == "0":
                 raise Failed(f"broker-{broker_id} runs as root")
             log = self._containers.log(f"broker-{broker_id}")
             if log.count("there is no authentication yet") != 1:
                 raise Failed(f"broker-{broker_id} does not warn once that there is no authentication")
-        self._tell("containers: memory limits, no root, one warning that there is no authentication")
+        self._tell(
+            "containers: memory limits, restart policies, no broker is root, one warning of the missing authentication"
+        )
 
     def _addresses(self) -> None:
         with Admin(self._hosts) as admin:
@@ -142,8 +154,12 @@ class Story:
             )
 
     def _records_stay(self) -> None:
+        started = time.monotonic()
         self._containers.down()
-        self._tell("down: the volumes stay")
+        took = time.monotonic() - started
+        if took >= GRACE_S:
+            raise Failed(f"down took {took:.0f} s: somebody had to be killed for it")
+        self._tell(f"down: all left politely within {took:.1f} s; the volumes stay")
         self._come_up("up again")
         found = read_back(self._hosts, self._promises)
         self._tell(f"data: all {found} acknowledged records are there")
