@@ -28,7 +28,6 @@ from cluster.effects import (
     WriteState,
     Written,
 )
-from cluster.election import renewed_state
 from cluster.reassignment import Move
 from cluster.rebalancing import imbalanced
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
@@ -79,7 +78,8 @@ class Controller(Decisions):
         self._let_wait({broker_id: broker for broker_id, broker in brokers.items() if broker.possibly_short})
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
         effects += self.deletions_wanted(deletions)
-        writes = self._reconsider(self.partitions()) + self._renew()
+        self.renewing |= self._came_back()
+        writes = self._reconsider(self.partitions())
         told = {tp: state for tp, state in self.states.items() if tp not in self._in_flight and self._stays(tp)}
         return effects + self._tell(told) + writes + self._admit()
 
@@ -161,8 +161,9 @@ class Controller(Decisions):
                 continue
             if isinstance(outcome, Written):
                 changed[tp] = VersionedState(state, outcome.partition_epoch)
-                move = self.moves.get(tp)
-                if move is not None and move.written(state):
+                known, move = self.states.get(tp), self.moves.get(tp)
+                begun = known is None or state.leader_epoch > known.state.leader_epoch
+                if begun and move is not None and move.written(state):
                     shed.append(tp)
             elif outcome.actual is not None:
                 changed[tp] = outcome.actual
@@ -339,15 +340,10 @@ class Controller(Decisions):
         questions, self.questions = self.questions, {}
         return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(questions.items())]
 
-    def _renew(self) -> list[Effect]:
-        """Leaders that registered after their state was written: they came back while nobody reigned."""
-        effects: list[Effect] = []
-        for tp, known in sorted(self.states.items(), key=lambda item: item[0]):
-            leader = self.brokers.get(known.state.leader)
-            came_back = leader is not None and -1 < known.mzxid < leader.epoch
-            if came_back and tp not in self._in_flight and self._stays(tp):
-                effects += self._write(tp, renewed_state(known.state, self.epoch))
-        return effects
+    def _came_back(self) -> set[TopicPartition]:
+        """Led by one that registered after the state was written: it came back while nobody reigned."""
+        led = ((tp, known.mzxid, self.brokers.get(known.state.leader)) for tp, known in self.states.items())
+        return {tp for tp, mzxid, leader in led if leader is not None and -1 < mzxid < leader.epoch and self._stays(tp)}
 
     def _write(self, tp: TopicPartition, wanted: PartitionState | None) -> list[Effect]:
         if wanted is None:

@@ -19,7 +19,7 @@ class Decisions(Picture):
 
     wishes     elections that somebody asked for; True: unclean ones
     doubts     partitions some of whose ISR may have lost records
-    renewing   partitions whose leader needs a new epoch, so that what it still has in flight is refused
+    renewing   partitions whose leader needs a new epoch even if it stays, so that what it has in flight is refused
     questions  whom to ask for the ends of which logs
     """
 
@@ -49,7 +49,6 @@ class Decisions(Picture):
             self._elected(tp, state, evict_leaving=evict_leaving, unclean=allowed)
             or self._trusted(tp, state)
             or self._moved(tp, state)
-            or self._renewed(tp, state)
             or self._wished(tp, state)
         )
 
@@ -89,6 +88,7 @@ class Decisions(Picture):
             evict_leaving=evict_leaving,
             unclean=unclean,
             joining=self.topics[tp.topic].adding.get(tp.partition, ()),
+            renew=tp in self.renewing,
         )
 
     def _trusted(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
@@ -116,9 +116,6 @@ class Decisions(Picture):
             if move.shedding is not None:
                 return move.shedding
         return None if move.announced else renewed_state(state, self.epoch)
-
-    def _renewed(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
-        return renewed_state(state, self.epoch) if tp in self.renewing else None
 
     def _wished(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
         """What somebody asked for; the wish ends where nothing is left to do for it."""

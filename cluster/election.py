@@ -1,13 +1,14 @@
 """Who leads a partition and who is in sync, whenever brokers come, go or leave.
 
 Pure: a state and what is known of the brokers go in, the state to write comes out (None: it stands as it is).
-Every state that the controller writes has a new leader epoch, as in Kafka, so that each of its writes fences
-whatever the leader of before still has in flight.
+A leader that stays while its ISR shrinks keeps its epoch (KAFKA-15021): the state's version alone says that there is
+something new, and is what an ISR change in flight fails by. Everything else begins a new epoch.
 
 Rules that hold for every result:
     A  a leader is alive and in the ISR;
     B  the ISR is never empty and only shrinks here (growing it is the leader's business);
-    C  a leader is taken from the ISR of before, but for an unclean election, where that is allowed.
+    C  a leader is taken from the ISR of before, but for an unclean election, where that is allowed;
+    D  it is the old epoch only where the leader is the same and the ISR is a part of what it was.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def next_state(
     evict_leaving: bool = False,
     unclean: bool = False,
     joining: Collection[int] = (),
+    renew: bool = False,
 ) -> PartitionState | None:
     """The state that a partition should have now.
 
@@ -50,6 +52,7 @@ def next_state(
     evict_leaving   also take them out of the ISR; done once, when the shutdown begins
     unclean         `unclean.leader.election.enable`: any live replica may lead where no ISR member lives
     joining         replicas that a reassignment brings; they have the least, and lead uncleanly where nobody else can
+    renew           a leader that stays gets a new epoch too, so that nothing it has in flight is accepted
     """
     staying = [replica for replica in replicas if replica in live and replica not in leaving]
     in_sync = [replica for replica in staying if replica in state.isr]
@@ -59,8 +62,10 @@ def next_state(
     if leads_on and (state.leader not in leaving or not in_sync):
         # Case A: the leader stays, be it that nobody can take over from one that leaves.
         isr = tuple(keeps) if state.leader in keeps else (*keeps, state.leader)
-        leader = state.leader
-    elif in_sync:
+        if renew or set(isr) != set(state.isr):
+            return PartitionState(state.leader, state.leader_epoch + renew, isr, controller_epoch)
+        return None
+    if in_sync:
         # Case B: the first in-sync replica, in the order of the assignment, takes over.
         leader, isr = in_sync[0], tuple(keeps)
     elif unclean and staying:
@@ -74,7 +79,7 @@ def next_state(
 
 
 def renewed_state(state: PartitionState, controller_epoch: int) -> PartitionState:
-    """The same leader in a new epoch: for one that died and came back unseen, and leads nothing until it is told."""
+    """The same leader in a new epoch."""
     return PartitionState(state.leader, state.leader_epoch + 1, state.isr, controller_epoch)
 
 

@@ -212,18 +212,19 @@ class Partition:
 
         `live` maps each live broker to the epoch of its registration.
         """
-        new_epoch = versioned.state.leader_epoch > self.leader_epoch or self.role is not Role.LEADER
-        if not new_epoch and versioned.partition_epoch < self.partition_epoch:
-            return self.brokers_changed(live, log_end_offset, now_ms)
-        if new_epoch or versioned.partition_epoch > self.partition_epoch:
-            # In an old version's place a proposal cannot be accepted any more, or it is what made this version.
+        if versioned.state.leader_epoch > self.leader_epoch or self.role is not Role.LEADER:
             self.pending = None
-        self._apply(versioned, replicas)
-        self.role = Role.LEADER
-        if new_epoch:
+            self._apply(versioned, replicas)
+            self.role = Role.LEADER
             self.epoch_start_offset = log_end_offset
             self.followers = {}
-        self._remember_followers(now_ms)
+            self._remember_followers(now_ms)
+        elif versioned.partition_epoch > self.partition_epoch:
+            # On an old version a proposal cannot be accepted any more, or it is what made this version.
+            self._adopt(versioned, replicas, now_ms)
+        elif versioned.partition_epoch == self.partition_epoch:
+            self.replicas = replicas
+            self._remember_followers(now_ms)
         return self.brokers_changed(live, log_end_offset, now_ms)
 
     def make_follower(self, versioned: VersionedState, replicas: tuple[int, ...]) -> bool:
@@ -248,6 +249,18 @@ class Partition:
         self.isr = versioned.state.isr
         self.partition_epoch = versioned.partition_epoch
         self.replicas = replicas
+
+    def _adopt(self, versioned: VersionedState, replicas: tuple[int, ...], now_ms: int) -> None:
+        """A newer version of the own epoch: somebody else changed the ISR, and no proposal is pending any more.
+
+        Who was taken out has to ask again before it is let in again: what it asked last may have been its last.
+        """
+        removed = set(self.isr).difference(versioned.state.isr)
+        self.pending = None
+        self._apply(versioned, replicas)
+        self._remember_followers(now_ms)
+        for replica in removed & self.followers.keys():
+            self.followers[replica] = replace(self.followers[replica], log_end_offset=UNKNOWN_OFFSET)
 
     def is_stale(self, versioned: VersionedState) -> bool:
         """A state older than what this broker knows: to be ignored, not applied."""
@@ -380,9 +393,7 @@ class Partition:
                 self.leader_epoch = max(self.leader_epoch, actual.state.leader_epoch)
                 self.partition_epoch = max(self.partition_epoch, actual.partition_epoch)
             return Facts(resigned=True)
-        self.pending = None
-        self._apply(actual, self.replicas)
-        self._remember_followers(now_ms)
+        self._adopt(actual, self.replicas, now_ms)
         return Facts(self._advance_high_watermark(log_end_offset, now_ms), self.expansion_due(now_ms))
 
     # --- the follower's events -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from cluster.state import PartitionState, ReplicaAssignment
 class Move:
     """What became of one partition's reassignment in this reign.
 
-    announced   the state was written since the assignment was
+    announced   an epoch has begun since the assignment was written
     shedding    the state that sheds, once it is chosen
     shed        it stands
     waiting     live brokers that have yet to say that they are rid of their replica
@@ -36,7 +36,10 @@ class Move:
     settling: bool = False
 
     def written(self, state: PartitionState) -> bool:
-        """The controller wrote the partition's state. True where that shed who goes."""
+        """The controller began an epoch of the partition. True where that shed who goes.
+
+        Only a new epoch is sure to reach the leader: a version alone may be old when it is told.
+        """
         self.announced = True
         sheds = not self.shed and state is self.shedding
         self.shed = self.shed or sheds

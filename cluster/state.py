@@ -20,7 +20,8 @@ class PartitionState:
     """A partition's state znode.
 
     leader            broker id, −1 while no ISR member is alive. Moved by the controller only.
-    leader_epoch      raised by every write of the controller, never by the leader's own ISR changes.
+    leader_epoch      raised by the controller whenever somebody begins to lead, be it the same one again; not where
+                      only the ISR shrinks.
     isr               never empty; a leader is always in it. Shrunk and grown by the leader, by compare-and-set,
                       and shrunk by the controller when a member dies.
     controller_epoch  of the controller that wrote the state last.

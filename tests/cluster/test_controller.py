@@ -46,7 +46,8 @@ def test_when_a_broker_dies_what_it_led_is_elected_and_what_it_followed_loses_it
         "tell 3: t-0 leader=2 isr=2,3",
         "tell 3: t-1 leader=2 isr=2,3",
     ]
-    assert [cluster.state(TopicPartition("t", p)).leader_epoch for p in range(3)] == [1, 1, 0]
+    assert [cluster.state(TopicPartition("t", p)).leader_epoch for p in range(3)] == [1, 0, 0]
+    assert [cluster.states[TopicPartition("t", p)].partition_epoch for p in range(3)] == [1, 1, 0]
 
 
 def test_a_broker_that_comes_back_gets_everything_it_hosts() -> None:
@@ -117,7 +118,7 @@ def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
     cluster.come(broker(2, 99))
     cluster.die(1)
     cluster.settle()
-    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+    assert cluster.state() == PartitionState(2, 1, (2,), 1)
 
 
 def test_settings_that_change_are_told_to_every_broker_and_those_that_do_not_are_not() -> None:
@@ -199,7 +200,7 @@ def test_a_leaving_broker_leads_no_more_and_rejoining_the_isr_costs_no_write() -
     assert not cluster.controller.busy_with(1)
     assert cluster.controller.led_by(1) == [TopicPartition("t", 2)]
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
-    assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 1, (2,), 1)
+    assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2,), 1), "who leads on notices nothing"
     assert [b.shutting_down for b in cluster.controller.live_brokers()] == [True, False, False]
     cluster.leader_sets_isr(TP, 2, 3, 1)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
@@ -285,6 +286,19 @@ def test_a_leader_that_came_back_while_nobody_reigned_leads_in_a_new_epoch() -> 
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2, 3), 1)
+
+
+def test_a_leader_that_came_back_unseen_begins_a_new_epoch_also_where_its_isr_has_shrunk_meanwhile() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.states[TP] = VersionedState(cluster.state(), 0, 500)
+    cluster.live[1] = broker(1, 501)
+    del cluster.live[3]
+    cluster.reign(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
+    assert len(cluster.history) == 2, "in one write"
 
 
 def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> None:
@@ -412,7 +426,8 @@ def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: l
         last = {written_tp: known.state for written_tp, known in before.items()}
         for written_tp, written in cluster.history[seen:]:
             earlier = last[written_tp]
-            assert written.leader_epoch == earlier.leader_epoch + 1
+            leads_on = written.leader == earlier.leader and set(written.isr) < set(earlier.isr)
+            assert written.leader_epoch == earlier.leader_epoch + (not leads_on)
             assert written.controller_epoch >= earlier.controller_epoch
             assert set(written.isr) <= set(earlier.isr)
             assert written.leader == NO_LEADER or written.leader in written.isr

@@ -71,6 +71,29 @@ def test_a_former_self_that_was_let_in_meanwhile_is_found_and_put_out() -> None:
     assert 3 in cluster.controller.brokers
 
 
+def test_one_that_may_be_short_comes_back_while_its_isr_shrinks_and_there_is_a_new_epoch_all_the_same() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    (shrinks,) = cluster.waiting
+    assert shrinks.state == PartitionState(1, 0, (1, 2), 1)
+    cluster.come(short(3, 99))
+    assert 3 not in cluster.controller.brokers
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
+
+
+def test_what_one_that_may_be_short_was_in_sync_for_shrinks_in_a_new_epoch() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.come(short(3, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
+    assert len(cluster.history) == 2, "in one write"
+
+
 def test_a_whole_member_that_comes_back_leads_and_the_short_one_copies() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))

@@ -27,6 +27,10 @@ def after(leader: int, *isr: int) -> PartitionState:
     return PartitionState(leader, 5, isr, EPOCH)
 
 
+def shrunk(leader: int, *isr: int) -> PartitionState:
+    return PartitionState(leader, 4, isr, EPOCH)
+
+
 def test_a_new_partition_is_led_by_its_preferred_replica_and_all_live_ones_are_in_sync() -> None:
     assert initial_state((3, 1, 2), {1, 2, 3}, EPOCH) == PartitionState(3, 0, (3, 1, 2), EPOCH)
     assert initial_state((3, 1, 2), {1, 2}, EPOCH) == PartitionState(1, 0, (1, 2), EPOCH)
@@ -40,7 +44,7 @@ def test_a_new_partition_is_led_by_its_preferred_replica_and_all_live_ones_are_i
         pytest.param(state(1, 1, 2, 3), {2, 3}, after(2, 2, 3), id="the leader died: next in replica order"),
         pytest.param(state(1, 3, 1, 2), {2, 3}, after(2, 3, 2), id="replica order, not ISR order"),
         pytest.param(state(1, 1, 3), {2, 3}, after(3, 3), id="only the ISR may lead"),
-        pytest.param(state(1, 1, 2, 3), {1, 3}, after(1, 1, 3), id="a follower died: out of the ISR, epoch raised"),
+        pytest.param(state(1, 1, 2, 3), {1, 3}, shrunk(1, 1, 3), id="a follower died: out of the ISR, nothing else"),
         pytest.param(state(1, 1, 2), {1, 2}, None, id="a follower outside the ISR died"),
         pytest.param(state(1, 1), {2, 3}, after(NO_LEADER, 1), id="the last ISR member died: it stays"),
         pytest.param(state(1, 1, 2), {3}, after(NO_LEADER, 1, 2), id="all ISR members died at once: they stay"),
@@ -57,9 +61,9 @@ def test_a_state_follows_its_brokers(before: PartitionState, live: set[int], exp
     ("before", "live", "expected"),
     [
         pytest.param(state(1, 1, 2, 3), {1, 2, 3}, after(2, 2, 3), id="its leadership moves, and it leaves the ISR"),
-        pytest.param(state(2, 1, 2, 3), {1, 2, 3}, after(2, 2, 3), id="as a follower it only leaves the ISR"),
+        pytest.param(state(2, 1, 2, 3), {1, 2, 3}, shrunk(2, 2, 3), id="as a follower it only leaves the ISR"),
         pytest.param(state(1, 1), {1, 2, 3}, None, id="nobody can take over: it leads on"),
-        pytest.param(state(1, 1, 2), {1, 3}, after(1, 1), id="the other one is dead: it leads on, alone"),
+        pytest.param(state(1, 1, 2), {1, 3}, shrunk(1, 1), id="the other one is dead: it leads on, alone"),
     ],
 )
 def test_a_leaving_broker_gives_up_what_others_can_take(
@@ -70,6 +74,16 @@ def test_a_leaving_broker_gives_up_what_others_can_take(
 
 def test_a_leaving_broker_that_rejoined_the_isr_is_let_be() -> None:
     assert next_state(state(2, 2, 1), (1, 2, 3), {1, 2}, EPOCH, leaving={1}) is None
+
+
+def test_a_leader_that_is_to_be_fenced_begins_a_new_epoch_whether_its_isr_shrinks_or_not() -> None:
+    assert next_state(state(1, 1, 2, 3), (1, 2, 3), {1, 2, 3}, EPOCH, renew=True) == after(1, 1, 2, 3)
+    assert next_state(state(1, 1, 2, 3), (1, 2, 3), {1, 2}, EPOCH, renew=True) == after(1, 1, 2)
+    assert next_state(state(1, 1, 2, 3), (1, 2, 3), {2, 3}, EPOCH, renew=True) == after(2, 2, 3)
+
+
+def test_a_leader_that_its_isr_has_lost_begins_a_new_epoch_when_it_is_elected_uncleanly() -> None:
+    assert next_state(state(1, 2), (1, 2), {1}, EPOCH, unclean=True) == after(1, 1)
 
 
 def test_an_unclean_election_takes_any_live_replica_and_forgets_the_isr() -> None:
@@ -125,10 +139,12 @@ def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
     live = data.draw(st.sets(BROKERS))
     leaving = data.draw(st.sets(st.sampled_from(sorted(live)))) if live else set()
     unclean = data.draw(st.booleans())
-    evict = data.draw(st.booleans())
+    evict, renew = data.draw(st.booleans()), data.draw(st.booleans())
     before = PartitionState(leader, data.draw(st.integers(0, 9)), isr, 1)
 
-    result = next_state(before, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, unclean=unclean)
+    result = next_state(
+        before, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, unclean=unclean, renew=renew
+    )
     now = result or before
 
     assert now.isr, "the ISR is never empty"
@@ -144,6 +160,9 @@ def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
         assert set(now.isr) == set(isr)
         assert not any(replica in live and replica not in leaving for replica in isr)
     if result is not None:
-        assert (result.leader_epoch, result.controller_epoch) == (before.leader_epoch + 1, EPOCH)
+        leads_on = result.leader == before.leader and set(isr) > set(result.isr) and not renew
+        assert (result.leader_epoch, result.controller_epoch) == (before.leader_epoch + (not leads_on), EPOCH)
         settled = next_state(result, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, unclean=unclean)
         assert settled is None, "one write is enough"
+    elif renew:
+        assert before.leader == NO_LEADER, "who leads is fenced"

@@ -307,6 +307,39 @@ def test_the_same_epoch_again_keeps_what_was_acknowledged() -> None:
     assert partition.followers[2].log_end_offset == 9
 
 
+def test_a_leader_whose_isr_the_controller_shrinks_leads_on_and_waits_for_the_dead_no_more() -> None:
+    partition = leader(end=10)
+    fetch(partition, 2, 10, 10)
+    fetch(partition, 3, 8, 10)
+    assert partition.high_watermark == 8
+    facts = partition.make_leader(state(isr=[1, 2], version=8), REPLICAS, {1: 101, 2: 102}, 12, now_ms=5)
+    assert facts.high_watermark_advanced and partition.high_watermark == 10
+    assert (partition.leader_epoch, partition.epoch_start_offset) == (5, 10)
+    assert partition.followers[2].log_end_offset == 10, "what was acknowledged stays acknowledged"
+
+
+def test_who_was_taken_out_of_the_isr_is_let_in_again_only_when_it_asks_again() -> None:
+    """Its registration may be live still: only its disk is gone, or nobody has told of its death yet."""
+    partition = leader(isr=[1, 3], end=10)
+    fetch(partition, 3, 10, 10)
+    proposal = fetch(partition, 2, 10, 10).proposal
+    assert proposal is not None
+    found = partition.isr_conflict(proposal, state(isr=[1], version=8), 10, now_ms=1)
+    assert found.proposal is not None and found.proposal.state.isr == (1, 2), "2 was on its way in, and is still"
+    accepted = partition.isr_accepted(found.proposal, 9, 10, now_ms=2)
+    assert accepted.proposal is None and partition.tick(10, now_ms=3).proposal is None
+    fetch(partition, 2, 12, 12, now_ms=4)
+    assert partition.high_watermark == 12, "nobody is waited for who has not asked since"
+    again = fetch(partition, 3, 12, 12, now_ms=5).proposal
+    assert again is not None and again.state.isr == (1, 2, 3)
+
+    told = leader(end=10)
+    fetch(told, 2, 10, 10)
+    fetch(told, 3, 10, 10)
+    told.make_leader(state(isr=[1, 2], version=8), REPLICAS, LIVE, 10, now_ms=5)
+    assert told.tick(10, now_ms=6).proposal is None
+
+
 def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_log_goes() -> None:
     partition = Partition(2, TopicPartition("t", 0), max_lag_ms=MAX_LAG_MS)
     assert partition.make_follower(state(), REPLICAS)

@@ -112,6 +112,12 @@ class MemoryCluster:
             self.states.states[tp] = VersionedState(state, before.partition_epoch + 1)
         await self.tell(tell, tp)
 
+    async def shrink(self, *isr: int) -> None:
+        """As the controller does where a follower is gone: the leader, its epoch and all but the ISR stay."""
+        before = self.states.states[TP]
+        self.states.states[TP] = VersionedState(replace(before.state, isr=isr), before.partition_epoch + 1)
+        await self.tell()
+
     async def tell(self, whom: Iterable[int] | None = None, tp: TopicPartition = TP) -> None:
         """Send the state as ZooKeeper has it."""
         for broker_id in whom if whom is not None else [node.broker_id for node in self.nodes.values() if node.alive]:

@@ -177,7 +177,7 @@ def test_a_leaving_broker_hands_over_before_it_is_answered() -> None:
         assert [(left.topic, left.partition) for left in answer.remaining] == [("alone", 0)]
         assert cluster.brokers[3].hosted[TP].leader == 3
         assert await cluster.state() == PartitionState(3, 1, (3, 1), 1)
-        assert await cluster.state(TopicPartition("t", 1)) == PartitionState(3, 1, (3, 1), 1)
+        assert await cluster.state(TopicPartition("t", 1)) == PartitionState(3, 0, (3, 1), 1)
         stale = await cluster.controller.controlled_shutdown(ControlledShutdownRequest(2, 0))
         assert stale.error_code == StaleBrokerEpochError.code
 

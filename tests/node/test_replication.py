@@ -192,6 +192,25 @@ async def test_a_full_disk_takes_the_broker_out_and_loses_nothing_acknowledged()
 
 
 @on_virtual_time
+async def test_when_a_follower_dies_what_waits_for_it_is_acknowledged_and_no_producer_notices() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.kill(3)
+        waiting = asyncio.ensure_future(cluster.produce(b"b", timeout_ms=5000))
+        await until(lambda: cluster.nodes[2].log().log_end_offset == 2)
+        assert not waiting.done(), "3 is in sync still"
+        epochs = [cluster.nodes[each].log().latest_epoch for each in (1, 2)]
+        await cluster.shrink(1, 2)
+        assert await waiting == (0, 1)
+        assert cluster.leader.replica().partition.isr == (1, 2)
+        assert [cluster.nodes[each].log().latest_epoch for each in (1, 2)] == epochs
+        cluster.restart(3)
+        await cluster.tell()
+        await until(lambda: set(cluster.leader.replica().partition.isr) == {1, 2, 3})
+
+
+@on_virtual_time
 async def test_a_follower_that_is_shutting_down_is_not_let_back_into_the_isr() -> None:
     async with MemoryCluster() as cluster:
         cluster.nodes[3].shutting_down = True
