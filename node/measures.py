@@ -165,10 +165,15 @@ class Measures:
             _one(
                 "tidelog_isr_shrinks",
                 "ISRs that this broker wrote with fewer members",
-                self.replicas.isr_shrinks,
+                self.replicas.state_changes.shrinks,
                 Kind.COUNTER,
             ),
-            _one("tidelog_isr_expansions", "ISRs that it wrote with more", self.replicas.isr_expansions, Kind.COUNTER),
+            _one(
+                "tidelog_isr_expansions",
+                "ISRs that it wrote with more",
+                self.replicas.state_changes.expansions,
+                Kind.COUNTER,
+            ),
         ]
 
     def _of_waiting(self) -> list[Family]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from cluster.backoff import Backoff
-from cluster.coordination import StateConflict
-from cluster.partition import Facts, IsrProposal, Partition
+from cluster.partition import Facts, Partition
 from cluster.state import PartitionState, VersionedState
 from node.delayed import Waiting
 from node.log_settings import LogSettings
 from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
+from node.state_changes import StateChanges
 from node.surroundings import Follower, IsrStore, Logs, Offload
 from node.syncing import OffloadSync, Syncing
 from node.turns import turn
@@ -44,7 +43,6 @@ from tidelog.errors import (
     NotLeaderOrFollowerError,
     StaleControllerEpochError,
     StorageError,
-    TidelogError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -54,8 +52,6 @@ log = logging.getLogger(__name__)
 
 #: Partitions that change their role before other work gets a turn of the loop.
 _TURN = 64
-_ISR_RETRY_MS = 50
-_ISR_NOTIFY_INTERVAL_MS = 500
 
 
 class Replicas:
@@ -65,8 +61,6 @@ class Replicas:
                       only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
                       each time: a process that was stopped finds requests waiting for it before any timer of its own
     on_storage_error  told once when no log directory is left; by then every replica is offline
-
-    isr_shrinks, isr_expansions   how often an ISR of this leader's was written without, or with one more member
     """
 
     def __init__(
@@ -92,7 +86,7 @@ class Replicas:
         self.clock = clock
         self._cut_off = cut_off
         self._logs = logs
-        self._isr_store = isr_store
+        self.state_changes = StateChanges(broker_id, isr_store, waiting, clock, self.act)
         self._fetchers = fetchers
         self._max_lag_ms = max_lag_ms
         self._log_settings = LogSettings(topic_defaults or LogConfig())
@@ -103,15 +97,10 @@ class Replicas:
         self._recovered_high_watermarks = dict(logs.high_watermarks())
         self._control = asyncio.Lock()
         self._syncing = Syncing(self._synced, self.storage_failed, offload_sync)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._changed_isrs: set[TopicPartition] = set()
-        self.isr_shrinks = self.isr_expansions = 0
         self._next_isr_check_ms = 0
-        self._next_notification_ms = 0
-        self._failure_untold = False
 
     @property
-    def isolated(self) -> bool:
+    def cut_off(self) -> bool:
         """Whether the broker is cut off as of now."""
         return self._cut_off()
 
@@ -341,7 +330,7 @@ class Replicas:
         if facts.log_start_rose:
             self.waiting.deletions.check_and_complete(replica.topic_partition)
         if facts.proposal is not None:
-            self._spawn(self._carry(replica, facts.proposal))
+            self.state_changes.propose(replica, facts.proposal)
         if facts.resigned:
             log.warning("%s: somebody else wrote its state; leads no longer", replica.topic_partition)
             self.waiting.epoch_ended(replica.topic_partition)
@@ -356,37 +345,8 @@ class Replicas:
         else:
             self._fetchers.synced(tp)
 
-    async def _carry(self, replica: Replica, proposal: IsrProposal) -> None:
-        """Bring one proposal's outcome back. It must come, for until then the larger ISR holds the high watermark."""
-        partition, tp = replica.partition, replica.topic_partition
-        backoff = Backoff(_ISR_RETRY_MS)
-        while partition.pending is proposal:
-            try:
-                partition_epoch = await self._isr_store.change_isr(tp, proposal.state, proposal.partition_epoch)
-            except StateConflict as conflict:
-                now_ms = self.clock.monotonic_ms()
-                end = replica.log.log_end_offset
-                self.act(replica, partition.isr_conflict(proposal, conflict.actual, end, now_ms))
-                self.waiting.changed(tp)
-            except TidelogError as error:
-                log.warning("%s: the ISR %s is not written yet: %s", tp, proposal.state.isr, error)
-                await asyncio.sleep(backoff.next_ms() / 1000)
-            except Exception:
-                log.exception("%s: the ISR %s is not written yet", tp, proposal.state.isr)
-                await asyncio.sleep(backoff.next_ms() / 1000)
-            else:
-                log.info("%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
-                self._changed_isrs.add(tp)
-                self.waiting.alarm.set()
-                self.isr_shrinks += len(proposal.state.isr) < len(partition.isr)
-                self.isr_expansions += len(proposal.state.isr) > len(partition.isr)
-                now_ms = self.clock.monotonic_ms()
-                end = replica.log.log_end_offset
-                self.act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
-                self.waiting.changed(tp)
-
     def tick(self, now_ms: int) -> int:
-        """Time has passed: answer what is due, look for followers that lag, tell the controller of changed ISRs.
+        """Time has passed: answer what is due, look for followers that lag, tell the controller what has changed.
 
         Returns when to call it again, unless `waiting.alarm` is set before.
         """
@@ -396,39 +356,8 @@ class Replicas:
             for replica in self:
                 if replica.partition.is_leader:
                     self.act(replica, replica.partition.tick(replica.log.log_end_offset, now_ms))
-        if self._changed_isrs and now_ms >= self._next_notification_ms:
-            self._next_notification_ms = now_ms + _ISR_NOTIFY_INTERVAL_MS
-            self._spawn(self._notify())
-        if self._failure_untold and self._logs.works:
-            self._failure_untold = False
-            self._spawn(self._tell_failure())
-        next_ms = self._next_notification_ms if self._changed_isrs else self._next_isr_check_ms
-        due_ms = self.waiting.next_deadline_ms()
-        return min(next_ms, self._next_isr_check_ms, next_ms if due_ms is None else due_ms)
-
-    async def _notify(self) -> None:
-        changed, self._changed_isrs = self._changed_isrs, set()
-        try:
-            await self._isr_store.notify_isr_change(sorted(changed))
-        except TidelogError as error:
-            log.info("the controller has not been told of %d changed ISRs yet: %s", len(changed), error)
-            self._changed_isrs |= changed
-            self.waiting.alarm.set()
-
-    async def _tell_failure(self) -> None:
-        """The controller then asks each of our replicas anew, and elects others for those that are offline."""
-        try:
-            await self._isr_store.notify_log_dir_failure(self.broker_id)
-        except TidelogError as error:
-            log.warning("the controller has not been told of a failed log directory yet: %s", error)
-            await asyncio.sleep(_ISR_RETRY_MS / 1000)
-            self._failure_untold = True
-            self.waiting.alarm.set()
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        due_ms = (self._next_isr_check_ms, self.state_changes.tick(now_ms), self.waiting.next_deadline_ms())
+        return min(each for each in due_ms if each is not None)
 
     # --- stopping --------------------------------------------------------------------------------------------
 
@@ -457,9 +386,9 @@ class Replicas:
                 if replica := self._replicas.get(tp):
                     replica.offline = True
                     self._stop_serving(replica)
-            self._failure_untold = True
-            self.waiting.alarm.set()
-            if not self._logs.works:
+            if self._logs.works:
+                self.state_changes.log_directory_failed()
+            else:
                 self._on_storage_error(error)
 
     async def checkpoint_high_watermarks(self) -> None:
@@ -475,10 +404,7 @@ class Replicas:
         for replica in self:
             self._stop_serving(replica)
         self.waiting.complete_all()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.state_changes.close()
         await self._syncing.close()
         await self.checkpoint_high_watermarks()
 

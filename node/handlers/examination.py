@@ -52,7 +52,7 @@ class Examinations:
             log_end_offset=log.log_end_offset,
             epoch_start_offset=partition.epoch_start_offset if partition.role is Role.LEADER else -1,
             synced_end=-1 if replica.durable_end is None else replica.durable_end,
-            cut_off=self._replicas.isolated,
+            cut_off=self._replicas.cut_off,
             unclean_election=config.unclean_leader_election_enable,
             followers=tuple(self._follower(partition, *each) for each in sorted(partition.followers.items())),
             retention=held,

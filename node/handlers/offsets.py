@@ -143,7 +143,7 @@ def _look_up(
     if part.timestamp == EARLIEST_TIMESTAMP:
         return ListOffsetsPartitionResponse(part.topic, part.partition, 0, NO_TIMESTAMP, log.log_start_offset)
     # Where the committed end is not known, "nothing there" and "this is the last" would be guesses (KIP-207).
-    may_say_end = not for_consumer or (partition.knows_committed_end and not replicas.isolated)
+    may_say_end = not for_consumer or (partition.knows_committed_end and not replicas.cut_off)
     if not may_say_end and part.timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP):
         raise OffsetNotAvailableError(f"{replica.topic_partition}: the leader does not know the committed end yet")
     if part.timestamp == LATEST_TIMESTAMP:

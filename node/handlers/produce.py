@@ -135,7 +135,7 @@ class Produces:
                 raise NotEnoughReplicasError(
                     f"{replica.topic_partition} has {partition.in_sync_count} in-sync replicas"
                 )
-        elif self._replicas.isolated:
+        elif self._replicas.cut_off:
             raise NotLeaderOrFollowerError(
                 f"broker {self._replicas.broker_id} is cut off and may not lead {replica.topic_partition} any more"
             )

@@ -1,0 +1,123 @@
+"""What this broker changes of its replicas' states in ZooKeeper, and how the controller hears of it.
+
+A leader writes its partition's ISR itself, by compare-and-set; that a disk failed is for the controller to act on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+from cluster.backoff import Backoff
+from cluster.coordination import StateConflict
+from cluster.partition import Facts, IsrProposal
+from node.delayed import Waiting
+from node.replica import Replica
+from node.surroundings import IsrStore
+from tidelog.clock import Clock
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_RETRY_MS = 50
+#: Changed ISRs are told together, at most so often: a leader that comes back may have thousands.
+_NOTIFY_INTERVAL_MS = 500
+
+
+class StateChanges:
+    """All that is on its way to ZooKeeper; `tick` is due when it says, or when `waiting.alarm` is set.
+
+    act(replica, facts)      does what follows from an outcome
+    shrinks, expansions      how often an ISR of this leader's was written without, or with one more member
+    """
+
+    def __init__(
+        self, broker_id: int, store: IsrStore, waiting: Waiting, clock: Clock, act: Callable[[Replica, Facts], None]
+    ) -> None:
+        self.shrinks = self.expansions = 0
+        self._broker_id = broker_id
+        self._store = store
+        self._waiting = waiting
+        self._clock = clock
+        self._act = act
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed_isrs: set[TopicPartition] = set()
+        self._next_notification_ms = 0
+        self._failure_untold = False
+
+    def propose(self, replica: Replica, proposal: IsrProposal) -> None:
+        """Write this ISR and bring the outcome back, which is acted upon."""
+        self._spawn(self._carry(replica, proposal))
+
+    def log_directory_failed(self) -> None:
+        """The controller is to ask each of our replicas anew, and to elect others for those that are offline."""
+        self._failure_untold = True
+        self._waiting.alarm.set()
+
+    def tick(self, now_ms: int) -> int | None:
+        """Tells the controller what has changed; returns when to be called again, None while nothing has."""
+        if self._changed_isrs and now_ms >= self._next_notification_ms:
+            self._next_notification_ms = now_ms + _NOTIFY_INTERVAL_MS
+            self._spawn(self._tell_changed_isrs())
+        if self._failure_untold:
+            self._failure_untold = False
+            self._spawn(self._tell_failure())
+        return self._next_notification_ms if self._changed_isrs else None
+
+    async def close(self) -> None:
+        """Nothing is written any more when this returns."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry(self, replica: Replica, proposal: IsrProposal) -> None:
+        """The outcome must come, for until then the larger ISR holds the high watermark."""
+        partition, tp = replica.partition, replica.topic_partition
+        backoff = Backoff(_RETRY_MS)
+        while partition.pending is proposal:
+            try:
+                partition_epoch = await self._store.change_isr(tp, proposal.state, proposal.partition_epoch)
+            except StateConflict as conflict:
+                end, now_ms = replica.log.log_end_offset, self._clock.monotonic_ms()
+                self._act(replica, partition.isr_conflict(proposal, conflict.actual, end, now_ms))
+                self._waiting.changed(tp)
+            except TidelogError as error:
+                log.warning("%s: the ISR %s is not written yet: %s", tp, proposal.state.isr, error)
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            except Exception:
+                log.exception("%s: the ISR %s is not written yet", tp, proposal.state.isr)
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            else:
+                log.info("%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
+                self._changed_isrs.add(tp)
+                self._waiting.alarm.set()
+                self.shrinks += len(proposal.state.isr) < len(partition.isr)
+                self.expansions += len(proposal.state.isr) > len(partition.isr)
+                end, now_ms = replica.log.log_end_offset, self._clock.monotonic_ms()
+                self._act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
+                self._waiting.changed(tp)
+
+    async def _tell_changed_isrs(self) -> None:
+        changed, self._changed_isrs = self._changed_isrs, set()
+        try:
+            await self._store.notify_isr_change(sorted(changed))
+        except TidelogError as error:
+            log.info("the controller has not been told of %d changed ISRs yet: %s", len(changed), error)
+            self._changed_isrs |= changed
+            self._waiting.alarm.set()
+
+    async def _tell_failure(self) -> None:
+        try:
+            await self._store.notify_log_dir_failure(self._broker_id)
+        except TidelogError as error:
+            log.warning("the controller has not been told of a failed log directory yet: %s", error)
+            await asyncio.sleep(_RETRY_MS / 1000)
+            self.log_directory_failed()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
