@@ -18,7 +18,6 @@ from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper import ZooKeeperStore
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
-from node.delayed import Waiting
 from node.doors import Door, require_own_addresses
 from node.durations import RequestTimes
 from node.fetchers import Fetchers
@@ -37,6 +36,7 @@ from node.replicas import Replicas
 from node.server import Server
 from node.session import Session
 from node.settings import BrokerSettings
+from node.waiting import Waiting
 from storage.config import LogConfig
 from storage.files import RealFiles
 from storage.log_manager import LogManager

@@ -1,24 +1,15 @@
-"""What waits for replication: produces for the high watermark, fetches for data (DESIGN 6).
-
-Appends and acknowledgements only mark what has changed. What waits is woken once for all that happened in one
-turn of the loop: one answer to a follower then carries every partition of a produce, and of its neighbours.
-"""
+"""Responses that are given when something has come true: as operations that wait in a purgatory."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from node.fetch_sessions import FetchSession, FetchSessions
 from node.later import LaterResponse
-from node.purgatory import DelayedOperation, Purgatory
+from node.purgatory import DelayedOperation
 from node.replica import Replica
 from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowerError, RequestTimedOutError
 from tidelog.messages import ProducePartitionResponse, ProduceResponse, Response
-from tidelog.model import TopicPartition
-from tidelog.signals import Signal
 
 
 class DelayedResponse(DelayedOperation):
@@ -40,7 +31,7 @@ class DelayedResponse(DelayedOperation):
 
 @dataclass(slots=True)
 class PendingAppend:
-    """One partition of a produce with acks=all. `index` is its place in the answer."""
+    """One partition of a produce that waits. `index` is its place in the answer."""
 
     index: int
     replica: Replica
@@ -67,17 +58,18 @@ class DelayedProduce(DelayedResponse):
         self._pending = pending
 
     def is_satisfied(self) -> bool:
-        still_pending = []
-        for append in self._pending:
-            replica = append.replica
-            if not replica.leads_in(append.leader_epoch):
-                self._fail(append, NotLeaderOrFollowerError.code)  # A
-            elif replica.partition.high_watermark < append.required_offset:
-                still_pending.append(append)
-            elif not replica.partition.has_enough_in_sync:
-                self._fail(append, NotEnoughReplicasAfterAppendError.code)  # B
-        self._pending = still_pending
-        return not still_pending
+        self._pending = [append for append in self._pending if not self._is_decided(append)]
+        return not self._pending
+
+    def _is_decided(self, append: PendingAppend) -> bool:
+        replica = append.replica
+        if not replica.leads_in(append.leader_epoch):
+            self._fail(append, NotLeaderOrFollowerError.code)  # A
+        elif replica.partition.high_watermark < append.required_offset:
+            return False
+        elif not replica.partition.has_enough_in_sync:
+            self._fail(append, NotEnoughReplicasAfterAppendError.code)  # B
+        return True
 
     def answer(self) -> Response:
         for append in self._pending:
@@ -95,96 +87,15 @@ class DelayedProduce(DelayedResponse):
         self._responses[append.index] = ProducePartitionResponse(answered.topic, answered.partition, error_code)
 
 
-class Waiting:
-    """The purgatories of one broker, and what has changed since they were last looked at.
+class SyncedProduce(DelayedProduce):
+    """A produce with acks=1 that waits until this broker has its records on the disk; the others need not."""
 
-    alarm   set when something is due earlier than was known: whoever sleeps until `next_deadline_ms` looks again
+    __slots__ = ()
 
-    `soon` runs a callback in the loop's next turn (`loop.call_soon`). By `now_ns` it is measured how long each waits.
-    """
-
-    def __init__(self, soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int] = lambda: 0) -> None:
-        self._soon = soon
-        self._scheduled = False
-        self._stirred: dict[FetchSession, None] = {}
-        self._advanced: dict[TopicPartition, None] = {}
-        self.sessions = FetchSessions()
-        self.alarm = alarm = Signal()
-        self.produces: Purgatory[TopicPartition, DelayedProduce] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
-        self.consumer_fetches: Purgatory[TopicPartition, DelayedResponse] = Purgatory(
-            now_ns=now_ns, on_earlier=alarm.set
-        )
-        self.follower_fetches: Purgatory[FetchSession, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
-        self.deletions: Purgatory[TopicPartition, DelayedResponse] = Purgatory(now_ns=now_ns, on_earlier=alarm.set)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._purgatories))
-
-    @property
-    def _purgatories(self) -> tuple[Purgatory[Any, Any], ...]:
-        return self.produces, self.consumer_fetches, self.follower_fetches, self.deletions
-
-    def log_grew(self, tp: TopicPartition) -> None:
-        """The log end moved: followers have something to fetch."""
-        for session in self.sessions:
-            if session.stir(tp):
-                self._stirred[session] = None
-        self._schedule()
-
-    def high_watermark_rose(self, tp: TopicPartition) -> None:
-        """More is committed: produces may be acknowledged, and consumers read on."""
-        self._advanced[tp] = None
-        self.changed(tp)
-        self._schedule()
-
-    def changed(self, tp: TopicPartition) -> None:
-        """Its log start or its ISR is another: nothing to wake anybody for, and told with the next answer."""
-        for session in self.sessions:
-            session.stir(tp)
-
-    def records_deleted(self, tp: TopicPartition) -> None:
-        """The log begins later, as somebody wanted: followers hear of it at once, since he waits for them."""
-        self.consumer_fetches.check_and_complete(tp)
-        for session in self.sessions:
-            if session.stir(tp):
-                self.follower_fetches.force_complete(session)
-
-    def epoch_ended(self, tp: TopicPartition) -> None:
-        """Another epoch, another role or no disk: nobody waits here for what the old one promised."""
-        self.produces.check_and_complete(tp)
-        self.deletions.check_and_complete(tp)
-        self.consumer_fetches.force_complete(tp)
-        for session in self.sessions:
-            if session.stir(tp):
-                self.follower_fetches.force_complete(session)
-
-    def wake(self) -> None:
-        """Complete what the marked changes allow."""
-        self._scheduled = False
-        stirred, self._stirred = self._stirred, {}
-        advanced, self._advanced = self._advanced, {}
-        for session in stirred:
-            self.follower_fetches.check_and_complete(session)
-        for tp in advanced:
-            self.produces.check_and_complete(tp)
-            self.consumer_fetches.check_and_complete(tp)
-
-    def expire(self, now_ms: int) -> None:
-        """Complete what is due."""
-        for purgatory in self._purgatories:
-            purgatory.expire(now_ms)
-
-    def next_deadline_ms(self) -> int | None:
-        """When `expire` will next have something to do."""
-        deadlines = (purgatory.next_deadline_ms() for purgatory in self._purgatories)
-        return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
-
-    def complete_all(self) -> None:
-        """The broker stops: everybody gets an answer."""
-        for purgatory in self._purgatories:
-            purgatory.force_complete_all()
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._soon(self.wake)
+    def _is_decided(self, append: PendingAppend) -> bool:
+        replica = append.replica
+        if not replica.leads_in(append.leader_epoch):
+            self._fail(append, NotLeaderOrFollowerError.code)
+            return True
+        durable_end = replica.partition.durable_end
+        return durable_end is None or durable_end >= append.required_offset

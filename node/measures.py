@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Protocol
 
 from cluster.partition import UNKNOWN_OFFSET
-from node.delayed import Waiting
 from node.durations import Durations, RequestTimes
 from node.identity import Identity
 from node.metadata_cache import MetadataCache
 from node.replica import Replica
 from node.replicas import Replicas
+from node.waiting import Waiting
 from tidelog.errors import error_for
 from tidelog.frozen import frozen
 from tidelog.messages import ApiKey

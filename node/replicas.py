@@ -13,7 +13,6 @@ from pathlib import Path
 
 from cluster.partition import Facts, Partition
 from cluster.state import PartitionState, VersionedState
-from node.delayed import Waiting
 from node.log_settings import LogSettings
 from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
@@ -21,6 +20,7 @@ from node.state_changes import StateChanges
 from node.surroundings import Follower, IsrStore, Logs, Offload
 from node.syncing import OffloadSync, Syncing
 from node.turns import turn
+from node.waiting import Waiting
 from storage.config import LogConfig
 from tidelog.clock import Clock
 from tidelog.control_messages import (

@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine
 from cluster.backoff import Backoff
 from cluster.coordination import StateConflict
 from cluster.partition import Facts, IsrProposal
-from node.delayed import Waiting
 from node.replica import Replica
 from node.surroundings import IsrStore
+from node.waiting import Waiting
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition

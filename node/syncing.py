@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from node.delayed import DelayedProduce, PendingAppend
 from node.replica import Replica
-from tidelog.errors import NotLeaderOrFollowerError, StorageError
+from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
 #: Logs that are synced at the same time. The threads are nobody else's, so that a slow disk delays syncs alone.
@@ -19,24 +18,6 @@ _THREADS = 8
 
 #: Runs a sync elsewhere than on the loop.
 OffloadSync = Callable[[Callable[[], None]], Awaitable[None]]
-
-
-class SyncedProduce(DelayedProduce):
-    """A produce with acks=1 that waits until this broker has its records on the disk; the others need not."""
-
-    __slots__ = ()
-
-    def is_satisfied(self) -> bool:
-        self._pending = [append for append in self._pending if not self._is_decided(append)]
-        return not self._pending
-
-    def _is_decided(self, append: PendingAppend) -> bool:
-        replica = append.replica
-        if not replica.leads_in(append.leader_epoch):
-            self._fail(append, NotLeaderOrFollowerError.code)
-            return True
-        durable_end = replica.partition.durable_end
-        return durable_end is None or durable_end >= append.required_offset
 
 
 class Syncing:

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Awaitable
 from typing import NamedTuple
 
-from node.delayed import DelayedProduce, PendingAppend
+from node.delayed import DelayedProduce, PendingAppend, SyncedProduce
 from node.later import LaterResponse
 from node.lines import Lines
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
-from node.syncing import SyncedProduce
 from storage.admission import AdmittedBatch, LongAdmissionError, admit, admit_if_quick
 from tidelog.errors import (
     BrokerError,

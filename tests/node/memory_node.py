@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 from cluster.coordination import StateConflict
 from cluster.state import PartitionState, VersionedState
 from node.conversation import FetchSettings
-from node.delayed import Waiting
 from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
@@ -18,6 +17,7 @@ from node.partition_commands import PartitionCommands
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
+from node.waiting import Waiting
 from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
