@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import zmq
 
@@ -50,9 +50,6 @@ from tidelog.messages import (
     ApiRange,
     ApiVersionsRequest,
     ApiVersionsResponse,
-    FetchRequest,
-    ListOffsetsRequest,
-    OffsetForLeaderEpochRequest,
     Request,
     Response,
 )
@@ -274,7 +271,7 @@ class Server:
             request = body.read(cls)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from None
-        if not self._between_brokers and (cls.between_brokers or _poses_as_follower(request)):
+        if not self._between_brokers and is_for_brokers(request):
             raise ClusterAuthorizationFailedError(f"{cls.api.name} of this kind is for brokers")
         return request
 
@@ -338,7 +335,6 @@ class Server:
         self._look_again()
 
 
-def _poses_as_follower(request: Request) -> bool:
-    """Only a peer may speak as a replica: a client that did could move a high watermark."""
-    asks_as = isinstance(request, FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest)
-    return asks_as and cast(FetchRequest, request).replica_id >= 0
+def is_for_brokers(request: Request) -> bool:
+    """Only a peer may ask this. Nor may a client speak as a replica: it could move a high watermark."""
+    return request.between_brokers or getattr(request, "replica_id", -1) >= 0

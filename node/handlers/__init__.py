@@ -19,7 +19,7 @@ from node.handlers.replicas import describe_replicas
 from node.later import LaterResponse
 from node.metadata_cache import MetadataCache
 from node.replicas import Replicas
-from node.server import RequestContext
+from node.server import RequestContext, is_for_brokers
 from tidelog.errors import ClusterAuthorizationFailedError, UnsupportedVersionError
 from tidelog.messages import ApiKey, Request, Response
 
@@ -66,7 +66,7 @@ class Handlers:
     def handle(self, request: Request, context: RequestContext) -> Outcome:
         """The response, now or later, or None where none is wanted. BrokerError: the request as a whole is refused."""
         # Behind the server's own check of its door: no client moves a high watermark or a leader, whoever asks here.
-        if not context.between_brokers and (request.between_brokers or getattr(request, "replica_id", -1) >= 0):
+        if not context.between_brokers and is_for_brokers(request):
             raise ClusterAuthorizationFailedError(f"{request.api.name} of this kind is for brokers")
         handler = self._table.get(request.api)
         if handler is None:
