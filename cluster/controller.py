@@ -54,11 +54,14 @@ class Controller(Decisions):
         min_insync_by_default: int = 1,
         doubt_timeout_ms: int = 300_000,
     ) -> None:
-        super().__init__(epoch, unclean_by_default=unclean_by_default, min_insync_by_default=min_insync_by_default)
-        self.controller_id = controller_id
-        self._doubt_timeout_ms = doubt_timeout_ms
+        super().__init__(
+            controller_id,
+            epoch,
+            unclean_by_default=unclean_by_default,
+            min_insync_by_default=min_insync_by_default,
+            doubt_timeout_ms=doubt_timeout_ms,
+        )
         self._in_flight: dict[TopicPartition, PartitionState] = {}
-        self._arriving: dict[int, BrokerRegistration] = {}
         self._deletions: dict[str, _Deletion] = {}
 
     # --- events --------------------------------------------------------------------------------------
@@ -78,9 +81,11 @@ class Controller(Decisions):
         self._let_wait({broker_id: broker for broker_id, broker in brokers.items() if broker.possibly_short})
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
         effects += self.deletions_wanted(deletions)
-        self.renewing |= self._came_back()
+        self.renewing |= {tp for tp in self.came_back() if self._stays(tp)}
         writes = self._reconsider(self.partitions())
-        told = {tp: state for tp, state in self.states.items() if tp not in self._in_flight and self._stays(tp)}
+        leaderless = {tp for tp in self.held if self.states[tp].state.leader not in self.brokers}
+        awaited = self._in_flight.keys() | self.renewing | leaderless
+        told = {tp: state for tp, state in self.states.items() if tp not in awaited and self._stays(tp)}
         return effects + self._tell(told) + writes + self._admit()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
@@ -90,16 +95,22 @@ class Controller(Decisions):
         state that it had a part in is rewritten is it admitted again.
         """
         effects: list[Effect] = []
-        known = self.brokers | self._arriving
+        known = self.brokers | self.arriving
         gone = {b for b in known if b not in brokers or brokers[b].epoch != known[b].epoch}
         for broker_id in sorted(gone):
             effects += self._bury(broker_id)
-        self._let_wait({b: broker for b, broker in brokers.items() if b not in known or b in gone})
-        affected = {tp for broker_id in gone for tp in self.hosted.get(broker_id, ())} | self.renewing
+        fresh = {b: broker for b, broker in brokers.items() if b not in known or b in gone}
+        effects += self._lose(gone.union(b for b, broker in fresh.items() if broker.possibly_short))
+        self._let_wait(fresh)
+        affected = {tp for broker_id in gone for tp in self.hosted.get(broker_id, ())} | self.renewing | set(self.held)
         effects += self._reconsider(sorted(affected))
-        if gone and self.brokers:
-            effects.append(SendMetadata(tuple(sorted(self.brokers))))
         return effects + self._admit() + self._departed()
+
+    def broker_answered(self, broker_id: int, asked: int) -> list[Effect]:
+        """A live registration has answered what was sent to it when `signs.now` was `asked`."""
+        if broker_id not in self.brokers or not self.signs.answered(broker_id, asked):
+            return []
+        return self._reconsider(sorted(tp for tp in self.held if broker_id in self.states[tp].state.isr))
 
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
@@ -174,10 +185,13 @@ class Controller(Decisions):
             again.append(tp)
             if isinstance(outcome, WriteRefused) and any(
                 broker.possibly_short and tp in self.hosted.get(broker_id, ())
-                for broker_id, broker in self._arriving.items()
+                for broker_id, broker in self.arriving.items()
             ):
                 self.renewing.add(tp)
         self.states |= changed
+        for broker_id, broker in self.arriving.items():
+            if broker.possibly_short:
+                self.cast_doubt(broker_id)  # its former self may have been let in meanwhile
         for tp in shed:
             self.host(tp)
         told = {tp: state for tp, state in changed.items() if self._stays(tp)}
@@ -223,9 +237,8 @@ class Controller(Decisions):
         return self._reconsider(told)
 
     def time_passed(self, now_ms: int) -> list[Effect]:
-        """It is not waited for ever for brokers that are away, where those that are there may have lost records."""
-        late = [tp for tp, doubt in self.doubts.items() if doubt.fall_due(now_ms, self._doubt_timeout_ms)]
-        return self._reconsider(sorted(late))
+        """It is not waited for ever: for brokers that are away, where others may be short, nor by those who arrive."""
+        return self._reconsider(sorted(self.fallen_due(now_ms)))
 
     def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
         """Brokers whose disk has failed: each is asked for all that it hosts, and answers which of it is offline."""
@@ -241,18 +254,18 @@ class Controller(Decisions):
     ) -> list[Effect]:
         """A broker took its part in `online`; in `offline` it cannot, so there it neither leads nor is in sync."""
         known = self.offline.setdefault(broker_id, set())
-        changed = (known & set(online)) | (set(offline) - known)
+        failed = set(offline) - known
+        changed = (known & set(online)) | failed
         known.difference_update(online)
         known.update(offline)
-        return self._reconsider(sorted(changed))
+        return self._lose([broker_id] if failed else []) + self._reconsider(sorted(changed))
 
     def shutdown_wanted(self, broker_id: int) -> list[Effect]:
         """A broker wants to leave: it gives up what others can lead, and its places in the ISRs."""
         if broker_id not in self.brokers:
             return []
         self.leaving.add(broker_id)
-        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)))]
-        return effects + self._reconsider(sorted(self.hosted.get(broker_id, ())), evict_leaving=True)
+        return self._lose([broker_id]) + self._reconsider(sorted(self.hosted.get(broker_id, ())), evict_leaving=True)
 
     def elections_wanted(self, tps: Iterable[TopicPartition], *, unclean: bool = False) -> list[Effect]:
         """Give these partitions to their preferred leaders, where those are in sync, or to whomever lives.
@@ -284,7 +297,7 @@ class Controller(Decisions):
                 continue
             self._abandon(self.topics[topic].topic_partitions())
             effects.append(SendMetadata(everybody, deleted_topics=(topic,)))
-            for broker_id in (*everybody, *self._arriving):
+            for broker_id in (*everybody, *self.arriving):
                 deletion.waiting |= {(broker_id, tp) for tp in self.assigned_to(broker_id, topic)}
             for broker_id in everybody:
                 effects += self.stop_replicas(broker_id, self.assigned_to(broker_id, topic))
@@ -308,8 +321,8 @@ class Controller(Decisions):
     # --- what the shell asks -------------------------------------------------------------------------
 
     def busy_with(self, broker_id: int) -> bool:
-        """Whether a write is in flight of a partition of this broker, or is still to be made before it may come."""
-        return any(tp in self._in_flight or tp in self.renewing for tp in self.hosted.get(broker_id, ()))
+        """Whether something is still to be decided or written of a partition of this broker."""
+        return self._entangled(broker_id) or not self.held.keys().isdisjoint(self.hosted.get(broker_id, ()))
 
     def settled_assignment(self, topic: str) -> TopicAssignment | None:
         """The assignment to write for those partitions whose reassignment has come to its end; None without any."""
@@ -340,11 +353,6 @@ class Controller(Decisions):
         questions, self.questions = self.questions, {}
         return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(questions.items())]
 
-    def _came_back(self) -> set[TopicPartition]:
-        """Led by one that registered after the state was written: it came back while nobody reigned."""
-        led = ((tp, known.mzxid, self.brokers.get(known.state.leader)) for tp, known in self.states.items())
-        return {tp for tp, mzxid, leader in led if leader is not None and -1 < mzxid < leader.epoch and self._stays(tp)}
-
     def _write(self, tp: TopicPartition, wanted: PartitionState | None) -> list[Effect]:
         if wanted is None:
             return []
@@ -353,8 +361,19 @@ class Controller(Decisions):
         self._in_flight[tp] = wanted
         return [WriteState(tp, wanted, NO_VERSION if known is None else known.partition_epoch)]
 
+    def _entangled(self, broker_id: int) -> bool:
+        """A write of a partition that it hosts is in flight, or is still to be made before it may come."""
+        return any(tp in self._in_flight or self.detains(tp, broker_id) for tp in self.hosted.get(broker_id, ()))
+
+    def _lose(self, broker_ids: Collection[int]) -> list[Effect]:
+        """These count no more. Everybody else is told something, so that whoever lives answers."""
+        if not broker_ids:
+            return []
+        self.signs.lost(broker_ids)
+        return [SendMetadata(tuple(sorted(self.brokers)))] if self.brokers else []
+
     def _bury(self, broker_id: int) -> list[Effect]:
-        self._arriving.pop(broker_id, None)
+        self.arriving.pop(broker_id, None)
         self.leaving.discard(broker_id)
         self.offline.pop(broker_id, None)
         for deletion in self._deletions.values():
@@ -363,19 +382,18 @@ class Controller(Decisions):
             move.waiting.discard(broker_id)
         for doubt in self.doubts.values():
             doubt.forget(broker_id)
+        self.signs.ended(broker_id)
         return [CloseChannel(broker_id)] if self.brokers.pop(broker_id, None) else []
 
     def _admit(self) -> list[Effect]:
         """Lets in the brokers whose past is dealt with: all they host, and all that clients may ask them for."""
-        ready = [broker_id for broker_id in sorted(self._arriving) if not self.busy_with(broker_id)]
+        ready = [broker_id for broker_id in sorted(self.arriving) if not self._entangled(broker_id)]
         if not ready:
             return self._absolve()
         before = tuple(sorted(self.brokers))
         effects: list[Effect] = []
         for broker_id in ready:
-            self.brokers[broker_id] = self._arriving.pop(broker_id)
-            if self.brokers[broker_id].possibly_short:
-                self.cast_doubt(broker_id)
+            self.brokers[broker_id] = self.arriving.pop(broker_id)
             effects.append(OpenChannel(self.brokers[broker_id]))
         if before:
             effects.append(SendMetadata(before))
@@ -396,7 +414,7 @@ class Controller(Decisions):
         Of one that may have lost records also the leaders it follows get a new epoch first: what they have in flight
         could bring its former self into an ISR.
         """
-        self._arriving |= brokers
+        self.arriving |= brokers
         for broker_id, broker in brokers.items():
             # What is on its way out waits for them too: they may still have it.
             for topic, deletion in self._deletions.items():
@@ -406,6 +424,7 @@ class Controller(Decisions):
                 if move.shed and broker_id in self.topics[tp.topic].removing.get(tp.partition, ()):
                     move.waiting.add(broker_id)
             if broker.possibly_short:
+                self.cast_doubt(broker_id)
                 hosted = self.hosted.get(broker_id, ())
                 self.renewing |= {tp for tp in hosted if tp in self.states and self._stays(tp)}
 
@@ -432,7 +451,7 @@ class Controller(Decisions):
             for broker_id in self.topics[tp.topic].removing.get(tp.partition, ()):
                 if not self._stays(tp):
                     continue
-                if broker_id in broker_ids or broker_id in self._arriving:
+                if broker_id in broker_ids or broker_id in self.arriving:
                     self.moves[tp].waiting.add(broker_id)
                 if broker_id in broker_ids:
                     gone.setdefault(broker_id, []).append(tp)
@@ -469,6 +488,7 @@ class Controller(Decisions):
             self.moves.pop(tp, None)
             self.wishes.pop(tp, None)
             self.doubts.pop(tp, None)
+            self.held.pop(tp, None)
             self.renewing.discard(tp)
 
     def _forget(self, topic: str) -> None:

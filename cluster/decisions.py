@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from cluster.doubt import Doubt, judge
+from cluster.doubt import Doubt, Hold, judge
 from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
 from cluster.picture import Picture
 from cluster.reassignment import shed_state
-from cluster.state import PartitionState
+from cluster.signs_of_life import SignsOfLife
+from cluster.state import BrokerRegistration, PartitionState
 from tidelog.errors import BrokerError
 from tidelog.model import NO_LEADER, TopicPartition
+
+#: How long a broker that arrives waits for others to show that they live, before it is let in without a decision.
+DETENTION_MS = 1000
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -18,18 +22,34 @@ class Decisions(Picture):
     """Decides and writes nothing: that is its `Controller`'s business.
 
     wishes     elections that somebody asked for; True: unclean ones
+    arriving   registered brokers that are let in once their past is dealt with
+    signs      which of the brokers have answered since which others were lost
     doubts     partitions some of whose ISR may have lost records
+    held       partitions about which nothing is decided until one of the ISR has shown that it lives
     renewing   partitions whose leader needs a new epoch even if it stays, so that what it has in flight is refused
     questions  whom to ask for the ends of which logs
     """
 
-    def __init__(self, epoch: int, *, unclean_by_default: bool, min_insync_by_default: int) -> None:
+    def __init__(
+        self,
+        controller_id: int,
+        epoch: int,
+        *,
+        unclean_by_default: bool,
+        min_insync_by_default: int,
+        doubt_timeout_ms: int,
+    ) -> None:
         super().__init__()
+        self.controller_id = controller_id
         self.epoch = epoch
+        self.arriving: dict[int, BrokerRegistration] = {}
+        self.signs = SignsOfLife(controller_id)
+        self.held: dict[TopicPartition, Hold] = {}
         self.wishes: dict[TopicPartition, bool] = {}
         self.doubts: dict[TopicPartition, Doubt] = {}
         self.renewing: set[TopicPartition] = set()
         self.questions: dict[int, list[TopicPartition]] = {}
+        self._doubt_timeout_ms = doubt_timeout_ms
         self._unclean = "true" if unclean_by_default else "false"
         self._min_insync = str(min_insync_by_default)
 
@@ -42,11 +62,15 @@ class Decisions(Picture):
         if state.leader == NO_LEADER:
             # Nothing of an earlier leader that is in flight can still be accepted.
             self.renewing.discard(tp)
-        else:
-            self.doubts.pop(tp, None)
+        self._review_doubt(tp, state)
+        hold = self.held.pop(tp, None) or Hold()
+        hold.evict_leaving = hold.evict_leaving or evict_leaving
+        if self._lacks_signs(tp, state, evict_leaving=hold.evict_leaving):
+            self.held[tp] = hold
+            return self._kept(tp, state)
         allowed = self.setting(tp, UNCLEAN_ELECTION, self._unclean).lower() == "true"
         return (
-            self._elected(tp, state, evict_leaving=evict_leaving, unclean=allowed)
+            self._elected(tp, state, evict_leaving=hold.evict_leaving, unclean=allowed)
             or self._trusted(tp, state)
             or self._moved(tp, state)
             or self._wished(tp, state)
@@ -54,27 +78,66 @@ class Decisions(Picture):
 
     def election_refusal(self, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
         """Why an election that is asked for would have no effect as of now."""
-        live = self.online(tp)
-        return election_refusal(
-            self.states[tp].state, self.replicas(tp), live if unclean else live - self.leaving, unclean=unclean
-        )
+        live = self.online(tp) if unclean else self.whole(tp) - self.leaving
+        return election_refusal(self.states[tp].state, self.replicas(tp), live, unclean=unclean)
+
+    def came_back(self) -> set[TopicPartition]:
+        """Led by one that registered after the state was written: it came back while nobody reigned."""
+        led = ((tp, known.mzxid, self.brokers.get(known.state.leader)) for tp, known in self.states.items())
+        return {tp for tp, mzxid, leader in led if leader is not None and -1 < mzxid < leader.epoch}
+
+    def fallen_due(self, now_ms: int) -> set[TopicPartition]:
+        """Those about which it has been waited long enough as of now."""
+        late = {tp for tp, doubt in self.doubts.items() if doubt.fall_due(now_ms, self._doubt_timeout_ms)}
+        return late | {tp for tp, hold in self.held.items() if hold.fall_due(now_ms, DETENTION_MS)}
 
     def cast_doubt(self, broker_id: int) -> None:
-        """One whose logs may be short has come: it is in an ISR still only where no other member has lived on."""
+        """One whose logs may be short has come: where it is in an ISR, others lead as long as any are whole."""
         for tp in self.hosted.get(broker_id, ()):
             if tp in self.states and broker_id in self.states[tp].state.isr:
                 self.doubts.setdefault(tp, Doubt()).members.add(broker_id)
 
+    def whole(self, tp: TopicPartition) -> set[int]:
+        """Those who are online and beyond doubt."""
+        doubt = self.doubts.get(tp)
+        return self.online(tp) - doubt.members if doubt else self.online(tp)
+
+    def _review_doubt(self, tp: TopicPartition, state: PartitionState) -> None:
+        """It is over where nobody in doubt is in sync, and where nobody else is: there is none to prefer."""
+        doubt = self.doubts.get(tp)
+        if doubt is not None and (len(state.isr) == 1 or doubt.members.isdisjoint(state.isr)):
+            del self.doubts[tp]
+
+    def detains(self, tp: TopicPartition, broker_id: int) -> bool:
+        """Whether this broker must not be let in before more is known: its former self still stands for something."""
+        return tp in self.renewing or (tp in self.held and self.states[tp].state.leader == broker_id)
+
+    def _lacks_signs(self, tp: TopicPartition, state: PartitionState, *, evict_leaving: bool) -> bool:
+        """Whether it must be waited for a sign of life.
+
+        Some of the ISR do not count any more, and the others are registered, but may have died since: were those who
+        are lost taken out for them, their records would go.
+        """
+        keep = self.whole(tp).intersection(state.isr).difference(self.leaving if evict_leaving else ())
+        lost = set(state.isr) - keep
+        return bool(keep and lost) and not self.signs.shown(keep, lost)
+
+    def _kept(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+        """The ISR as it stands, under whoever is registered, or nobody; written only where others wait for it."""
+        if not self.held[tp].overdue:
+            return None
+        if state.leader in self.whole(tp):
+            return renewed_state(state, self.epoch) if tp in self.renewing else None
+        if tp in self.renewing or state.leader in self.arriving:
+            return PartitionState(NO_LEADER, state.leader_epoch + 1, state.isr, self.epoch)
+        return None
+
     def _elected(
         self, tp: TopicPartition, state: PartitionState, *, unclean: bool, evict_leaving: bool
     ) -> PartitionState | None:
-        live = self.online(tp)
-        doubt = self.doubts.get(tp)
-        if doubt is not None:
-            # As long as one of them may have everything, nobody is elected who surely has not.
-            unclean = unclean and not live & doubt.members
-            live -= doubt.members
-        return self._next(tp, state, live, unclean=unclean, evict_leaving=evict_leaving)
+        whole = self.whole(tp)
+        # As long as one in doubt may have everything, nobody is elected who surely has not.
+        return self._next(tp, state, whole, unclean=unclean and whole == self.online(tp), evict_leaving=evict_leaving)
 
     def _next(
         self, tp: TopicPartition, state: PartitionState, live: set[int], *, unclean: bool, evict_leaving: bool = False
@@ -112,7 +175,7 @@ class Decisions(Picture):
         assigned = self.topics[tp.topic].assigned(tp.partition)
         if assigned.moving and not move.shed:
             least = int(self.setting(tp, MIN_INSYNC_REPLICAS, self._min_insync))
-            move.shedding = shed_state(state, assigned, self.online(tp), self.leaving, least, self.epoch)
+            move.shedding = shed_state(state, assigned, self.whole(tp), self.leaving, least, self.epoch)
             if move.shedding is not None:
                 return move.shedding
         return None if move.announced else renewed_state(state, self.epoch)
@@ -125,7 +188,7 @@ class Decisions(Picture):
         if unclean:
             wanted = self._next(tp, state, self.online(tp), unclean=True)
         else:
-            wanted = preferred_state(state, self.replicas(tp), self.online(tp) - self.leaving, self.epoch)
+            wanted = preferred_state(state, self.replicas(tp), self.whole(tp) - self.leaving, self.epoch)
         if wanted is None:
             del self.wishes[tp]
         return wanted

@@ -21,8 +21,35 @@ class LogEnd:
     log_end_offset: int
 
 
+@dataclass(slots=True, kw_only=True)
+class _Wait:
+    """`overdue`: it was waited long enough."""
+
+    overdue: bool = False
+    since_ms: int | None = None
+
+    def fall_due(self, now_ms: int, timeout_ms: int) -> bool:
+        """Whether it has been waited long enough, as of now and not before; the time runs from the first call on."""
+        if self.since_ms is None:
+            self.since_ms = now_ms
+        due = not self.overdue and now_ms - self.since_ms >= timeout_ms
+        self.overdue = self.overdue or due
+        return due
+
+
 @dataclass(slots=True)
-class Doubt:
+class Hold(_Wait):
+    """A partition about which nothing is decided until one of its ISR has shown that it lives.
+
+    evict_leaving  those who leave are then to be taken out of the ISR
+    overdue        so long that whoever arrives waits no longer with it
+    """
+
+    evict_leaving: bool = False
+
+
+@dataclass(slots=True)
+class Doubt(_Wait):
     """What is doubtful about one partition.
 
     members   brokers whose log of it may be short, be they alive or not
@@ -34,16 +61,6 @@ class Doubt:
     members: set[int] = field(default_factory=set)
     ends: dict[int, LogEnd | None] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
-    overdue: bool = False
-    since_ms: int | None = None
-
-    def fall_due(self, now_ms: int, timeout_ms: int) -> bool:
-        """Whether it has been waited long enough, as of now and not before; the time runs from the first call on."""
-        if self.since_ms is None:
-            self.since_ms = now_ms
-        due = not self.overdue and now_ms - self.since_ms >= timeout_ms
-        self.overdue = self.overdue or due
-        return due
 
     def forget(self, broker_id: int) -> None:
         """The broker died: what it told holds no more, and it stays in doubt."""
@@ -64,8 +81,6 @@ def judge(isr: Sequence[int], doubt: Doubt, live: Collection[int]) -> Verdict:
     present = [replica for replica in isr if replica in live]
     if not present or (len(present) < len(isr) and not doubt.overdue):
         return Verdict()
-    if len(isr) == 1:
-        return Verdict(leader=isr[0])
     if silent := tuple(replica for replica in present if replica not in doubt.ends):
         return Verdict(ask=tuple(replica for replica in silent if replica not in doubt.asked))
     return Verdict(leader=_greatest(present, doubt.ends))

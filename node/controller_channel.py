@@ -40,6 +40,14 @@ OpenConnection = Callable[[Endpoint], Awaitable[Connection]]
 class ChannelOwner(Protocol):
     """Whom a channel tells what it finds. All of it happens on the loop and returns at once."""
 
+    @property
+    def moment(self) -> int:
+        """Noted when a request is sent."""
+        ...
+
+    def on_life(self, broker: BrokerRegistration, asked: int) -> None:
+        """The broker has answered what was sent at that moment."""
+
     def build(self, batch: Batch) -> Request:
         """The request for a batch, with what is true now."""
 
@@ -121,6 +129,7 @@ class ControllerChannel:
             if batch is None:
                 await self._wake.wait()
                 continue
+            asked = self._owner.moment
             try:
                 response = await connection.call(
                     self._owner.build(batch), timeout_ms=REQUEST_TIMEOUT_MS, addressee_epoch=self.broker.epoch
@@ -147,4 +156,5 @@ class ControllerChannel:
                 await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
             self.outbox.answered(batch)
+            self._owner.on_life(self.broker, asked)
             self._owner.on_answer(self.broker, batch, response)

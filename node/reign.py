@@ -248,7 +248,7 @@ class Reign:
     async def _watch_doubts(self) -> None:
         while True:
             await asyncio.sleep(_DOUBT_CHECK_S)
-            if self.controller.doubts:
+            if self.controller.doubts or self.controller.held:
                 self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
 
     # --- reading -------------------------------------------------------------------------------------
@@ -381,6 +381,13 @@ class Reign:
             self.end(repr(error))
 
     # --- what channels tell --------------------------------------------------------------------------
+
+    @property
+    def moment(self) -> int:
+        return self.controller.signs.now
+
+    def on_life(self, broker: BrokerRegistration, asked: int) -> None:
+        self.perform(self.controller.broker_answered(broker.broker_id, asked))
 
     def build(self, batch: Batch) -> Request:
         return batch.request(self.controller)

@@ -1,6 +1,6 @@
 """Where the controller's stories play: ZooKeeper, which keeps what is written and refuses old versions, and brokers.
 
-Writes and answers wait until `settle`.
+Writes wait until `settle`; whoever lives answers at once, unless it is `silent`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cluster.controller import Controller
+from cluster.doubt import LogEnd
 from cluster.effects import (
     Absolve,
     AskLogEnds,
@@ -46,10 +47,13 @@ def broker(broker_id: int, epoch: int = 0) -> BrokerRegistration:
 class Cluster:
     """ZooKeeper's states and live registrations around one controller; writes wait until `settle`."""
 
-    def __init__(self, *broker_ids: int, controller_epoch: int = 1) -> None:
+    def __init__(self, *broker_ids: int, controller_epoch: int = 1, controller_id: int = 9) -> None:
+        self.controller_id = controller_id
         self.live = {broker_id: broker(broker_id) for broker_id in broker_ids}
         self.states: dict[TopicPartition, VersionedState] = {}
         self.topics: dict[str, TopicAssignment] = {}
+        self.silent: set[int] = set()
+        self.unanswered: dict[int, int] = {}
         self.waiting: list[WriteState] = []
         self.settling: list[str] = []
         self.asked: list[tuple[int, list[TopicPartition]]] = []
@@ -64,7 +68,8 @@ class Cluster:
         self.waiting.clear()
         self.settling.clear()
         self.stops.clear()
-        self.controller = Controller(9, epoch)
+        self.unanswered.clear()
+        self.controller = Controller(self.controller_id, epoch)
         self.play(self.controller.begin(self.live, self.topics, self.states))
 
     def play(self, effects: list[Effect]) -> None:
@@ -92,9 +97,28 @@ class Cluster:
                 case OpenChannel(registration):
                     self.log.append(f"open {registration.broker_id}@{registration.epoch}")
                 case CloseChannel(broker_id):
+                    self.unanswered.pop(broker_id, None)
                     self.log.append(f"close {broker_id}")
                 case SendMetadata(broker_ids):
                     assert set(broker_ids) <= self.controller.brokers.keys()
+                    self.unanswered |= dict.fromkeys(broker_ids, self.controller.signs.now)
+        self.answer_requests()
+
+    def answer_requests(self) -> None:
+        """Those who are not silent answer all that they were sent."""
+        for broker_id in sorted(self.unanswered.keys() - self.silent):
+            if (asked := self.unanswered.pop(broker_id, None)) is not None:
+                self.play(self.controller.broker_answered(broker_id, asked))
+
+    def tell_end(self, broker_id: int, end: int, last_epoch: int = 0) -> None:
+        """The broker says how far its logs reach of which it was asked."""
+        tps = [tp for asked, tps in self.asked if asked == broker_id for tp in tps]
+        self.play(self.controller.log_ends_told(broker_id, dict.fromkeys(tps, LogEnd(last_epoch, end))))
+
+    def hear(self, *broker_ids: int) -> None:
+        """These are silent no more."""
+        self.silent.difference_update(broker_ids)
+        self.answer_requests()
 
     def settle(self, limit: int = 100) -> None:
         """ZooKeeper answers all writes, and what follows from them."""

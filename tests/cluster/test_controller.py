@@ -228,7 +228,7 @@ def test_a_topic_is_removed_when_every_live_replica_has_let_go() -> None:
 def test_a_deletion_waits_for_a_broker_that_has_come_and_is_not_let_in_yet() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
-    cluster.create("u", (1, 2))
+    cluster.create("u", (2, 1))
     cluster.settle()
     cluster.news()
     cluster.come(broker(2, 99))

@@ -37,7 +37,13 @@ def test_who_leads_among_those_in_doubt(live: set[int], doubt: Doubt, expected: 
 
 
 def test_the_only_member_needs_no_comparison() -> None:
-    assert judge((3,), Doubt({3}), {3}) == Verdict(leader=3)
+    cluster = Cluster(1)
+    cluster.create("t", (1,))
+    cluster.settle()
+    cluster.come(short(1, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (1,), 1)
+    assert (cluster.asked, cluster.absolved) == ([], [1])
 
 
 def test_one_that_may_be_short_leaves_the_isr_and_its_leaders_get_a_new_epoch_before_it_hears_of_anything() -> None:
