@@ -1,0 +1,157 @@
+"""A leader whose answers the test gives by hand. The follower is broker 2, the leader broker 1."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from cluster.partition import Partition
+from cluster.state import PartitionState, VersionedState
+from node.conversation import FetchSettings
+from node.fetchers import Fetchers
+from node.replica import Replica
+from storage.config import LogConfig
+from tests.node.client_requests import TP, batch_of
+from tests.node.memory_log import MemoryLog
+from tests.virtual_time import VirtualClock, until
+from tidelog.control_messages import BrokerInfo, ListenerAddress
+from tidelog.errors import (
+    DisconnectedError,
+    StorageError,
+    TimeoutError,
+)
+from tidelog.listeners import BROKERS
+from tidelog.messages import (
+    ApiVersionsResponse,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    OffsetForLeaderEpochRequest,
+    Request,
+    Response,
+)
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.records import assign_offsets
+
+OTHER = TopicPartition("t", 1)
+LEADER = BrokerInfo(1, 101, (ListenerAddress(BROKERS, "h", 101),))
+
+
+class Scripted:
+    """The leader's end of a connection: the test reads what was asked and says what is answered."""
+
+    def __init__(self, broker_id: int = 1) -> None:
+        self.peer = ApiVersionsResponse(0, "c", broker_id, 101, 0, ())
+        self.closed = False
+        self.asked: list[tuple[Request, asyncio.Future[Response]]] = []
+
+    def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Response] = loop.create_future()
+        timer = loop.call_later(timeout_ms / 1000, future.set_exception, TimeoutError("no answer"))
+        future.add_done_callback(lambda _: timer.cancel())
+        self.asked.append((request, future))
+        return future
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def next_fetch(self) -> tuple[FetchRequest, asyncio.Future[Response]]:
+        """The oldest fetch without an answer."""
+        await until(lambda: any(isinstance(r, FetchRequest) and not f.done() for r, f in self.asked))
+        request, future = next((r, f) for r, f in self.asked if isinstance(r, FetchRequest) and not f.done())
+        assert isinstance(request, FetchRequest)
+        return request, future
+
+    async def answer_fetch(self, **fields: object) -> None:
+        """The oldest fetch is answered with `answer_to`."""
+        request, answer = await self.next_fetch()
+        answer.set_result(answer_to(request, **fields))
+
+    def fetch(self, number: int) -> FetchRequest:
+        """What was asked as that number was a fetch."""
+        request = self.asked[number][0]
+        assert isinstance(request, FetchRequest)
+        return request
+
+    def look_up(self, number: int) -> OffsetForLeaderEpochRequest:
+        """What was asked as that number was a look-up."""
+        request = self.asked[number][0]
+        assert isinstance(request, OffsetForLeaderEpochRequest)
+        return request
+
+
+class Following:
+    """Fetchers over scripted connections; `refuse` makes the next dials fail."""
+
+    def __init__(self) -> None:
+        self.connections: list[Scripted] = []
+        self.dialled_at: list[float] = []
+        self.refuse = 0
+        self.answers_as = 1
+        self.storage_errors: list[tuple[StorageError, TopicPartition]] = []
+        self.fetchers = Fetchers(FetchSettings(2), self._open, VirtualClock())
+        self.fetchers.on_storage_error = lambda error, tp: self.storage_errors.append((error, tp))
+        self.fetchers.brokers_changed({1: LEADER})
+
+    async def __aenter__(self) -> Following:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.fetchers.close()
+
+    async def _open(self, endpoint: Endpoint) -> Scripted:
+        self.dialled_at.append(asyncio.get_running_loop().time())
+        assert endpoint == Endpoint("h", 101)
+        if self.refuse:
+            self.refuse -= 1
+            raise DisconnectedError("refused")
+        self.connections.append(Scripted(self.answers_as))
+        return self.connections[-1]
+
+    async def begin(self, *replicas: Replica) -> Scripted:
+        """Follows these; the connection to their leader."""
+        for replica in replicas:
+            self.fetchers.follow(replica)
+        return await self.connection()
+
+    async def connection(self, number: int = 0) -> Scripted:
+        await until(lambda: len(self.connections) > number)
+        return self.connections[number]
+
+
+def replica_of(tp: TopicPartition = TP, *values: bytes, epoch: int = 5) -> Replica:
+    log = MemoryLog("id", LogConfig())
+    for offset, value in enumerate(values):
+        log.append_as_follower(stored(value, offset=offset, epoch=3))
+    replica = Replica("id", log, Partition(2, tp, max_lag_ms=1000))
+    follow_in(replica, epoch)
+    return replica
+
+
+def follow_in(replica: Replica, epoch: int) -> None:
+    replica.partition.make_follower(VersionedState(PartitionState(1, epoch, (1, 2), 1), epoch), (1, 2))
+
+
+def stored(value: bytes, *, offset: int, epoch: int = 5) -> bytes:
+    batch = bytearray(batch_of(value))
+    assign_offsets(batch, 0, offset, epoch)
+    return bytes(batch)
+
+
+def answer_to(request: FetchRequest, **fields: object) -> FetchResponse:
+    """Nothing for every partition that was named, but `fields` for the first."""
+    answers = [FetchPartitionResponse(each.topic, each.partition, 0, 0, 0, 0) for each in request.partitions]
+    if fields:
+        answers[0] = replace(answers[0], **fields)  # type: ignore[arg-type]
+    return FetchResponse(tuple(answers), session_id=7)
+
+
+def named(request: FetchRequest) -> list[tuple[int, int]]:
+    """(partition, fetch offset)"""
+    return [(each.partition, each.fetch_offset) for each in request.partitions]
+
+
+def values(replica: Replica) -> list[bytes]:
+    assert isinstance(replica.log, MemoryLog)
+    return replica.log.values

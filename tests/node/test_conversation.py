@@ -1,0 +1,183 @@
+"""What a follower asks its leader when: sessions, fetches in flight, look-ups."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.node.client_requests import TP
+from tests.node.scripted_leader import OTHER, Following, answer_to, follow_in, named, replica_of, stored, values
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import (
+    FencedLeaderEpochError,
+    FetchSessionIdNotFoundError,
+    InvalidFetchSessionEpochError,
+)
+from tidelog.messages import (
+    EpochEndOffset,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from tidelog.model import TopicPartition
+
+
+@on_virtual_time
+async def test_an_answer_to_a_later_fetch_shows_that_the_earlier_was_lost() -> None:
+    async with Following() as following:
+        replica, other = replica_of(TP), replica_of(OTHER)
+        leader = await following.begin(replica)
+        await leader.answer_fetch()
+        await leader.next_fetch()
+        following.fetchers.follow(other)
+        await until(lambda: len(leader.asked) == 3)
+        later, answer = leader.asked[2]
+        assert isinstance(later, FetchRequest)
+        answer.set_result(answer_to(later))
+        await until(lambda: len(leader.asked) == 4, timeout_s=0.01)
+        again = leader.fetch(3)
+        assert (again.session_id, again.session_epoch, named(again)) == (0, 0, [(0, 0), (1, 0)])
+
+
+@on_virtual_time
+async def test_a_large_answer_through_a_narrow_link_is_waited_for() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        await asyncio.sleep(request.max_bytes * 8 / 3e6)
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        request, _ = await leader.next_fetch()
+        assert values(replica) == [b"a"]
+        assert len(leader.asked) == 2, "asking again would have made it later"
+
+
+@on_virtual_time
+async def test_a_look_up_without_an_answer_holds_up_no_other_partition() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of(TP))
+        request, answer = await leader.next_fetch()
+        following.fetchers.follow(replica_of(OTHER, b"a"))
+        await until(lambda: isinstance(leader.asked[-1][0], OffsetForLeaderEpochRequest))
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        await until(lambda: isinstance(leader.asked[-1][0], FetchRequest), timeout_s=0.01)
+        request, _ = await leader.next_fetch()
+        assert [(each.partition, each.fetch_offset) for each in request.partitions] == [(0, 1)]
+
+
+@on_virtual_time
+async def test_one_look_up_at_a_time_and_the_next_is_for_all_who_came_meanwhile() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of(TP, b"a"))
+        await until(lambda: bool(leader.asked))
+        for number in range(1, 4):
+            following.fetchers.follow(replica_of(TopicPartition("t", number), b"a"))
+            await asyncio.sleep(0.01)
+        assert len(leader.asked) == 1
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 1),)))
+        await until(lambda: len(leader.asked) == 3, timeout_s=0.01)
+        look_up = next(request for request, _ in leader.asked[1:] if isinstance(request, OffsetForLeaderEpochRequest))
+        assert [each.partition for each in look_up.partitions] == [1, 2, 3]
+        fetch, _ = await leader.next_fetch()
+        assert [each.partition for each in fetch.partitions] == [0]
+
+
+@on_virtual_time
+async def test_one_refused_partition_pauses_alone() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of(TP), replica_of(OTHER))
+        request, answer = await leader.next_fetch()
+        refused = request.partitions[0].partition
+        answer.set_result(answer_to(request, error_code=FencedLeaderEpochError.code))
+        request, _ = await leader.next_fetch()
+        assert (named(request), request.forgotten) == ([], ()), "the leader fetches it no more by itself"
+        await until(lambda: len(leader.asked) == 3)
+        again = leader.fetch(2)
+        assert named(again) == [(refused, 0)], "sent on top of the one that is parked"
+
+
+@on_virtual_time
+async def test_a_leader_that_changes_its_partitions_often_has_two_fetches_at_most() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of())
+        first, answer = await leader.next_fetch()
+        answer.set_result(answer_to(first))
+        second, answer = await leader.next_fetch()
+        for number in range(1, 20):
+            following.fetchers.follow(replica_of(TopicPartition("t", number)))
+            await asyncio.sleep(0.001)
+        assert len(leader.asked) == 3
+        answer.set_result(answer_to(second))
+        await until(lambda: len(leader.asked) == 4)
+        latest = leader.fetch(3)
+        assert [each.partition for each in latest.partitions] == list(range(2, 20))
+
+
+@on_virtual_time
+async def test_what_has_not_changed_is_named_once() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of(TP), replica_of(OTHER))
+        request, answer = await leader.next_fetch()
+        assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0)])
+        answer.set_result(answer_to(request))
+        request, answer = await leader.next_fetch()
+        assert (request.session_id, request.session_epoch, named(request)) == (7, 1, [])
+        news = FetchPartitionResponse("t", 1, 0, 1, 1, 0, stored(b"a", offset=0))
+        answer.set_result(FetchResponse((news,), 7))
+        request, _ = await leader.next_fetch()
+        assert (request.session_epoch, named(request)) == (2, [(1, 1)])
+
+
+@on_virtual_time
+async def test_only_one_fetch_is_in_flight_until_the_session_has_its_number() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of())
+        request, answer = await leader.next_fetch()
+        following.fetchers.follow(replica_of(OTHER))
+        await asyncio.sleep(0.1)
+        assert len(leader.asked) == 1
+        answer.set_result(answer_to(request))
+        request, _ = await leader.next_fetch()
+        assert (request.session_id, named(request)) == (7, [(1, 0)])
+
+
+@on_virtual_time
+async def test_a_session_that_the_leader_has_lost_begins_anew_over_the_same_connection() -> None:
+    for lost in (FetchSessionIdNotFoundError("gone"), InvalidFetchSessionEpochError("not the next")):
+        async with Following() as following:
+            leader = await following.begin(replica_of(TP), replica_of(OTHER))
+            request, answer = await leader.next_fetch()
+            answer.set_result(answer_to(request))
+            _, answer = await leader.next_fetch()
+            answer.set_exception(lost)
+            request, _ = await leader.next_fetch()
+            assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0)])
+            assert len(following.connections) == 1
+
+
+@on_virtual_time
+async def test_a_new_connection_begins_a_new_session() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of())
+        await leader.answer_fetch()
+        await leader.next_fetch()
+        following.fetchers.reconnect()
+        request, _ = await (await following.connection(1)).next_fetch()
+        assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0)])
+
+
+@on_virtual_time
+async def test_an_error_about_what_was_named_again_since_changes_nothing() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        await leader.answer_fetch()
+        _, answer = await leader.next_fetch()
+        follow_in(replica, 6)
+        following.fetchers.follow(replica)
+        await until(lambda: len(leader.asked) == 3)
+        fenced = FetchPartitionResponse("t", 0, FencedLeaderEpochError.code)
+        answer.set_result(FetchResponse((fenced,), 7))
+        await asyncio.sleep(0.4)
+        assert len(leader.asked) == 3

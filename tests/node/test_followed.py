@@ -1,0 +1,164 @@
+"""What a follower does to its log upon the answers of its leader, and upon which it does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.node.client_requests import TP
+from tests.node.memory_log import MemoryLog
+from tests.node.scripted_leader import OTHER, Following, answer_to, follow_in, named, replica_of, stored, values
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import (
+    UnknownLeaderEpochError,
+)
+from tidelog.messages import (
+    EpochEndOffset,
+    ForgottenPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+
+@on_virtual_time
+async def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        assert (request.replica_id, request.partitions[0].current_leader_epoch) == (2, 5)
+        assert request.partitions[0].fetch_offset == 0
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0), high_watermark=7))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 1
+        assert replica.partition.high_watermark == 1, "as far as its own log goes"
+
+
+@on_virtual_time
+async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fenced() -> None:
+    async with Following() as following:
+        replica = replica_of(TP, b"a", b"b")
+        leader = await following.begin(replica)
+        await until(lambda: bool(leader.asked))
+        question, answer = leader.asked[0]
+        assert isinstance(question, OffsetForLeaderEpochRequest)
+        assert (question.partitions[0].current_leader_epoch, question.partitions[0].leader_epoch) == (5, 3)
+        answer.set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 1),)))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 1
+        assert values(replica) == [b"a"]
+
+
+@on_virtual_time
+async def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() -> None:
+    async with Following() as following:
+        replica = replica_of(TP, b"a")
+        leader = await following.begin(replica)
+        for number in range(3):
+            await until(lambda number=number: len(leader.asked) > number)  # type: ignore[misc]
+            question, answer = leader.asked[number]
+            assert isinstance(question, OffsetForLeaderEpochRequest)
+            refused = EpochEndOffset("t", 0, UnknownLeaderEpochError.code)
+            answer.set_result(OffsetForLeaderEpochResponse((refused,)))
+        assert values(replica) == [b"a"]
+
+
+@on_virtual_time
+async def test_an_answer_for_an_earlier_epoch_is_not_applied() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        follow_in(replica, 6)
+        following.fetchers.follow(replica)
+        answer.set_result(answer_to(request, records=stored(b"old", offset=0)))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].current_leader_epoch == 6
+        assert values(replica) == []
+
+
+@on_virtual_time
+async def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        request, answer = await leader.next_fetch()
+        replica.log.append_as_follower(stored(b"a", offset=0))
+        answer.set_result(answer_to(request, records=stored(b"late", offset=0), high_watermark=1))
+        await asyncio.sleep(0.01)
+        assert values(replica) == [b"a"]
+        assert replica.partition.high_watermark == 0
+
+
+@on_virtual_time
+async def test_an_alignment_for_an_earlier_epoch_cuts_nothing() -> None:
+    async with Following() as following:
+        replica = replica_of(TP, b"a", b"b")
+        leader = await following.begin(replica)
+        await until(lambda: bool(leader.asked))
+        follow_in(replica, 6)
+        following.fetchers.follow(replica)
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 0),)))
+        await until(lambda: len(leader.asked) == 2)
+        question = leader.look_up(1)
+        assert question.partitions[0].current_leader_epoch == 6
+        assert values(replica) == [b"a", b"b"]
+
+
+@on_virtual_time
+async def test_a_dropped_partition_gets_nothing_more() -> None:
+    async with Following() as following:
+        replica, other = replica_of(), replica_of(OTHER)
+        leader = await following.begin(replica, other)
+        request, answer = await leader.next_fetch()
+        assert len(request.partitions) == 2
+        following.fetchers.drop(TP)
+        answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
+        request, _ = await leader.next_fetch()
+        assert (named(request), request.forgotten) == ([], (ForgottenPartition("t", 0),))
+        assert values(replica) == []
+
+
+@on_virtual_time
+async def test_spoilt_records_are_asked_for_again() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        await leader.answer_fetch(records=stored(b"gap", offset=5))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 0
+        assert values(replica) == []
+
+
+@on_virtual_time
+async def test_a_failing_disk_is_told() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        assert isinstance(replica.log, MemoryLog)
+        replica.log.broken = True
+        leader = await following.begin(replica)
+        await leader.answer_fetch(records=stored(b"a", offset=0))
+        await until(lambda: len(following.storage_errors) == 1)
+        assert following.storage_errors[0][1] == replica.topic_partition
+
+
+@on_virtual_time
+async def test_a_high_watermark_that_rises_is_taken_over_and_nothing_is_named_again() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        await leader.answer_fetch(records=stored(b"a", offset=0))
+        await leader.answer_fetch(high_watermark=1)
+        request, _ = await leader.next_fetch()
+        assert replica.partition.high_watermark == 1
+        assert named(request) == []
+
+
+@on_virtual_time
+async def test_a_log_start_that_is_taken_over_is_told_to_the_leader() -> None:
+    async with Following() as following:
+        replica = replica_of()
+        leader = await following.begin(replica)
+        await leader.answer_fetch(records=stored(b"a", offset=0))
+        await leader.answer_fetch(high_watermark=1, log_start_offset=1)
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].log_start_offset == 1
