@@ -41,7 +41,7 @@ METADATA_PATIENCE_MS = 500
 AVOID_MS = 2_000
 #: A request without an answer for so long makes the client look whether the leader is still the leader.
 WATCH_MS = 1_000
-#: Brokers learn of a new topic one after the other; one that is denied for longer does not exist.
+#: Brokers learn of a new topic or partition one after the other; one that is denied for longer does not exist.
 UNKNOWN_TOPIC_GRACE_MS = 3_000
 
 
@@ -98,6 +98,7 @@ class ClusterClient:
         self._rng = rng or random.Random()
         self._tracked: set[str] = set()
         self._missing_since_ms: dict[str, int] = {}
+        self._lacking_since_ms: dict[TopicPartition, int] = {}
         self._peers: dict[int, Peer] = {}
         self._addresses: dict[int, Endpoint] = {}
         self._moved: set[int] = set()
@@ -211,9 +212,14 @@ class ClusterClient:
         if refusal := self.refusal(tp.topic):
             return refusal
         view = self.view.topics.get(tp.topic)
-        if view is not None and tp.partition not in view.partitions:
-            return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
-        return None
+        if view is None or tp.partition in view.partitions:
+            self._lacking_since_ms.pop(tp, None)
+            return None
+        now_ms = self.clock.monotonic_ms()
+        if now_ms - self._lacking_since_ms.setdefault(tp, now_ms) < UNKNOWN_TOPIC_GRACE_MS:
+            return None
+        del self._lacking_since_ms[tp]  # whoever asks again later may find that it was added
+        return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
         """The topic's view, waited for. Its refusal, or TimeoutError (NoBrokersError before any broker was found)."""

@@ -20,7 +20,9 @@ class Consumer(BlockingClient[AsyncConsumer]):
     """Reads partitions from their leaders. One thread at a time; not across a fork.
 
     bootstrap_servers           "host:port,host:port" or a list
-    auto_offset_reset           "latest" (default), "earliest", or "none": OffsetOutOfRangeError with the valid range
+    auto_offset_reset           "latest" (default), "earliest", or "none": OffsetOutOfRangeError with the valid range.
+                                Also where a topic was made anew; and where an unclean election cut away what was read,
+                                a reader goes back to where the logs part ("none": LogTruncationError)
     fetch_min_bytes, fetch_max_wait_ms      what a leader waits for
     fetch_max_bytes, max_partition_fetch_bytes      what it sends at most at a time
     prefetch_max_bytes          no fetch begins while so much is held ahead of the reader (64 MiB)

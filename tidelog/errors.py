@@ -19,7 +19,7 @@ Codes and their meaning are Kafka's (protocol guide, "Error Codes").
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from tidelog.model import TopicPartition
@@ -61,6 +61,7 @@ __all__ = [
     "ListenerNotFoundError",
     "LocalError",
     "LogDirNotFoundError",
+    "LogTruncationError",
     "MessageTooLargeError",
     "NetworkError",
     "NoBrokersError",
@@ -143,6 +144,18 @@ class OffsetOutOfRangeError(BrokerError):
         self.offset = offset
         self.valid_from = valid_from
         self.valid_to = valid_to
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """Records that a reader was shown are not in the log of the partition's new leader (KIP-320); never on the wire.
+
+    offset             the reader's position
+    divergent_offset   from here on the log is another one; −1 where the leader could not tell
+    """
+
+    def __init__(self, *args: object, divergent_offset: int = -1, **place: Any) -> None:
+        super().__init__(*args, **place)
+        self.divergent_offset = divergent_offset
 
 
 class CorruptMessageError(BrokerError):

@@ -2,6 +2,9 @@
 
 position       the next offset that the reader gets; None until the start is looked up
 fetch_offset   the next offset to ask the leader for; ≥ position, and equal once the buffer is empty
+…_epoch        the leader epoch of the record before that offset, −1 where it is not known
+checked_epoch  in whose log the record before fetch_offset was found: the leader's of that epoch
+topic_id       of the topic to which the position belongs, empty until the leader is known
 paused         the reader wants nothing of it for now; what was fetched ahead is kept while there is room
 generation     counts the jumps; an answer to a question of an earlier generation is of no use
 """
@@ -40,13 +43,17 @@ class ConsumerRecord(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """Whole batches as in the log; the first may begin before `fetch_offset`, the next read is at `next_offset`."""
+    """Whole batches as in the log; the first may begin before `fetch_offset`, the next read is at `next_offset`.
+
+    `leader_epoch` is that of the last batch.
+    """
 
     records: memoryview
     fetch_offset: int
     next_offset: int
     high_watermark: int
     log_start_offset: int
+    leader_epoch: int = -1
 
 
 _record_of: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
@@ -61,7 +68,9 @@ class PartitionBuffer:
         "_decoded",
         "_max_decompressed_bytes",
         "attempts",
+        "checked_epoch",
         "error",
+        "fetch_epoch",
         "fetch_offset",
         "generation",
         "high_watermark",
@@ -69,8 +78,10 @@ class PartitionBuffer:
         "log_start_offset",
         "paused",
         "position",
+        "position_epoch",
         "reset_to",
         "retry_at_ms",
+        "topic_id",
         "topic_partition",
     )
 
@@ -83,7 +94,8 @@ class PartitionBuffer:
         self.topic_partition = topic_partition
         self._max_decompressed_bytes = max_decompressed_batch_bytes
         self.position: int | None = None
-        self.fetch_offset = -1
+        self.fetch_offset = self.fetch_epoch = self.position_epoch = self.checked_epoch = -1
+        self.topic_id = ""
         self.reset_to = reset_to
         self.generation = 0
         self.in_flight = False
@@ -98,14 +110,25 @@ class PartitionBuffer:
         self._decoded: deque[ConsumerRecord] = deque()
 
     def seek(self, offset: int) -> None:
-        """Read from `offset` next."""
+        """Read from `offset` next, of whatever topic has the name now."""
+        self.stand_at(offset, -1)
+        self.topic_id = ""
+
+    def stand_at(self, offset: int, epoch: int) -> None:
+        """Read from `offset` next, before which a record of this leader epoch stands."""
         self._jump()
         self.position = self.fetch_offset = offset
+        self.position_epoch = self.fetch_epoch = epoch
 
     def reset(self, to: int) -> None:
         """Read next from where a look-up for timestamp `to` (−1 latest, −2 earliest) leads."""
         self._jump()
-        self.position, self.reset_to = None, to
+        self.position, self.reset_to, self.topic_id = None, to, ""
+
+    def is_of_topic(self, topic_id: str) -> bool:
+        """Whether the position belongs to this topic; the first that is told of is the one."""
+        self.topic_id = self.topic_id or topic_id
+        return self.topic_id == topic_id
 
     def _jump(self) -> None:
         self.generation += 1
@@ -139,22 +162,28 @@ class PartitionBuffer:
     def drop(self) -> None:
         """Forget what was fetched ahead: it is fetched again."""
         if self.position is not None:
-            self.seek(self.position)
+            self.stand_at(self.position, self.position_epoch)
+
+    def is_unchecked_in(self, leader_epoch: int) -> bool:
+        """Whether the leader of this epoch may lack what was read (KIP-320): it is asked before it is fetched from."""
+        return self.fetch_epoch >= 0 and self.checked_epoch != leader_epoch
 
     def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
         """An answer to the fetch at `fetch_offset`; whether it holds anything. CorruptMessageError changes nothing."""
-        next_offset = self.fetch_offset
+        next_offset, epoch = self.fetch_offset, self.fetch_epoch
         for at, header in iter_headers(records):
             if check_crcs:
                 validate_batch(records, at, header)
-            next_offset = max(next_offset, header.next_offset)
+            if header.next_offset > next_offset:
+                next_offset, epoch = header.next_offset, header.partition_leader_epoch
         self.high_watermark, self.log_start_offset = high_watermark, log_start_offset
         if next_offset == self.fetch_offset:
             if len(records):
                 raise CorruptMessageError(f"{self.topic_partition}: no whole batch at offset {self.fetch_offset}")
             return False
-        self._chunks.append(FetchedBatches(records, self.fetch_offset, next_offset, high_watermark, log_start_offset))
-        self.fetch_offset = next_offset
+        bounds = (self.fetch_offset, next_offset, high_watermark, log_start_offset)
+        self._chunks.append(FetchedBatches(records, *bounds, epoch))
+        self.fetch_offset, self.fetch_epoch = next_offset, epoch
         return True
 
     def take_batches(self) -> FetchedBatches | None:
@@ -166,7 +195,7 @@ class PartitionBuffer:
         if self._decoded:
             cursor = self._back_to_partly_read(chunk)
             self._decoded.clear()
-        start, self.position = self.position, chunk.next_offset
+        start, self.position, self.position_epoch = self.position, chunk.next_offset, chunk.leader_epoch
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
 
     def take_records(self, limit: int) -> list[ConsumerRecord]:
@@ -183,7 +212,7 @@ class PartitionBuffer:
             else:
                 taken.extend(self._decoded.popleft() for _ in range(room))
             if taken:
-                self.position = taken[-1].offset + 1
+                self.position, self.position_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         if not self._decoded:
             self._drop_read_chunks()
         return taken
@@ -221,7 +250,8 @@ class PartitionBuffer:
 
     def _drop_read_chunks(self) -> None:
         while self._chunks and self._cursor >= len(self._chunks[0].records):
-            self.position = self._chunks.popleft().next_offset
+            read = self._chunks.popleft()
+            self.position, self.position_epoch = read.next_offset, read.leader_epoch
             self._cursor = 0
 
     def _back_to_partly_read(self, chunk: FetchedBatches) -> int:

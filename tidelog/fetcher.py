@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from tidelog.client import ClusterClient, is_retriable
@@ -26,14 +26,8 @@ from tidelog.fetch_buffer import PartitionBuffer
 from tidelog.leader_search import LeaderSearch
 from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from tidelog.metadata import ClusterView, Leader
-from tidelog.model import (
-    CONSUMER_REPLICA_ID,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    READ_COMMITTED,
-    TopicPartition,
-)
-from tidelog.offsets import list_offsets
+from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
+from tidelog.positions import Led, Positions
 from tidelog.settings import ConsumerSettings
 from tidelog.signals import Signal
 
@@ -43,8 +37,6 @@ _log = logging.getLogger(__name__)
 MAX_FETCHES_PER_BROKER = 16
 #: A batch that stays corrupt for so many attempts is the reader's to know.
 MAX_CORRUPT_ATTEMPTS = 5
-
-_Load = list[tuple[PartitionBuffer, int, Leader]]
 
 
 class Fetcher:
@@ -59,7 +51,7 @@ class Fetcher:
         self._woken = Signal()
         self._in_flight: Counter[int] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._resetting: set[tuple[TopicPartition, int]] = set()
+        self._positions = Positions(client, settings, self._report)
         self._search = LeaderSearch(client, self._woken.set)
         self._running: asyncio.Task[None] | None = None
         client.listeners.append(self._woken.set)
@@ -83,7 +75,7 @@ class Fetcher:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these from now on; those that stay keep their position and buffer."""
-        policy = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}.get(self._settings.auto_offset_reset)
+        policy = self._positions.policy
         kept, limit = self.buffers, self._settings.max_decompressed_batch_bytes
         self.buffers = {tp: kept.get(tp) or PartitionBuffer(tp, policy, limit) for tp in partitions}
         for tp, buffer in kept.items():
@@ -114,32 +106,39 @@ class Fetcher:
             self.arrived.set()
 
     def _turn(self, now_ms: int) -> int | None:
-        fetches: dict[int, _Load] = {}
-        resets: dict[int, list[PartitionBuffer]] = {}
+        fetches: dict[int, Led] = {}
+        unknown: dict[int, Led] = {}
+        unchecked: dict[int, Led] = {}
         later_ms: int | None = None
         leaderless = False
         room_bytes = self._room_bytes()
         for tp, buffer in self.buffers.items():
-            starting = (
-                buffer.position is None and buffer.error is None and (tp, buffer.generation) not in self._resetting
-            )
+            starting = buffer.position is None and buffer.error is None
             if not starting and (room_bytes <= 0 or not buffer.wants_data):
                 continue
             leader = self._client.view.leader_of(*tp)
             if leader is None:
-                leaderless |= not self._refused(buffer)
+                leaderless = True
+                self._is_refused(buffer)
+            elif buffer.attempts and self._is_refused(buffer):
+                leaderless = True
+            elif not buffer.is_of_topic(leader.topic_id):
+                self._positions.made_anew(buffer)
+                later_ms = now_ms
             elif starting and buffer.reset_to is None:
                 problem = f"{tp}: no position was given, and auto_offset_reset is 'none'"
                 self._report(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
             elif buffer.retry_at_ms > now_ms:
                 later_ms = buffer.retry_at_ms if later_ms is None else min(later_ms, buffer.retry_at_ms)
-            elif starting:
-                resets.setdefault(leader.broker_id, []).append(buffer)
-            else:
+            elif not starting and not buffer.is_unchecked_in(leader.epoch):
                 fetches.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))
-        for buffers in resets.values():
-            self._resetting.update((buffer.topic_partition, buffer.generation) for buffer in buffers)
-            self._spawn(self._reset(buffers))
+            elif not self._positions.is_asked(buffer):
+                questions = unknown if starting else unchecked
+                questions.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))
+        for led in unknown.values():
+            self._ask(self._positions.find, led)
+        for led in unchecked.values():
+            self._ask(self._positions.check, led)
         for broker_id, load in fetches.items():
             if self._in_flight[broker_id] < MAX_FETCHES_PER_BROKER:
                 self._in_flight[broker_id] += 1
@@ -161,12 +160,22 @@ class Fetcher:
                     buffer.drop()
         return limit - sum(buffer.held_bytes for buffer in self.buffers.values())
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    def _refused(self, buffer: PartitionBuffer) -> bool:
+    def _ask(self, question: Callable[[Led], Coroutine[Any, Any, None]], led: Led) -> None:
+        """What comes of it is seen in the next turn."""
+        self._positions.begin_asking(led)
+        self._spawn(question(led)).add_done_callback(self._on_change)
+
+    def _on_change(self, _: object) -> None:
+        self._woken.set()
+        self.arrived.set()
+
+    def _is_refused(self, buffer: PartitionBuffer) -> bool:
         """Whether the partition does not exist, as far as can be known; its reader is told."""
         refusal = self._client.partition_refusal(buffer.topic_partition)
         if refusal is not None:
@@ -179,7 +188,7 @@ class Fetcher:
 
     # --- fetches ----------------------------------------------------------------------------------
 
-    async def _fetch(self, broker_id: int, load: _Load, max_bytes: int) -> None:
+    async def _fetch(self, broker_id: int, load: Led, max_bytes: int) -> None:
         settings, clock = self._settings, self._client.clock
         request = self._request(load, max_bytes)
 
@@ -202,11 +211,11 @@ class Fetcher:
                     buffer.in_flight = False
             self._woken.set()
         stale = isinstance(failure, TimeoutError)
-        for buffer, generation, _ in load:
+        for buffer, generation, leader in load:
             if buffer.generation != generation:
                 continue
             answer = told.get(buffer.topic_partition)
-            problem = failure or self._accept(buffer, answer)
+            problem = failure or self._accept(buffer, leader, answer)
             if problem is not None:
                 stale |= problem.stale_metadata
                 self._failed(buffer, problem, answer)
@@ -218,7 +227,7 @@ class Fetcher:
                     buffer.retry_at_ms = 0
             self._woken.set()
 
-    def _request(self, load: _Load, max_bytes: int) -> FetchRequest:
+    def _request(self, load: Led, max_bytes: int) -> FetchRequest:
         settings = self._settings
         return FetchRequest(
             CONSUMER_REPLICA_ID,
@@ -234,7 +243,9 @@ class Fetcher:
             settings.isolation_level,
         )
 
-    def _accept(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> TidelogError | None:
+    def _accept(
+        self, buffer: PartitionBuffer, leader: Leader, answer: FetchPartitionResponse | None
+    ) -> TidelogError | None:
         if answer is None:
             return NetworkError("the broker's answer leaves this partition out")
         if refusal := error_for(answer.error_code):
@@ -249,6 +260,7 @@ class Fetcher:
         except TidelogError as error:
             return error
         buffer.attempts = 0
+        buffer.checked_epoch = leader.epoch
         if filled:
             tp = buffer.topic_partition
             # Whoever got something goes to the end, so that `fetch_max_bytes` starves nobody.
@@ -261,54 +273,9 @@ class Fetcher:
         buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(buffer.attempts)
         buffer.attempts += 1
         if isinstance(error, OffsetOutOfRangeError):
-            self._out_of_range(buffer, answer)
+            self._positions.out_of_range(buffer, answer)
         elif isinstance(error, CorruptMessageError) and buffer.attempts >= MAX_CORRUPT_ATTEMPTS:
             buffer.attempts = 0
             self._report(buffer, CorruptMessageError(f"{buffer.topic_partition} at {buffer.fetch_offset}: {error}"))
         elif not is_retriable(error):
             self._report(buffer, type(error)(f"{buffer.topic_partition}: {error}"))
-
-    def _out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
-        tp, asked = buffer.topic_partition, buffer.fetch_offset
-        if self._settings.auto_offset_reset != "none":
-            to = EARLIEST_TIMESTAMP if self._settings.auto_offset_reset == "earliest" else LATEST_TIMESTAMP
-            _log.warning("%s: offset %d is out of range, going to the %s", tp, asked, self._settings.auto_offset_reset)
-            buffer.reset(to)
-            return
-        if buffer.has_data:
-            return  # what was fetched before is read first; the next fetch will tell again
-        first, end = -1, -1
-        if answer is not None:
-            first = answer.log_start_offset
-            committed = self._settings.isolation_level == READ_COMMITTED
-            end = answer.last_stable_offset if committed else answer.high_watermark
-        valid = f"{first} to {end}" if first >= 0 else "unknown"
-        problem = f"{tp}: offset {asked} is out of range, valid is {valid}"
-        self._report(
-            buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, valid_from=first, valid_to=end)
-        )
-
-    # --- positions --------------------------------------------------------------------------------
-
-    async def _reset(self, buffers: list[PartitionBuffer]) -> None:
-        generations = {buffer.topic_partition: buffer.generation for buffer in buffers}
-        targets = {buffer.topic_partition: buffer.reset_to for buffer in buffers if buffer.reset_to is not None}
-        try:
-            question = list_offsets(self._settings.isolation_level)
-            outcomes = await question.try_ask(self._client, targets, self._settings.default_api_timeout_ms)
-            for buffer in buffers:
-                tp = buffer.topic_partition
-                if buffer.generation != generations[tp]:
-                    continue
-                if tp in outcomes.answers:
-                    buffer.seek(outcomes.answers[tp].offset)
-                elif tp in outcomes.refused:
-                    self._report(buffer, outcomes.refused[tp])
-        except TidelogError as error:
-            for buffer in buffers:
-                if buffer.generation == generations[buffer.topic_partition]:
-                    self._report(buffer, error)
-        finally:
-            self._resetting.difference_update(generations.items())
-            self._woken.set()
-            self.arrived.set()

@@ -16,10 +16,11 @@ from tidelog.model import NO_LEADER, Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A partition's leader and the epoch in which it leads."""
+    """A partition's leader and the epoch in which it leads; `topic_id` tells apart two topics of one name."""
 
     broker_id: int
     epoch: int
+    topic_id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,9 @@ class ClusterView:
         """None where the partition is unknown, has no leader, or its leader is not among the brokers."""
         view = self.topics.get(topic)
         known = view.partitions.get(partition) if view else None
-        if known is None or known.leader not in self.brokers:
+        if view is None or known is None or known.leader not in self.brokers:
             return None
-        return Leader(known.leader, known.leader_epoch)
+        return Leader(known.leader, known.leader_epoch, view.topic_id)
 
     def has_newer_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
         """Whether a leader of a later epoch is known."""

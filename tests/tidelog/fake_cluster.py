@@ -44,6 +44,8 @@ from tidelog.messages import (
     DeleteTopicsResponse,
     DescribeReplicasRequest,
     DescribeReplicasResponse,
+    EpochEndOffset,
+    EpochPartition,
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -56,6 +58,8 @@ from tidelog.messages import (
     ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     PartitionMetadata,
     ProducePartitionResponse,
     ProduceRequest,
@@ -153,6 +157,20 @@ class FakePartition:
         self.grown = asyncio.Event()
         return base_offset
 
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """As a leader's log says it: (the greatest epoch ≤ `epoch`, its end), (−1, −1) for one to come."""
+        starts = {header.partition_leader_epoch: header.base_offset for header in map(read_header, self.batches[::-1])}
+        starts.setdefault(self.epoch, self.end_offset)
+        if epoch > max(starts):
+            return -1, -1
+        later = [start for each, start in starts.items() if each > epoch]
+        return max((each for each in starts if each <= epoch), default=epoch), min(later, default=self.end_offset)
+
+    def elect_uncleanly(self, leader: int, keeping: int) -> None:
+        """A replica that has only the first batches, so many, leads from now on."""
+        del self.batches[keeping:]
+        self.elect(leader)
+
     def elect(self, leader: int) -> None:
         self.leader, self.epoch = leader, self.epoch + 1
         self.grown.set()
@@ -242,6 +260,10 @@ class FakeCluster:
                 return await self._fetch(broker, code, request)
             case ListOffsetsRequest():
                 return ListOffsetsResponse(tuple(self._list_offsets(broker, code, each) for each in request.partitions))
+            case OffsetForLeaderEpochRequest():
+                return OffsetForLeaderEpochResponse(
+                    tuple(self._end_of_epoch(broker, code, each) for each in request.partitions)
+                )
             case DescribeReplicasRequest():
                 return DescribeReplicasResponse(
                     tuple(self._describe(broker, each.topic, each.partition) for each in request.partitions)
@@ -350,6 +372,14 @@ class FakeCluster:
             if record.timestamp >= asked.timestamp and record.offset >= partition.first_offset:
                 return ListOffsetsPartitionResponse(topic, number, 0, record.timestamp, record.offset, partition.epoch)
         return ListOffsetsPartitionResponse(topic, number, 0)
+
+    def _end_of_epoch(self, broker: int, code: int, asked: EpochPartition) -> EpochEndOffset:
+        topic, number = asked.topic, asked.partition
+        try:
+            partition = self._led(broker, topic, number, asked.current_leader_epoch)
+        except BrokerError as error:
+            return EpochEndOffset(topic, number, error.code)
+        return EpochEndOffset(topic, number, code, *((-1, -1) if code else partition.end_of_epoch(asked.leader_epoch)))
 
     def _describe(self, broker: int, topic: str, number: int) -> ReplicasDescription:
         try:

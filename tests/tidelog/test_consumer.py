@@ -25,7 +25,7 @@ from tidelog.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import FetchRequest, ListOffsetsRequest, Request
+from tidelog.messages import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest, Request
 from tidelog.model import OffsetAndTimestamp, TopicPartition
 from tidelog.records.decode import decode_records
 from tidelog.records.encode import encode_batch
@@ -406,4 +406,4 @@ async def test_under_any_faults_every_record_comes_once_in_order(
 
 
 def _reads(request: Request) -> bool:
-    return isinstance(request, FetchRequest | ListOffsetsRequest)
+    return isinstance(request, FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest)

@@ -118,6 +118,10 @@ class Consumer:
                         left -= len(records)
                 if left == before:
                     break
+            if not left:
+                # Who had their turn stand behind those who may have been left out.
+                for tp in found:
+                    fetcher.buffers[tp] = fetcher.buffers.pop(tp)
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)

@@ -1,0 +1,310 @@
+"""What changes under a reader: logs that were cut, topics made anew, partitions that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tidelog.clients import a_consumer, put, read, seconds
+from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import (
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.messages import FetchRequest, MetadataRequest, OffsetForLeaderEpochRequest
+from tidelog.model import TopicPartition
+
+P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
+
+
+def batches(partition: FakePartition, *values: bytes) -> None:
+    for value in values:
+        put(partition, value)
+
+
+# --- a log that was cut by an unclean election ----------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_reader_whose_records_a_new_leader_never_had_goes_on_where_the_logs_part() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"0", b"1", b"lost 2", b"lost 3")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 4)
+        partition.elect_uncleanly(2, keeping=2)
+        batches(partition, b"new 2", b"new 3", b"new 4")  # the position, 4, is in range again
+        assert await read(consumer, 3) == [(0, 2, b"new 2"), (0, 3, b"new 3"), (0, 4, b"new 4")]
+
+
+@on_virtual_time
+async def test_without_a_policy_the_reader_is_told_where_the_logs_part_until_it_seeks() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"0", b"1", b"lost 2")
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        await read(consumer, 3)
+        partition.elect_uncleanly(2, keeping=1)
+        batches(partition, b"new 1", b"new 2", b"new 3")
+        for _ in range(2):
+            with pytest.raises(LogTruncationError, match=r"t-0: .* from offset 1 on") as told:
+                await consumer.poll(5000)
+            assert (told.value.topic_partition, told.value.offset, told.value.divergent_offset) == (P0, 3, 1)
+        assert await consumer.position(P0) == 3
+        consumer.seek(P0, 1)
+        assert (await read(consumer, 3))[0] == (0, 1, b"new 1")
+
+
+@on_virtual_time
+async def test_what_was_fetched_ahead_gives_way_once_its_leader_is_known_to_lack_it() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, *[b"%d" % number for number in range(6)])
+    async with a_consumer(cluster, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 2)
+        await asyncio.sleep(1)
+        assert await consumer.position(P0) == 2  # and 2 and 3 are here already
+        partition.elect_uncleanly(2, keeping=3)
+        batches(partition, b"new 3", b"new 4")
+        assert [record.value for record in (await consumer.poll(5000, max_records=1))[P0]] == [b"2"]
+        await asyncio.sleep(1)  # there is room for more, of a leader that is asked first
+        assert await read(consumer, 2) == [(0, 3, b"new 3"), (0, 4, b"new 4")]
+
+
+@on_virtual_time
+async def test_a_position_is_checked_once_for_each_leader_and_before_anything_is_fetched_from_it() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"0")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 1)
+        assert cluster.sent(OffsetForLeaderEpochRequest) == [], "nothing was read yet that could be lost"
+        for number in (1, 2):
+            cluster.requests.clear()
+            cluster.move(partition)
+            batches(partition, b"%d" % number)
+            assert (await read(consumer, 1))[0][1] == number
+            await consumer.poll(2000)
+            (asked,) = cluster.sent(OffsetForLeaderEpochRequest)
+            assert isinstance(asked, OffsetForLeaderEpochRequest)
+            (each,) = asked.partitions
+            assert (each.current_leader_epoch, each.leader_epoch, asked.replica_id) == (number, number - 1, -1)
+            new = [
+                request
+                for _, request in cluster.requests[cluster.requests.index((partition.leader, asked)) :]
+                if isinstance(request, FetchRequest)
+            ]
+            assert all(request.partitions[0].current_leader_epoch == number for request in new)
+
+
+@on_virtual_time
+async def test_a_check_that_is_not_answered_is_repeated_and_one_that_is_refused_is_told() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"0")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 1)
+        faults = iter([Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.MOVE_LEADERS])
+        cluster.fault_of = lambda broker, request: (
+            next(faults, None) if isinstance(request, OffsetForLeaderEpochRequest) else None
+        )
+        cluster.move(partition)
+        batches(partition, b"1")
+        assert await read(consumer, 1) == [(0, 1, b"1")]
+        cluster.refusals[OffsetForLeaderEpochRequest].append(UnknownServerError.code)
+        cluster.move(partition)
+        batches(partition, b"2")
+        with pytest.raises(UnknownServerError, match="t-0"):
+            await consumer.poll(5000)
+        assert await read(consumer, 1) == [(0, 2, b"2")]
+
+
+@on_virtual_time
+async def test_a_seek_during_the_check_is_what_counts() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"0", b"1", b"2")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 3)
+        cluster.fault_of = lambda broker, request: (
+            Fault.DELAY if isinstance(request, OffsetForLeaderEpochRequest) else None
+        )
+        partition.elect_uncleanly(2, keeping=1)
+        batches(partition, b"new 1", b"new 2", b"new 3", b"new 4")
+        await consumer.poll(1000)
+        assert cluster.sent(OffsetForLeaderEpochRequest)
+        consumer.seek(P0, 4)
+        assert (await read(consumer, 1))[0] == (0, 4, b"new 4")
+        await asyncio.sleep(6)
+        assert await consumer.position(P0) == 5
+
+
+@given(
+    story=st.lists(st.tuples(st.sampled_from(["write", "cut", "move", "read"]), st.integers(0, 4)), max_size=30),
+    ahead=st.booleans(),
+)
+@on_virtual_time
+async def test_whatever_was_cut_the_reader_ends_up_with_the_log_as_it_is(
+    story: list[tuple[str, int]], ahead: bool
+) -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    seen: dict[int, bytes | None] = {}
+    written = 0
+    async with a_consumer(cluster, max_partition_fetch_bytes=1 << 20 if ahead else 1) as consumer:
+        consumer.assign([P0])
+
+        async def read_on(patience_ms: int, count: int) -> bool:
+            polled = await consumer.poll(patience_ms, max_records=count)
+            seen.update({record.offset: record.value for each in polled.values() for record in each})
+            return bool(polled)
+
+        for what, number in story:
+            if what == "write":
+                for _ in range(number):
+                    batches(partition, b"%d" % written)
+                    written += 1
+            elif what == "cut":
+                keeping = max(0, len(partition.batches) - number)
+                partition.elect_uncleanly(partition.leader % 3 + 1, keeping)
+            elif what == "move":
+                cluster.move(partition)
+            else:
+                await read_on(300, number + 1)
+        batches(partition, b"the last")
+        while await read_on(3000, 500):
+            pass
+    log = {record.offset: record.value for record in partition.records()}
+    assert {offset: seen.get(offset) for offset in log} == log
+
+
+# --- a topic that was deleted ---------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_topic_made_anew_is_read_by_the_policy_and_not_from_the_old_ones_offset() -> None:
+    cluster = FakeCluster()
+    (old,) = cluster.create("t")
+    batches(old, b"0", b"1")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 2)
+        del cluster.partitions["t"]
+        await consumer.poll(500)
+        (new,) = cluster.create("t")
+        new.leader = 2
+        old.grown.set()
+        batches(new, b"a", b"b", b"c", b"d")
+        assert await read(consumer, 4) == [(0, 0, b"a"), (0, 1, b"b"), (0, 2, b"c"), (0, 3, b"d")]
+
+
+@on_virtual_time
+async def test_without_a_policy_the_reader_of_a_topic_made_anew_is_told_until_it_seeks() -> None:
+    cluster = FakeCluster()
+    (old,) = cluster.create("t")
+    batches(old, b"0", b"1")
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        await read(consumer, 2)
+        (new,) = cluster.create("t")
+        new.leader = 2
+        old.grown.set()
+        batches(new, b"a", b"b", b"c")
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRangeError, match=r"t-0: .* made anew"):
+                await consumer.poll(5000)
+        consumer.seek(P0, 1)
+        assert (await read(consumer, 1))[0] == (0, 1, b"b")
+
+
+@on_virtual_time
+async def test_that_a_topic_is_gone_is_told_within_seconds_and_its_return_is_noticed() -> None:
+    cluster = FakeCluster()
+    (old,) = cluster.create("t")
+    batches(old, b"0")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 1)
+        del cluster.partitions["t"]
+        old.grown.set()
+        started = seconds()
+        with pytest.raises(UnknownTopicOrPartitionError, match="'t' does not exist"):
+            await consumer.poll(60_000)
+        assert seconds() - started < 5
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await consumer.poll(60_000)
+        batches(*cluster.create("t"), b"a")
+        await asyncio.sleep(1)
+        started = seconds()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await consumer.poll(60_000)  # it was found missing before the return
+        assert await read(consumer, 1) == [(0, 0, b"a")]
+        assert seconds() - started < 1
+
+
+# --- partitions that are added --------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_partition_that_was_added_is_found_although_the_picture_is_older() -> None:
+    cluster = FakeCluster()
+    partitions = cluster.create("t", 1)
+    batches(partitions[0], b"0")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 1)
+        partitions.append(FakePartition("t", 1, 2))
+        batches(partitions[1], b"a")
+        started = seconds()
+        consumer.assign([P0, P1])
+        assert await read(consumer, 1) == [(1, 0, b"a")]
+        assert seconds() - started < 0.2
+
+
+@on_virtual_time
+async def test_a_partition_that_some_broker_does_not_know_yet_is_waited_for() -> None:
+    cluster = FakeCluster(brokers=1)
+    partitions = cluster.create("t", 1)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await consumer.poll(100)
+        consumer.assign([P0, P1])
+        assert await consumer.poll(1000) == {}
+        partitions.append(FakePartition("t", 1, 1))
+        batches(partitions[1], b"a")
+        assert await read(consumer, 1) == [(1, 0, b"a")]
+        asked = len(cluster.sent(MetadataRequest))
+        consumer.assign([P0, TopicPartition("t", 9)])
+        with pytest.raises(UnknownTopicOrPartitionError, match="no partition 9"):
+            await consumer.poll(60_000)
+        assert len(cluster.sent(MetadataRequest)) - asked < 50
+
+
+# --- fairness -------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_when_every_partition_has_plenty_each_gets_its_turn() -> None:
+    cluster = FakeCluster(brokers=1)
+    for partition in cluster.create("t", 10):
+        put(partition, *[b"x"] * 1000)
+    async with a_consumer(cluster, max_poll_records=300) as consumer:
+        consumer.assign([TopicPartition("t", number) for number in range(10)])
+        await asyncio.sleep(1)
+        seen = [tuple(sorted(tp.partition for tp in await consumer.poll(1000))) for _ in range(20)]
+        turns = [sum(number in each for each in seen) for number in range(10)]
+        assert max(turns) - min(turns) <= 1
