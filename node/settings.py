@@ -14,7 +14,7 @@ setting stands in one of them.
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
@@ -27,6 +27,7 @@ from storage.config import LogConfig
 from storage.config_values import as_text
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
+from tidelog.settings_file import SettingsFile
 
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
@@ -150,21 +151,22 @@ class BrokerSettings:
 
     @classmethod
     def load(cls, *paths: Path) -> BrokerSettings:
-        """What these TOML files say together; ConfigError names the file and the key that is wrong."""
-        values: dict[str, object] = {}
+        """What these TOML files say together; ConfigError names the file, the line and the setting that is wrong."""
         known = {each.name: each for each in _own_fields()}
-        for path in paths:
-            of_file = _read(path)
-            for name in of_file:
+        files = [SettingsFile.read(path) for path in paths]
+        stands: dict[str, SettingsFile] = {}
+        for file in files:
+            for name in file.values:
                 if name not in known and name not in _TOPIC_DEFAULTS:
-                    raise ConfigError(f"{path}: no such setting: {name}{_nearest(name, known)}")
-            if twice := sorted(values.keys() & of_file.keys()):
-                raise ConfigError(f"{path}: {twice[0]} stands in another of the settings files already")
-            values |= of_file
-        files = ", ".join(map(str, paths))
+                    raise ConfigError(f"{file.place(name)}: no such setting: {name}{_nearest(name, known)}")
+                if name in stands:
+                    raise ConfigError(f"{file.place(name)}: {name} stands at {stands[name].place(name)} already")
+                stands[name] = file
+        all_files = ", ".join(map(str, paths))
         required = {name for name, each in known.items() if each.default is MISSING}
-        if missing := sorted(required - values.keys()):
-            raise ConfigError(f"{files}: missing: {', '.join(missing)}")
+        if missing := sorted(required - stands.keys()):
+            raise ConfigError(f"{all_files}: missing: {', '.join(missing)}")
+        values = {name: file.values[name] for name, file in stands.items()}
         own: dict[str, Any] = {name: value for name, value in values.items() if name in known}
         hints = get_type_hints(cls)
         own |= {name: _listed(value) for name, value in own.items() if hints[name] == tuple[str, ...]}
@@ -172,7 +174,10 @@ class BrokerSettings:
             given = {name: as_text(value) for name, value in values.items()}
             return cls(**own, topic_defaults=_topic_defaults(given), given=given)
         except ConfigError as error:
-            raise ConfigError(f"{files}: {error}") from None
+            # A complaint begins with the setting's name, which may be one that should stand there and does not.
+            name = re.split(r"\W", str(error), maxsplit=1)[0]
+            where = stands[name].place(name) if name in stands else all_files
+            raise ConfigError(f"{where}: {error}") from None
 
 
 def _own_fields() -> list[Field[Any]]:
@@ -185,24 +190,6 @@ _KINDS = {
     bool: "true or false",
     tuple[str, ...]: "a list of strings, or one with commas",
 }
-
-
-def _read(path: Path) -> dict[str, object]:
-    """One file's settings. `a.b = 1` counts as one of the name `a.b`: that is how Kafka writes them."""
-    try:
-        with path.open("rb") as file:
-            return _flat(tomllib.load(file))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
-
-
-def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in table.items():
-        flat |= _flat(value, f"{prefix}{name}.") if value and isinstance(value, dict) else {prefix + name: value}
-    return flat
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -97,11 +97,34 @@ def test_settings_may_be_spread_over_files_that_each_say_something_else(tmp_path
     settings = BrokerSettings.load(common, own)
     assert (settings.broker_id, settings.num_partitions, len(settings.doors)) == (1, 6, 2)
     own.write_text("broker_id = 1\nnum_partitions = 6\n")
-    with pytest.raises(ConfigError, match=r"broker-1\.toml: num_partitions stands in another of the settings files"):
+    with pytest.raises(ConfigError, match=r"broker-1\.toml:2: num_partitions stands at .*cluster\.toml:3 already"):
         BrokerSettings.load(common, own)
     own.write_text("nun_partitions = 6\n")
-    with pytest.raises(ConfigError, match=r"broker-1\.toml: no such setting: nun_partitions .*num_partitions"):
+    with pytest.raises(ConfigError, match=r"broker-1\.toml:1: no such setting: nun_partitions .*num_partitions"):
         BrokerSettings.load(common, own)
     own.write_text("")
     with pytest.raises(ConfigError, match=r"cluster\.toml, .*broker-1\.toml: missing: broker_id"):
         BrokerSettings.load(common, own)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("# first\n\nprot = 1\n", 3),
+        ("num_partitions = 0\n", 1),
+        ("log_dirs = [\n  'd',\n  1,\n]\n", 1),
+        ("num_partitions = 3\nlog_file = '''\n\nnum_partitions = 0\n'''\nlog_level = 'LOUD'\n", 6),
+        ("num_partitions = 3\n\n[listeners]\nTIDELOG = 'h:1'\n", 4),
+        ("log_level = 'INFO'\n'log.retention.ms' = 1\n", 2),
+        ("log_level = 'INFO'\nlog_retention_hours = 'soon'\n", 2),
+        ("\nlog_cleaner_min_compaction_lag_ms = 2\nlog_cleaner_max_compaction_lag_ms = 1\n", 2),
+        ("http_listener = ''\nlisteners = 'TIDELOG://127.0.0.1:1'\n", 2),
+    ],
+)
+def test_what_is_wrong_is_found_at_its_line(tmp_path: Path, text: str, place: int) -> None:
+    path, required = tmp_path / "b.toml", tmp_path / "c.toml"
+    path.write_text(text)
+    required.write_text("".join(line for line in GOOD.splitlines(True) if line.split()[0] not in text))
+    with pytest.raises(ConfigError) as raised:
+        BrokerSettings.load(required, path)
+    assert str(raised.value).startswith(f"{path}:{place}: ")

@@ -41,11 +41,14 @@ def test_every_broker_reads_the_file_and_the_next_up_remembers_it(shell: Shell, 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("log_retention_hour = 1\n", "cluster.toml: no such setting: log_retention_hour (did you mean log_retention_"),
+        (
+            "log_retention_hour = 1\n",
+            "cluster.toml:1: no such setting: log_retention_hour (did you mean log_reten",
+        ),
         ("num_partitions = 0\n", "num_partitions must be between 1 and"),
-        ("broker_id = 1\n", "cluster.toml: leave broker_id out: tidelog up decides it for each broker"),
-        ("http_listener = '127.0.0.1:1'\n", "cluster.toml: leave http_listener out: tidelog up decides it"),
-        ("zookeeper = 'h:1'\n", "cluster.toml: leave zookeeper out, and pass it as --zookeeper"),
+        ("broker_id = 1\n", "cluster.toml:1: leave broker_id out: tidelog up decides it for each broker"),
+        ("http_listener = '127.0.0.1:1'\n", "cluster.toml:1: leave http_listener out: tidelog up decides it"),
+        ("zookeeper = 'h:1'\n", "cluster.toml:1: leave zookeeper out, and pass it as --zookeeper"),
         ("num_partitions\n", "cluster.toml is not TOML"),
     ],
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
-from tidelog.errors import LocalError
+from tidelog.errors import ConfigError, LocalError
+from tidelog.settings_file import SettingsFile
 
 #: What differs between the brokers of one machine, and what the layout of the data directory says.
-_DECIDED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_listener", "log_file")
+DECIDED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_listener", "log_file")
 
 
 def names_in(config: str) -> frozenset[str]:
@@ -20,13 +20,11 @@ def names_in(config: str) -> frozenset[str]:
     if not config:
         return frozenset()
     try:
-        names = frozenset(tomllib.loads(Path(config).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise LocalError(f"cannot read {config}: {error.strerror}; pass another --config") from None
-    except ValueError as error:
-        raise LocalError(f"{config} is not TOML: {error}") from None
-    if "zookeeper" in names:
-        raise LocalError(f"{config}: leave zookeeper out, and pass it as --zookeeper")
-    if decided := [name for name in _DECIDED if name in names]:
-        raise LocalError(f"{config}: leave {decided[0]} out: tidelog up decides it for each broker")
-    return names
+        file = SettingsFile.read(Path(config))
+    except ConfigError as error:
+        raise LocalError(str(error)) from None
+    if "zookeeper" in file.values:
+        raise LocalError(f"{file.place('zookeeper')}: leave zookeeper out, and pass it as --zookeeper")
+    if decided := [name for name in DECIDED if name in file.values]:
+        raise LocalError(f"{file.place(decided[0])}: leave {decided[0]} out: tidelog up decides it for each broker")
+    return frozenset(file.values)
