@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.disks import small_disk_at
 
 
 @pytest.fixture
@@ -15,3 +16,10 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningC
     """Three brokers; settings come from `@pytest.mark.parametrize("cluster", [{…}], indirect=True)`."""
     with running_cluster(tmp_path, **getattr(request, "param", {})) as started:
         yield started
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """16 MB that a test may fill."""
+    with small_disk_at(tmp_path / "small") as disk:
+        yield disk

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
+from storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from storage.file_names import BOOT_ID
+from storage.files import RealFiles
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
-from tests.processes.harness.replica_files import batches_on_disk
+from tests.processes.harness.replica_files import batches_on_disk, end_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import TopicPartition
 from tidelog.records.header import iter_headers
@@ -55,7 +56,8 @@ def test_a_leader_that_comes_back_with_a_shorter_log_fetches_what_it_lacks(clust
         cut_off(newest_segment(directory / str(tp)), count)
         forget_boot(directory)
         under.workload.wait_acknowledged(200)
-        require_bite("no batch is gone", len(batches_on_disk(directory / str(tp))) < len(before))
+        gone = len(before) - len(batches_on_disk(directory / str(tp)))
+        require_bite("no batch is gone", gone and f"{gone} batches gone")
         cluster.restart(victim)
 
 
@@ -69,8 +71,11 @@ def test_replicas_that_lose_their_tails_one_after_the_other_agree_in_the_end(clu
             victim = cluster.leader(tp)
             directory = cluster.local.broker_dir(victim)
             cluster.kill(victim)
+            before = end_on_disk(cluster, victim, tp)
             cut_off(newest_segment(directory / str(tp)), chosen.randrange(1, 5_000))
             forget_boot(directory)
+            lost = before - end_on_disk(cluster, victim, tp)
+            require_bite("it lost nothing", lost and f"{lost} records gone")
             under.workload.wait_acknowledged(50)
             cluster.restart(victim)
             cluster.wait_in_sync(tp)
@@ -89,9 +94,12 @@ def test_where_all_went_down_the_one_that_lost_its_tail_does_not_lead_over_the_o
         for each in cluster.broker_ids:
             cluster.kill(each)
         directory = cluster.local.broker_dir(victim)
+        before = {tp: end_on_disk(cluster, victim, tp) for tp in tps}
         for tp in tps:
             cut_off(newest_segment(directory / str(tp)), 2_000)
         forget_boot(directory)
+        lost = sum(before[tp] - end_on_disk(cluster, victim, tp) for tp in tps)
+        require_bite("it lost nothing", lost and f"{lost} records gone")
         require_bite("it was taken out before", all(victim in cluster.znode(tp).state.isr for tp in tps))
         cluster.restart(victim)  # the first to be there, and by what ZooKeeper says in sync
         wait_for("it to be the controller", lambda: cluster.controller() == victim)
@@ -153,7 +161,8 @@ def test_a_broker_whose_machine_lost_power_comes_back_without_what_was_not_synce
             with mounted(survivor, tmp_path / "after"):
                 found = tmp_path / "after" / "logs"
                 forget_boot(found)
-                require_bite("everything was synced", len(batches_on_disk(found / str(tp))) < len(had))
+                gone = len(had) - len(batches_on_disk(found / str(tp)))
+                require_bite("everything was synced", gone and f"{gone} of {len(had)} batches gone")
                 with cluster.launched(cluster.config(victim, "after", log_dirs=[str(found)])) as process:
                     cluster.wait_in_sync(tp)
                     under.workload.wait_acknowledged(100)
@@ -264,7 +273,8 @@ def test_a_batch_that_was_torn_by_the_end_of_the_process_is_cut_off_and_fetched_
                 draft.write_text(str(after_bytes))
                 draft.rename(order)
                 wait_bitten("the write to be torn", lambda process=process: process.poll() == -signal.SIGKILL)  # type: ignore[misc]
-                require_bite("the write was whole", segment.stat().st_size > whole_bytes(segment))
+                torn = segment.stat().st_size - whole_bytes(segment)
+                require_bite("the write was whole", torn and f"{torn} bytes of a batch")
             under.workload.wait_acknowledged(50)
         cluster.restart(victim)
 
@@ -292,6 +302,34 @@ def checkpoints(directory: Path, tp: TopicPartition) -> list[Path]:
     return [directory / str(tp) / "leader-epoch-checkpoint", directory / HIGH_WATERMARKS, directory / RECOVERY_POINTS]
 
 
+def damage(cluster: RunningCluster, broker_id: int, tp: TopicPartition, kind: str) -> dict[Path, bytes]:
+    """The checkpoints of a broker that does not run say something else now: what, by file."""
+    damaged: dict[Path, bytes] = {}
+    for path in checkpoints(cluster.local.broker_dir(broker_id), tp):
+        before = path.read_bytes()
+        if kind == "future":
+            from_the_future(path, tp)
+        else:
+            path.write_bytes(DAMAGES[kind](before))
+        damaged[path] = path.read_bytes()
+        require_bite(f"{path.name} is as it was", damaged[path] != before and f"{path.name} is {kind}")
+    return damaged
+
+
+def wait_checkpoints(cluster: RunningCluster, broker_id: int, tp: TopicPartition) -> None:
+    for path in checkpoints(cluster.local.broker_dir(broker_id), tp):
+        wait_for(f"{path}", path.exists)
+
+
+def check_mended(cluster: RunningCluster, broker_id: int, tp: TopicPartition, damaged: dict[Path, bytes]) -> None:
+    """The broker wrote its checkpoints anew, and none names an offset that its log has not."""
+    for path, nonsense in damaged.items():
+        wait_for(f"{path} to be written anew", lambda path=path, nonsense=nonsense: path.read_bytes() != nonsense)  # type: ignore[misc]
+    for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
+        noted = read_offsets(RealFiles(), cluster.local.broker_dir(broker_id) / name)[tp]
+        assert noted <= end_on_disk(cluster, broker_id, tp), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SOON], indirect=True)
 def test_checkpoints_of_nonsense_cost_no_record(cluster: RunningCluster) -> None:
@@ -299,20 +337,13 @@ def test_checkpoints_of_nonsense_cost_no_record(cluster: RunningCluster) -> None
     with ordeal(cluster, [tp]) as under:
         for kind in (*DAMAGES, "future"):
             victim = cluster.leader(tp)
-            paths = checkpoints(cluster.local.broker_dir(victim), tp)
-            for path in paths[:2]:
-                wait_for(f"{path.name}", path.exists)
+            wait_checkpoints(cluster, victim, tp)
             cluster.kill(victim)
-            for path in paths:
-                if kind == "future":
-                    from_the_future(path, tp)
-                else:
-                    path.write_bytes(DAMAGES[kind](path.read_bytes() if path.exists() else b"0\n0\n"))
+            damaged = damage(cluster, victim, tp, kind)
             under.workload.wait_acknowledged(50)
             cluster.restart(victim)
             cluster.wait_in_sync(tp)
-            described = cluster.admin.describe_topics([tp.topic])[0].partitions[tp.partition]
-            assert (described.high_watermark or 0) <= (described.log_end_offset or 0)
+            check_mended(cluster, victim, tp, damaged)
 
 
 @pytest.mark.slow
@@ -322,11 +353,11 @@ def test_checkpoints_of_nonsense_on_all_replicas_cost_no_record(cluster: Running
     (tp,) = cluster.create_topic("t")
     with ordeal(cluster, [tp]):
         for each in cluster.broker_ids:
-            cluster.kill(each)
+            wait_checkpoints(cluster, each, tp)
         for each in cluster.broker_ids:
-            for path in checkpoints(cluster.local.broker_dir(each), tp):
-                if kind == "future":
-                    from_the_future(path, tp)
-                else:
-                    path.write_bytes(DAMAGES[kind](path.read_bytes() if path.exists() else b"0\n0\n"))
+            cluster.kill(each)
+        damaged = {each: damage(cluster, each, tp, kind) for each in cluster.broker_ids}
         cluster.local.start()
+        cluster.wait_in_sync(tp)
+        for each in cluster.broker_ids:
+            check_mended(cluster, each, tp, damaged[each])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+from contextlib import ExitStack
 
 import pytest
 
@@ -12,7 +12,6 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
-from tidelog import TopicPartition
 
 PARTITIONS = 3
 
@@ -44,11 +43,11 @@ def test_a_topic_that_was_created_again_while_a_broker_slept_has_none_of_the_old
     for tp in tps:
         require_bite("the sleeper has no old records", cluster.wait_same_end(tp) > 0)
 
-    if sleep == "killed":
-        cluster.kill(sleeper)
-    else:
-        cluster.signal(sleeper, signal.SIGSTOP)
-    try:
+    with ExitStack() as asleep:
+        if sleep == "killed":
+            cluster.kill(sleeper)
+        else:
+            asleep.enter_context(cluster.paused(sleeper))
         wait_bitten("the sleeper to be missed", lambda: not cluster.broker_epoch(sleeper))
         cluster.admin.delete_topics(["t"])
         wait_for("the topic to be gone", lambda: "t" not in cluster.admin.list_topics())
@@ -59,11 +58,9 @@ def test_a_topic_that_was_created_again_while_a_broker_slept_has_none_of_the_old
         assign(cluster, {partition: (*awake, sleeper) for partition in range(PARTITIONS)})
         wait_for("the new topic to be led", lambda: "t" in cluster.admin.list_topics())
         require_bite("the topic is the same", topic_id(cluster) != before)
-    finally:
-        if sleep != "killed":
-            cluster.signal(sleeper, signal.SIGCONT)
-        # Until it is registered again it may serve, as any broker that is cut off, what it had: the earlier topic.
-        cluster.wait_serves(sleeper) if sleep != "killed" else None
-    with ordeal(cluster, [TopicPartition("t", partition) for partition in range(PARTITIONS)]):
-        if sleep == "killed":
-            cluster.restart(sleeper)
+        with ordeal(cluster, tps) as under:
+            under.workload.wait_acknowledged(300)
+            asleep.close()
+            if sleep == "killed":
+                cluster.restart(sleeper)
+            cluster.wait_serves(sleeper)

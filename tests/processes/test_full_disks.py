@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,36 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.disks import full
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MB; skipped where none may be mounted."""
-    path = tmp_path / "small"
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tidelog-test", path], check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
-@contextmanager
-def full(disk: Path) -> Iterator[None]:
-    """Until its end no byte more fits."""
-    filler, space = disk / "filler", os.statvfs(disk)
-    with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize)
-    try:
-        yield
-    finally:
-        filler.unlink()
 
 
 @pytest.mark.parametrize("role", ["leader", "follower"])

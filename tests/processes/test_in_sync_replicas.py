@@ -9,7 +9,7 @@ import pytest
 from tests.processes.harness.asking import ask_to_append
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
-from tests.processes.harness.replica_files import batches_on_disk
+from tests.processes.harness.replica_files import assert_replicas_identical, batches_on_disk
 from tests.processes.harness.waiting import wait_bitten, wait_for
 from tidelog import Consumer, Producer
 from tidelog.errors import NotEnoughReplicasError, TimeoutError
@@ -71,3 +71,11 @@ def test_with_both_followers_stopped_nothing_is_acknowledged_and_nobody_reads_ab
             assert consumer.poll(timeout_ms=1000) == {}
             assert consumer.end_offsets([tp])[tp] == 1
         cluster.wait_in_sync(tp)
+        # It was written, and nobody was told that it was: it may stay.
+        end = cluster.wait_same_end(tp)
+        consumer.seek_to_beginning(tp)
+        read: list[bytes | None] = []
+        while consumer.position(tp) < end:
+            read += [record.value for record in consumer.poll(timeout_ms=1000).get(tp, ())]
+        assert read in ([b"committed"], [b"committed", b"not committed"])
+    assert_replicas_identical(cluster, [tp])

@@ -8,8 +8,9 @@ import pytest
 
 from cluster.state import PartitionState, VersionedState
 from tests.processes.harness.history import check_states
-from tests.processes.harness.replica_files import BatchOnDisk, check_replicas
+from tests.processes.harness.replica_files import BatchOnDisk, check_epochs, check_replicas
 from tests.processes.harness.witness import check_reading
+from tests.processes.harness.workload import check_log
 from tidelog import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -31,6 +32,7 @@ GOOD_REPLICA = [batch(0, 4), batch(5, 5), batch(6, 9, epoch=1)]
 def test_what_is_well_passes() -> None:
     check_states(TP, GOOD_STATES)
     check_replicas(TP, {1: GOOD_REPLICA, 2: GOOD_REPLICA, 3: GOOD_REPLICA[1:]}, 10)
+    check_epochs(TP, GOOD_REPLICA, [(0, 0), (1, 6)])
     for length in range(4):
         check_reading(TP, LOG[:length], LOG)
 
@@ -93,3 +95,36 @@ def test_replicas_that_are_wrong_together_are_found(replica: list[BatchOnDisk]) 
 def test_what_was_read_and_is_not_so_is_found(seen: list[tuple[int, int]]) -> None:
     with pytest.raises(AssertionError):
         check_reading(TP, seen, LOG)
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [
+        pytest.param([(0, 0)], id="an epoch that is not noted"),
+        pytest.param([(0, 0), (1, 5)], id="an epoch that begins elsewhere"),
+        pytest.param([(0, 0), (1, 6), (2, 8)], id="an epoch that no batch has"),
+        pytest.param([], id="none"),
+    ],
+)
+def test_epochs_that_the_batches_do_not_have_are_found(noted: list[tuple[int, int]]) -> None:
+    with pytest.raises(AssertionError):
+        check_epochs(TP, GOOD_REPLICA, noted)
+
+
+ACKNOWLEDGED = [(0, 10), (1, 11), (2, 12)]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param([(0, 10), (1, 11)], id="a record that is lost"),
+        pytest.param([(0, 10), (1, 12)], id="a record that is lost in the midst"),
+        pytest.param([*ACKNOWLEDGED, (3, 12)], id="a record twice"),
+        pytest.param([(0, 11), (1, 10), (2, 12)], id="another order"),
+        pytest.param([(0, 10), (1, 11), (2, 99)], id="another record"),
+    ],
+)
+def test_what_was_acknowledged_and_is_not_so_is_found(found: list[tuple[int, int]]) -> None:
+    check_log(TP, ACKNOWLEDGED, ACKNOWLEDGED)
+    with pytest.raises(AssertionError):
+        check_log(TP, ACKNOWLEDGED, found)

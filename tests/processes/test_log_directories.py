@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster
-from tests.processes.harness.waiting import wait_for
-from tests.processes.harness.workload import Workload
+from tests.processes.harness.disks import full
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import TopicPartition
 from tidelog.errors import StorageError
 from tidelog.local.broker import broker_command, broker_environment
@@ -53,7 +53,7 @@ class TwoDisks:
     def wait_lost(self, tps: list[TopicPartition]) -> None:
         """Broker 1 neither leads these nor is in sync for them."""
         for tp in tps:
-            wait_for(f"broker 1 to leave {tp}", lambda tp=tp: 1 not in self.cluster.znode(tp).state.isr, 20)  # type: ignore[misc]
+            wait_bitten(f"broker 1 to leave {tp}", lambda tp=tp: 1 not in self.cluster.znode(tp).state.isr, 20)  # type: ignore[misc]
             assert self.cluster.znode(tp).state.leader in (2, 3)
 
 
@@ -62,26 +62,13 @@ def two_disks(cluster: RunningCluster, second: Path) -> Iterator[TwoDisks]:
     cluster.terminate(1)
     second.mkdir()
     broker = TwoDisks(cluster, second)
+    cluster.other_log_dirs[1] = second
     broker.start()
     try:
         yield broker
     finally:
         if broker.runs:
             broker.stop()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MB; skipped where none may be mounted."""
-    path = tmp_path / "small"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tidelog-test", path], check=False)
-    if mounted.returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
 
 
 def create_on_both(cluster: RunningCluster, broker: TwoDisks) -> tuple[list[TopicPartition], list[TopicPartition]]:
@@ -99,16 +86,16 @@ def test_a_directory_that_vanishes_takes_its_partitions_to_other_brokers_and_no_
 ) -> None:
     with two_disks(cluster, tmp_path / "second") as broker:
         there, here = create_on_both(cluster, broker)
-        assert any(cluster.leader(tp) == 1 for tp in there)
-        with Workload(cluster.bootstrap_servers, there + here) as workload:
-            workload.wait_acknowledged(200)
+        require_bite("broker 1 leads nothing there", any(cluster.leader(tp) == 1 for tp in there))
+        with ordeal(cluster, there + here) as under:
+            under.workload.wait_acknowledged(200)
             broker.second.rename(tmp_path / "elsewhere")
             broker.wait_lost(there)
             first, second = cluster.admin.describe_log_dirs([1])[1]
             assert (first.path, first.error_code, len(first.replicas)) == (str(broker.first), 0, len(here))
             assert (second.path, second.error_code, second.replicas) == (str(broker.second), StorageError.code, ())
             assert second.error_message
-            workload.wait_acknowledged(200)
+            under.workload.wait_acknowledged(200)
             for tp in here:
                 assert 1 in cluster.znode(tp).state.isr
             assert broker.runs
@@ -122,10 +109,6 @@ def test_a_directory_that_vanishes_takes_its_partitions_to_other_brokers_and_no_
             assert broker.stop() == 0
             (tmp_path / "elsewhere").rename(broker.second)
             broker.start()
-            for tp in there + here:
-                cluster.wait_in_sync(tp)
-            workload.wait_acknowledged(100)
-        assert workload.check(cluster.bootstrap_servers) > 400
 
 
 @pytest.mark.parametrize("cluster", [SOON], indirect=True)
@@ -134,21 +117,13 @@ def test_what_was_acknowledged_before_a_disk_was_full_is_there_when_there_is_spa
 ) -> None:
     with two_disks(cluster, small_disk / "logs") as broker:
         there, here = create_on_both(cluster, broker)
-        with Workload(cluster.bootstrap_servers, there + here) as workload:
-            workload.wait_acknowledged(200)
-            filler = small_disk / "filler"
-            space = os.statvfs(small_disk)
-            with filler.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize)
-            broker.wait_lost(there)
-            workload.wait_acknowledged(200)
-            assert broker.runs
-            ends = {tp: (broker.second / str(tp) / f"{0:020d}.log").stat().st_size for tp in there}
-            assert all(ends.values()), "what was written stays"
-            filler.unlink()
+        with ordeal(cluster, there + here) as under:
+            under.workload.wait_acknowledged(200)
+            with full(small_disk):
+                broker.wait_lost(there)
+                under.workload.wait_acknowledged(200)
+                assert broker.runs
+                ends = {tp: (broker.second / str(tp) / f"{0:020d}.log").stat().st_size for tp in there}
+                assert all(ends.values()), "what was written stays"
             assert broker.stop() == 0
             broker.start()
-            for tp in there + here:
-                cluster.wait_in_sync(tp)
-            workload.wait_acknowledged(100)
-        assert workload.check(cluster.bootstrap_servers) > 400

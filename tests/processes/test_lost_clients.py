@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from tests.processes.harness.clients import client
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_for
@@ -41,15 +38,6 @@ with Consumer(sys.argv[1], auto_offset_reset="latest", fetch_min_bytes=1 << 20, 
     while True:
         consumer.poll(timeout_ms=1000)
 """
-
-
-@contextmanager
-def client(script: str, servers: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", script, servers], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def sockets_of(cluster: RunningCluster) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from cluster import znodes
 from tests.processes.harness.cluster import RunningCluster
-from tests.processes.harness.replica_files import assert_replicas_identical
-from tests.processes.harness.waiting import wait_for
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.replica_files import assert_replicas_identical, end_on_disk
+from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
 
 
@@ -24,23 +27,25 @@ def lose_machine(cluster: RunningCluster, broker_id: int, tail_bytes: int = 0) -
 def test_a_short_log_never_leads_and_is_made_whole(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     victim = cluster.leader(tps[0])
-    with Workload(cluster.bootstrap_servers, tps) as workload:
-        workload.wait_acknowledged(200)
+    with ordeal(cluster, tps) as under:
+        under.workload.wait_acknowledged(200)
         cluster.kill(victim)
+        before = [end_on_disk(cluster, victim, tp) for tp in tps]
         lose_machine(cluster, victim, tail_bytes=2000)
+        lost = sum(before) - sum(end_on_disk(cluster, victim, tp) for tp in tps)
+        require_bite("it lost nothing", lost and f"{lost} records gone")
         cluster.restart(victim)
         for tp in tps:
             cluster.wait_in_sync(tp)
-        workload.wait_acknowledged(100)
         wait_for(
             "the cluster to deal with it",
             lambda: (cluster.local.broker_dir(victim) / "boot.id").read_text() != "an earlier boot\n",
         )
-    assert workload.check(cluster.bootstrap_servers) > 300
-    assert_replicas_identical(cluster, tps)
 
 
-def test_where_all_machines_went_down_the_longest_log_leads(cluster: RunningCluster) -> None:
+@pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 10_000}], indirect=True)
+@pytest.mark.parametrize("missed", [pytest.param(True, id="missed"), pytest.param(False, id="back before missed")])
+def test_where_all_machines_went_down_the_longest_log_leads(cluster: RunningCluster, missed: bool) -> None:
     tps = cluster.create_topic("t", partitions=3)
     with Workload(cluster.bootstrap_servers, tps) as workload:
         workload.wait_acknowledged(300)
@@ -51,11 +56,21 @@ def test_where_all_machines_went_down_the_longest_log_leads(cluster: RunningClus
     for broker_id in cluster.broker_ids:
         cluster.kill(broker_id)
     assert all(len(cluster.znode(tp).state.isr) == 3 for tp in tps)
-    # A registration that nobody has missed yet would pass for a whole member (README, limits).
-    with cluster.zookeeper() as client:
-        wait_for("all sessions to end", lambda: not client.get_children(znodes.BROKER_IDS))
+    if missed:
+        with cluster.zookeeper() as client:
+            wait_for("all sessions to end", lambda: not client.get_children(znodes.BROKER_IDS))
+    shortened = [each for each in cluster.broker_ids if each != spared]
+    before = sum(end_on_disk(cluster, each, tp) for each in shortened for tp in tps)
     for broker_id in cluster.broker_ids:
         lose_machine(cluster, broker_id, tail_bytes=0 if broker_id == spared else 300)
+    lost = before - sum(end_on_disk(cluster, each, tp) for each in shortened for tp in tps)
+    require_bite("nobody lost anything", lost and f"{lost} records gone")
+    if not missed:
+        # The longest comes first, and finds that all the others are registered still.
+        registered = [cluster.broker_epoch(broker_id) for broker_id in cluster.broker_ids]
+        require_bite("somebody has been missed", all(registered) and registered)
+        cluster.restart(spared)
+        cluster.wait_serves(spared, since=max(registered))
     cluster.local.start()
     for tp in tps:
         cluster.wait_in_sync(tp)

@@ -11,7 +11,7 @@ from cluster import znodes
 from cluster.state import TopicAssignment
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.replica_files import assert_replicas_identical
-from tests.processes.harness.waiting import wait_for
+from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, NewPartitions, TopicPartition
 from tidelog.errors import ElectionNotNeededError, InvalidPartitionsError, InvalidReplicaAssignmentError
@@ -72,11 +72,13 @@ def test_a_reassignment_goes_on_whoever_dies_meanwhile(four: RunningCluster) -> 
         tp: tuple(sorted(set(four.broker_ids) - {replicas[0]}))
         for tp, replicas in ((tp, assignment(four, "t").partitions[tp.partition]) for tp in tps)
     }
+    underway = 0
     with Workload(four.bootstrap_servers, tps) as workload:
         for _ in range(3):
             four.admin.alter_partition_reassignments(targets)
             victim = four.controller()
             four.kill(victim)
+            underway += len(assignment(four, "t").adding)
             workload.wait_acknowledged(100)
             four.restart(victim)
             wait_settled(four, tps)
@@ -85,5 +87,6 @@ def test_a_reassignment_goes_on_whoever_dies_meanwhile(four: RunningCluster) -> 
                 assert set(assignment(four, "t").partitions[tp.partition]) == set(targets[tp])
             targets = {tp: tuple(sorted(set(four.broker_ids) - {replicas[0]})) for tp, replicas in targets.items()}
         workload.wait_acknowledged(100)
+    require_bite("the controllers died too late, all had moved", underway and f"{underway} on their way")
     assert workload.check(four.bootstrap_servers) > 300
     assert_replicas_identical(four, tps)

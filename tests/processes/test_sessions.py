@@ -25,16 +25,30 @@ def test_a_leader_whose_session_expires_registers_anew_and_loses_nothing(cluster
 
 
 @pytest.mark.slow
-def test_sessions_that_expire_again_and_again_leave_everything_led_and_in_sync(cluster: RunningCluster) -> None:
+@pytest.mark.parametrize("whose", ["the leader's", "one broker's", "anybody's"])
+def test_sessions_that_expire_again_and_again_leave_everything_led_and_in_sync(
+    cluster: RunningCluster, whose: str
+) -> None:
     tps = cluster.create_topic("t", partitions=6)
     chosen = random.Random(9307)
+    first, before = cluster.leader(tps[0]), cluster.znode(tps[0]).state.leader_epoch
+    choose = {
+        "the leader's": lambda: cluster.leader(tps[0]),
+        "one broker's": lambda: first,
+        "anybody's": lambda: chosen.choice(cluster.broker_ids),
+    }
     with ordeal(cluster, tps) as under:
+        acknowledged = under.workload.acknowledged
         epochs = []
         for _ in range(TIMES):
-            victim = chosen.choice(cluster.broker_ids)
+            victim = choose[whose]()
             epoch = cluster.wait_serves(victim)
             cluster.expire_session(victim)  # it may be in the middle of following what fell to it a moment ago
             epochs.append(cluster.wait_serves(victim, since=epoch))
-        require_bite("the sessions were the same", len(set(epochs)) == TIMES)
+        require_bite("the sessions were the same", len(set(epochs)) == TIMES and f"{TIMES} registrations")
+        if whose == "the leader's":
+            elections = cluster.znode(tps[0]).state.leader_epoch - before
+            require_bite("it led no longer", elections >= TIMES and f"{elections} elections of {tps[0]}")
+        assert under.workload.acknowledged - acknowledged > 100, "there was no load while they expired"
         wait_for("all to be led", lambda: all(cluster.znode(tp).state.leader > 0 for tp in tps))
         under.workload.wait_acknowledged(300)

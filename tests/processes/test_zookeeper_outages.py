@@ -25,6 +25,8 @@ from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
+#: They try again each half second, and both processors may be busy with something else.
+LATEST_BACK_S = 5
 
 
 @pytest.fixture
@@ -65,7 +67,9 @@ def test_while_zookeeper_restarts_leaders_stay_and_acknowledge(tmp_path: Path, z
         before = {tp: cluster.znode(tp) for tp in tps}
         with ordeal(cluster, tps) as under:
             kill(zookeeper)
+            acknowledged = under.workload.acknowledged
             under.workload.wait_acknowledged(600)
+            require_bite("ZooKeeper runs", not zookeeper.running and under.workload.acknowledged - acknowledged)
             zookeeper.start()
             assert {tp: cluster.znode(tp) for tp in tps} == before
             cluster.create_topic("afterwards")
@@ -79,25 +83,29 @@ def test_while_zookeeper_is_away_for_long_what_all_confirm_is_acknowledged_and_n
 ) -> None:
     with cluster_at(tmp_path, zookeeper, **SHORT_SESSION) as cluster:
         tps = cluster.create_topic("t", partitions=3)
-        (asked,) = cluster.create_topic("asked")
-        address = cluster.address(cluster.leader(asked))
+        asked = cluster.create_topic("asked", partitions=3)
+        leaders = {tp: cluster.leader(tp) for tp in asked}
+        require_bite("some broker leads nothing", set(leaders.values()) == set(cluster.broker_ids))
 
-        def unconfirmed_is_refused() -> bool:
-            return ask_to_append(address, asked, b"?", acks=1).error_code == NotLeaderOrFollowerError.code
+        def cut_off() -> set[int]:
+            """Who refuses, as a leader, what the followers do not confirm."""
+            answers = {each: ask_to_append(cluster.address(each), tp, b"?", acks=1) for tp, each in leaders.items()}
+            return {each for each, answer in answers.items() if answer.error_code == NotLeaderOrFollowerError.code}
 
         with ordeal(cluster, tps) as under:
             kill(zookeeper)
             killed_at = time.monotonic()
-            wait_bitten("a leader that knows itself cut off", unconfirmed_is_refused)
+            wait_bitten("all leaders to know themselves cut off", lambda: len(cut_off()) == 3)
             while time.monotonic() < killed_at + away_s:
                 under.workload.wait_acknowledged(100)
-            assert unconfirmed_is_refused()
+            assert len(cut_off()) == 3
             zookeeper.start()
             started_at = time.monotonic()
-            with cluster.zookeeper() as client:
-                wait_for("all to be back", lambda: len(client.get_children(znodes.BROKER_IDS)) == 3)
-            assert time.monotonic() - started_at < 10
-            assert under.workload.longest_gap_s(tps, since=killed_at) < 10
+            wait_for("nobody to be cut off", lambda: not cut_off())
+            back_s = time.monotonic() - started_at
+            print(f"back after {back_s:.2f} s")
+            assert back_s < LATEST_BACK_S
+            assert under.workload.longest_gap_s(tps, since=killed_at) < away_s / 2
 
 
 # --- answers that are lost -------------------------------------------------------------------------------------
@@ -195,7 +203,7 @@ def test_what_a_controller_writes_after_it_was_replaced_is_refused(
                 states = {tp: cluster.znode(tp) for tp in tps}
                 release.set()
                 wait_bitten("the late write to arrive", held[0].answered.is_set)
-                assert BAD_VERSION in held[0].answer
+                assert held[0].was_refused_by_a_check_of(znodes.CONTROLLER_EPOCH), held[0].answer
                 assert all(cluster.znode(tp).partition_epoch >= states[tp].partition_epoch for tp in tps)
 
 

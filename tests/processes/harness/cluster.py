@@ -30,6 +30,8 @@ class RunningCluster:
         self.local = local
         self.zookeeper_hosts = zookeeper_hosts or local.known_state().zookeeper
         self.admin = Admin(self.bootstrap_servers)
+        #: A second log directory of a broker that has one.
+        self.other_log_dirs: dict[int, Path] = {}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -72,6 +74,11 @@ class RunningCluster:
         with self.zookeeper() as client:
             stat = client.exists(znodes.broker_path(broker_id))
         return 0 if stat is None else int(stat.czxid)
+
+    def replica_dir(self, broker_id: int, tp: TopicPartition) -> Path:
+        """Where the broker has its log of the partition."""
+        own, other = self.local.broker_dir(broker_id) / str(tp), self.other_log_dirs.get(broker_id)
+        return own if other is None or own.exists() else other / str(tp)
 
     def said(self, broker_id: int, words: str) -> int:
         """How often the broker's log has these words."""

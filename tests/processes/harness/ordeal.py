@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,13 +39,22 @@ def ordeal(cluster: RunningCluster, tps: list[TopicPartition]) -> Iterator[Ordea
         Witness(cluster.bootstrap_servers, tps) as witness,
         Workload(cluster.bootstrap_servers, tps) as workload,
     ):
+        began, before = time.monotonic(), workload.acknowledged
         yield Ordeal(workload, witness, history)
+        fault_s, during = time.monotonic() - began, workload.acknowledged - before
         for tp in tps:
             cluster.wait_in_sync(tp, timeout_s=_RECOVERY_S)
         workload.wait_acknowledged(100, timeout_s=_RECOVERY_S)
     found = read_all(cluster.bootstrap_servers, tps)
-    assert workload.compare(found) > _LEAST_RECORDS
+    records = workload.compare(found)
+    assert records > _LEAST_RECORDS
     witness.check(found)
     assert witness.records, "the witness read nothing"
     history.check()
-    assert_replicas_identical(cluster, tps)
+    batches = assert_replicas_identical(cluster, tps)
+    elections = sum(len(history.epochs_of(tp)) - 1 for tp in tps)
+    print(
+        f"verdict: {during} acknowledged in {fault_s:.1f} s of the fault, longest pause"
+        f" {workload.longest_gap_s(tps, since=began):.2f} s, {elections} epochs begun; {records} records read back in"
+        f" order, {witness.records} seen meanwhile, {batches} batches alike on all replicas"
+    )

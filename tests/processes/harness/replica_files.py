@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.files import RealFiles
+from storage.leader_epochs import LeaderEpochs
 from tests.processes.harness.cluster import RunningCluster
 from tidelog import TopicPartition
 from tidelog.records.header import iter_headers
@@ -39,16 +41,30 @@ def batches_on_disk(partition_directory: Path) -> list[BatchOnDisk]:
     return found
 
 
-def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition], replicas: int = 3) -> None:
-    """The batches of all replicas are the same bytes from the highest log start to the end, their epochs only rise."""
+def end_on_disk(cluster: RunningCluster, broker_id: int, tp: TopicPartition) -> int:
+    """Behind the last batch in the broker's files, committed or not."""
+    return batches_on_disk(cluster.replica_dir(broker_id, tp))[-1].last_offset + 1
+
+
+def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition], replicas: int = 3) -> int:
+    """The batches of all replicas are the same bytes from the highest log start to the end, their epochs only rise.
+
+    Returns how many batches were compared.
+    """
+    compared = 0
     for tp in tps:
         end = cluster.wait_same_end(tp)
         by_broker = {
-            broker_id: batches_on_disk(cluster.local.broker_dir(broker_id) / str(tp))
-            for broker_id in cluster.znode(tp).state.isr
+            broker_id: batches_on_disk(cluster.replica_dir(broker_id, tp)) for broker_id in cluster.znode(tp).state.isr
         }
         assert len(by_broker) == replicas
         check_replicas(tp, by_broker, end)
+        for broker_id, batches in by_broker.items():
+            noted = LeaderEpochs.load(cluster.replica_dir(broker_id, tp), RealFiles())
+            assert noted is not None, f"{tp}: broker {broker_id} has no epochs"
+            check_epochs(tp, batches, [(epoch, start) for epoch, start in noted.entries() if start < end])
+        compared += sum(map(len, by_broker.values()))
+    return compared
 
 
 def check_replicas(tp: TopicPartition, by_broker: Mapping[int, Sequence[BatchOnDisk]], end: int) -> None:
@@ -66,3 +82,11 @@ def check_replicas(tp: TopicPartition, by_broker: Mapping[int, Sequence[BatchOnD
     for before, after in itertools.pairwise(reference):
         assert after.base_offset == before.last_offset + 1, f"{tp}: gap at {after.base_offset}"
         assert after.leader_epoch >= before.leader_epoch, f"{tp}: the epoch falls at {after.base_offset}"
+
+
+def check_epochs(tp: TopicPartition, batches: Sequence[BatchOnDisk], noted: Sequence[tuple[int, int]]) -> None:
+    """What is noted of the epochs, as (epoch, where it begins), is what the batches say."""
+    said: dict[int, int] = {}
+    for batch in batches:
+        said.setdefault(batch.leader_epoch, batch.base_offset)
+    assert list(noted) == list(said.items()), f"{tp}: epochs {list(noted)} are noted, the batches say {said}"

@@ -26,15 +26,36 @@ def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 30) -> 
         time.sleep(_LOOK_AGAIN_S)
 
 
+def wait_still(what: str, look: Callable[[], T], for_s: float = 0.5, timeout_s: float = 30) -> T:
+    """What `look` returns once it has returned the same for so long."""
+    seen: list[T] = []
+    since = time.monotonic()
+
+    def is_still() -> bool:
+        nonlocal since
+        found = look()
+        if seen != [found]:
+            seen[:] = [found]
+            since = time.monotonic()
+        return time.monotonic() - since >= for_s
+
+    wait_for(f"{what} to stand still", is_still, timeout_s)
+    return seen[0]
+
+
 def wait_bitten(what: str, look: Callable[[], T | None], timeout_s: float = 30) -> T:
     """The same for the sign that a fault bit; Void where it is not seen."""
+    began = time.monotonic()
     try:
-        return wait_for(what, look, timeout_s)
+        found = wait_for(what, look, timeout_s)
     except AssertionError as error:
         raise Void(f"void: {error}") from None
+    print(f"bitten: {what}, after {time.monotonic() - began:.2f} s")
+    return found
 
 
-def require_bite(what: str, seen: object) -> None:
-    """Void where the sign that a fault bit is not there."""
+def require_bite(void: str, seen: object) -> None:
+    """Void where the sign that a fault bit is not there; `void` says what that would mean."""
     if not seen:
-        raise Void(f"void: {what}")
+        raise Void(f"void: {void}")
+    print(f"bitten: {seen} (void would be: {void})")

@@ -104,7 +104,7 @@ class Workload:
         for tp, number, future in self._sent:
             expected[tp].append((future.get(60).offset, number))
         for tp in self._tps:
-            assert found[tp] == expected[tp], difference(tp, expected[tp], found[tp])
+            check_log(tp, expected[tp], found[tp])
         return len(self._sent)
 
 
@@ -125,9 +125,9 @@ def read_all(
     return found
 
 
-def difference(tp: TopicPartition, expected: Sequence[tuple[int, int]], found: Sequence[tuple[int, int]]) -> str:
-    """What went wrong, in a line."""
+def check_log(tp: TopicPartition, expected: Sequence[tuple[int, int]], found: Sequence[tuple[int, int]]) -> None:
+    """The log has what was acknowledged, each once, where and in the order in which it was; else a line says what."""
     lost = sorted(set(expected) - set(found))
     extra = sorted(set(found) - set(expected))
     order = " order differs" if not lost and not extra else ""
-    return f"{tp}: lost {len(lost)} {lost[:5]}, unexpected {len(extra)} {extra[:5]}{order}"
+    assert found == expected, f"{tp}: lost {len(lost)} {lost[:5]}, unexpected {len(extra)} {extra[:5]}{order}"

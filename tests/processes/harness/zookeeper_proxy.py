@@ -12,12 +12,18 @@ from struct import Struct
 from types import TracebackType
 from typing import Self
 
-CREATE, SET_DATA, MULTI, CREATE2 = 1, 5, 14, 15
+CREATE, SET_DATA, CHECK, MULTI, CREATE2 = 1, 5, 13, 14, 15
 #: How a refused part of a multi says that the version was another one: −103.
 BAD_VERSION = b"\xff\xff\xff\x99"
 
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">ii")
+#: Of a multi's first part: opcode, whether it is the last, an error that means nothing yet, the length of the path.
+_FIRST_PART = Struct(">i?ii")
+#: Before the parts of an answer: xid, zxid, error.
+_ANSWER = Struct(">iqi")
+#: One part of a multi that was refused: −1, whether it is the last, its error twice.
+_REFUSED_PART = Struct(">i?ii")
 _XID = Struct(">i")
 
 
@@ -34,6 +40,14 @@ class Request:
     def writes(self, path: str) -> bool:
         """Whether it creates or changes something at a path that contains this."""
         return self.opcode in (CREATE, SET_DATA, MULTI, CREATE2) and path.encode() in self.body
+
+    def was_refused_by_a_check_of(self, path: str) -> bool:
+        """Whether it is a multi that begins with a check of the path's version, and failed at that."""
+        opcode, _, _, length = _FIRST_PART.unpack_from(self.body, _REQUEST.size)
+        begin = _REQUEST.size + _FIRST_PART.size
+        _, _, error, _ = _REFUSED_PART.unpack_from(self.answer, _ANSWER.size)
+        checked = self.body[begin : begin + length].decode()
+        return opcode == CHECK and checked == path and _LENGTH.pack(error) == BAD_VERSION
 
 
 class Fate(Enum):
