@@ -9,6 +9,8 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from node.settings import BrokerSettings
 from storage.broker_config import SYNONYMS
 from storage.config import NO_EFFECT, LogConfig
@@ -83,8 +85,9 @@ def test_every_setting_of_a_topic_stands_there_with_unit_default_and_meaning() -
     assert names_in("Settings of a topic") == sorted(LogConfig().to_topic_configs())
 
 
-def test_every_promise_names_a_test_that_there_is() -> None:
-    promises = [line for line in section("Promises").splitlines() if line.startswith("| ")][2:]
+@pytest.mark.parametrize("title", ["Promises", "Faults that are tried"])
+def test_every_promise_and_every_fault_names_a_test_that_there_is(title: str) -> None:
+    _, *promises = (line for line in section(title).splitlines() if line.startswith("| "))
     assert len(promises) > 15
     assert [line for line in promises if not re.search(r"`tests/[\w/]+\.py` · `\w+`", line)] == []
     missing = [f"{file} has no {name}" for file, name in GUARDS if name not in functions_of(file)]

@@ -235,6 +235,7 @@ def test_a_broker_killed_again_and_again_while_it_starts_is_whole_when_it_is_let
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 10_000}], indirect=True)
 def test_a_broker_killed_while_it_recovers_and_while_it_cuts_its_log_is_whole_in_the_end(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

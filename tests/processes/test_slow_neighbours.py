@@ -1,0 +1,139 @@
+"""Who is slow makes nobody else wait: a consumer that stopped reading, a follower that hardly ever runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.clients import client
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.ordeal import Ordeal, ordeal
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tidelog import NewTopic, Producer, TopicPartition
+from tidelog.model import Endpoint
+
+#: Of other clients' acknowledgements; who waited for the slow one would wait for at least that long.
+LONGEST_PAUSE_S = 1.5
+#: Sooner than a broker gives up a client of which it hears nothing at all.
+SLOW_S = 3.0
+BULK_BYTES = 10_000
+
+#: Reads the same for ever, and asks for more at once than the kernel keeps for a reader that does not read.
+READ = """
+import sys
+from tidelog import Consumer, TopicPartition
+much = dict(max_partition_fetch_bytes=32 << 20, fetch_max_bytes=32 << 20)
+with Consumer(sys.argv[1], auto_offset_reset="earliest", **much) as consumer:
+    consumer.assign([TopicPartition("bulk", 0)])
+    while True:
+        consumer.seek_to_beginning(TopicPartition("bulk", 0))
+        for _ in range(4):
+            if consumer.poll(timeout_ms=1000):
+                print("read", flush=True)
+"""
+
+
+def create(cluster: RunningCluster, name: str, replicas: tuple[int, ...]) -> TopicPartition:
+    """One partition that the first of these leads."""
+    cluster.admin.create_topics([NewTopic(name, assignment={0: replicas}, configs={"min.insync.replicas": "2"})])
+    tp = TopicPartition(name, 0)
+    cluster.wait_in_sync(tp)
+    return tp
+
+
+def unsent_bytes(address: str) -> int:
+    """What the kernel holds of the answers given at this address, since those who asked do not read."""
+    port = Endpoint.parse(address).port
+    tables = [Path("/proc/net", name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for lines in tables for line in lines]
+    return sum(int(row[4].partition(":")[0], 16) for row in rows if int(row[1].rpartition(":")[2], 16) == port)
+
+
+def check_pauses(under: Ordeal, tp: TopicPartition, since: float) -> None:
+    under.workload.wait_acknowledged(200)
+    pause_s = under.workload.longest_gap_s([tp], since)
+    print(f"longest pause of others: {pause_s:.3f} s in {time.monotonic() - since:.1f} s")
+    assert pause_s < LONGEST_PAUSE_S
+
+
+def test_a_consumer_that_stops_reading_makes_no_other_client_wait(cluster: RunningCluster) -> None:
+    tp, bulk = create(cluster, "t", (1, 2, 3)), create(cluster, "bulk", (1, 2, 3))
+    with Producer(cluster.bootstrap_servers) as producer:
+        for _ in range(6_000):
+            producer.send(bulk.topic, bytes(BULK_BYTES), partition=0)
+    with ordeal(cluster, [tp]) as under, client(READ, cluster.bootstrap_servers) as reader:
+
+        def stop_within_an_answer() -> int:
+            assert reader.stdout is not None and reader.stdout.readline()
+            reader.send_signal(signal.SIGSTOP)
+            with suppress(AssertionError):
+                return wait_for("an answer to be stuck", lambda: unsent_bytes(cluster.address(1)), 0.5)
+            reader.send_signal(signal.SIGCONT)
+            return 0
+
+        stuck = wait_bitten("an answer to be stuck on its way", stop_within_an_answer)
+        stopped_at = time.monotonic()
+        time.sleep(SLOW_S)  # what is promised is of that time
+        require_bite("it is not any more", unsent_bytes(cluster.address(1)) and f"{stuck} bytes stuck")
+        check_pauses(under, tp, stopped_at)
+
+
+@contextmanager
+def hardly_running(cluster: RunningCluster, broker_id: int) -> Iterator[None]:
+    """The broker runs now and then, often enough to keep its session."""
+    over = threading.Event()
+
+    def sleep_and_wake() -> None:
+        while not over.is_set():
+            with cluster.paused(broker_id):
+                over.wait(1.5)
+            over.wait(0.02)
+
+    thread = threading.Thread(target=sleep_and_wake, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10)
+
+
+@contextmanager
+def written_to(cluster: RunningCluster, tp: TopicPartition) -> Iterator[None]:
+    """5 MB/s that the leader alone acknowledges."""
+    over = threading.Event()
+
+    def write() -> None:
+        with suppress(Exception), Producer(cluster.bootstrap_servers, acks=1) as producer:
+            while not over.wait(0.02):
+                for _ in range(10):
+                    producer.send(tp.topic, bytes(BULK_BYTES), partition=tp.partition)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [{"brokers": 4, "replica_lag_time_max_ms": 2000}], indirect=True)
+def test_a_follower_that_hardly_runs_makes_no_client_wait_once_it_is_out_of_the_isr(cluster: RunningCluster) -> None:
+    tp, bulk = create(cluster, "t", (1, 2, 3)), create(cluster, "bulk", (1, 2, 4))
+    registered = cluster.broker_epoch(4)
+    with ordeal(cluster, [tp]) as under, written_to(cluster, bulk), hardly_running(cluster, 4):
+        wait_bitten("it to leave the ISR", lambda: 4 not in cluster.znode(bulk).state.isr)
+        slow_since = time.monotonic()
+        time.sleep(SLOW_S)
+        behind = (cluster.admin.describe_topics([bulk.topic])[0].partitions[0].lag or {})[4]
+        require_bite("it keeps up", behind and f"{behind} records behind")
+        check_pauses(under, tp, slow_since)
+        assert cluster.broker_epoch(4) == registered
