@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks import machine, table
-from benchmarks.catalog import BENCHMARKS
-from benchmarks.figures import Benchmark, Results
+from benchmarks.catalog import BENCHMARKS, TABLES, chosen
+from benchmarks.figures import Results
 from benchmarks.frame import run
 from benchmarks.judging import Judge
 from benchmarks.kafka import Kafka
@@ -23,14 +23,17 @@ from benchmarks.lab import MIN_IN_SYNC, REPLICAS, Lab
 
 def main() -> int:
     options = _options()
-    chosen = _chosen(options.names)
+    try:
+        benchmarks, rows = chosen(options.names)
+    except ValueError as error:
+        sys.exit(f"bench: {error}")
     described = machine.describe()
     settings = (
         f"{REPLICAS} brokers, replication factor {REPLICAS}, min.insync.replicas {MIN_IN_SYNC}, acks=all, random "
         f"bytes; each figure is the median of {options.runs}"
     )
     print(f"machine: {machine.in_words(described)}\nsettings: {settings}", flush=True)
-    for benchmark in chosen:
+    for benchmark in benchmarks:
         print(f"  {benchmark.name}: {benchmark.settings}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.directory))
     lab = Lab(directory, options.seconds, _say, profile=options.profile)
@@ -38,23 +41,22 @@ def main() -> int:
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        results = run(chosen, lab, options.runs, kafka, _say)
+        results = run(benchmarks, rows, lab, options.runs, kafka, _say)
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    figures = [figure for benchmark in chosen for figure in benchmark.figures]
-    print(f"\n{table.markdown(figures, results)}\n\n{time.monotonic() - started:.0f} s in all")
+    print(f"\n{table.markdown(rows, results)}\n\n{time.monotonic() - started:.0f} s in all")
     if judged := lab.judge.in_words():
         print(judged)
     if options.json:
         written = {
             "machine": described,
             "settings": settings,
-            "benchmarks": {benchmark.name: benchmark.settings for benchmark in chosen},
+            "benchmarks": {benchmark.name: benchmark.settings for benchmark in benchmarks},
             "runs": options.runs,
-            "figures": table.as_json(figures, results),
+            "figures": table.as_json([figure for each in benchmarks for figure in each.figures], results),
             "kafka_dump": judged,
             "failures": results.failures,
         }
@@ -71,7 +73,7 @@ def status(results: Results, judge: Judge, *, judge_asked_for: bool) -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Tidelog on this machine.")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="what benchmarks begin with; all without; see --list")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="a table, or what benchmarks begin with; see --list")
     parser.add_argument("--list", action="store_true", help="the benchmarks by name, and no more")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each is measured [default: 3]")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of producing, for rates [default: 5]")
@@ -91,18 +93,12 @@ def _options() -> argparse.Namespace:
     if options.list:
         for benchmark in BENCHMARKS:
             print(f"{benchmark.name:<20} {benchmark.settings}")
+        for name, keys in TABLES.items():
+            print(f"{name:<20} a table of {len(keys)} rows from those above")
         sys.exit(0)
     if options.runs < 1 or options.seconds <= 0:
         parser.error("--runs and --seconds must be positive")
     return options
-
-
-def _chosen(names: list[str]) -> list[Benchmark]:
-    known = {benchmark.name for benchmark in BENCHMARKS}
-    unknown = [name for name in names if not any(each.startswith(name) for each in known)]
-    if unknown:
-        sys.exit(f"bench: no benchmark {', '.join(unknown)}: there are {', '.join(b.name for b in BENCHMARKS)}")
-    return [each for each in BENCHMARKS if not names or any(each.name.startswith(name) for name in names)]
 
 
 def _say(line: str) -> None:

@@ -18,10 +18,10 @@ _PATIENCE_S = 60.0
 _END_MS = 10_000
 
 _LEADER = Figure(
-    "failover.leader", "failover: SIGKILL of a leader to the next acknowledgement", "s", "≤ 2",
+    "failover.leader", "failover: SIGKILL of a leader to the next acknowledgement", "s", "≤ 0.5",
     kafka="failover:last_gap_s",
 )  # fmt: skip
-_CONTROLLER = Figure("failover.controller", "… of a leader that is the controller as well", "s")
+_CONTROLLER = Figure("failover.controller", "… of a leader that is the controller as well", "s", "≤ 0.5")
 
 
 def measure(lab: Lab) -> dict[str, float]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.figures import Benchmark, NotMeasured, Results
+from benchmarks.figures import Benchmark, Figure, NotMeasured, Results
 from benchmarks.kafka import Kafka
 from benchmarks.lab import Lab
 from benchmarks.table import number
 
 
 def run(
-    benchmarks: Sequence[Benchmark], lab: Lab, runs: int, kafka: Kafka | None, say: Callable[[str], None]
+    benchmarks: Sequence[Benchmark],
+    rows: Sequence[Figure],
+    lab: Lab,
+    runs: int,
+    kafka: Kafka | None,
+    say: Callable[[str], None],
 ) -> Results:
     """All benchmarks once, then all again, so that what drifts on the machine touches each alike.
 
-    Kafka comes last in each run, when our cluster has been stopped: never are both under load.
+    Kafka, of which only what stands in `rows` is asked, comes last in each run, when our cluster has been stopped:
+    never are both under load.
     """
     results = Results()
     for count in range(1, runs + 1):
@@ -28,7 +34,7 @@ def run(
         if kafka is not None:
             say(f"run {count} of {runs}  Kafka …")
             try:
-                results.add_kafka(kafka.measure([figure for each in benchmarks for figure in each.figures]))
+                results.add_kafka(kafka.measure(rows))
             except Exception as error:
                 results.failures.append(f"Kafka, run {count}: {error}")
                 say(f"    not measured: {error}")

@@ -12,7 +12,7 @@ _SETTLE_S = 2.0
 _WATCH_S = 3.0
 
 _MEMORY = Figure(
-    "idle.memory", "resident memory of an idle broker", "MB", "≤ 100", kafka="idle:rss_mb", same_client=True
+    "idle.memory", "resident memory of an idle broker", "MB", "≤ 60", kafka="idle:rss_mb", same_client=True
 )
 _CPU = Figure("idle.cpu", "CPU of an idle broker", "% of a core")
 

@@ -22,8 +22,10 @@ from benchmarks.lab import Lab, wait_for
 
 _START_S = 300
 _MEASURE_S = 900
+#: The kills of a leader, by how many partitions the topic has.
+_FAILOVERS = {"failover": 6, "failover-1000": 1000}
 #: Which parts of `measure.py` print which figures.
-_PARTS = {"produce": "produce", "sync produce": "latency"}
+_PARTS = {"produce": "produce", "consume": "produce", "sync produce": "latency", "end to end": "latency"}
 
 
 class Kafka:
@@ -69,10 +71,21 @@ class Kafka:
             values |= self._script(
                 "measure.py", addresses, "--pids", pids, "--seconds", str(self._seconds), *parts_asked
             )
-        if any(name.startswith("failover:") for name in wanted):
-            each = [f"--pid={name.removeprefix('broker-')}={broker['pid']}" for name, broker in brokers.items()]
-            values |= self._script("failover.py", addresses, *each, "--partitions", "6", name="failover")
+        if "loaded:rss_mb" in wanted:
+            values["loaded:rss_mb"] = max(float(broker["rss_mb"]) for broker in self._brokers().values())
+        for name, partitions in _FAILOVERS.items():
+            if any(each.startswith(f"{name}:") for each in wanted):
+                values |= self._failover(addresses, name, partitions)
         return {name: value for name, value in values.items() if name in wanted}
+
+    def _failover(self, addresses: str, name: str, partitions: int) -> dict[str, float]:
+        pids = [f"--pid={each.removeprefix('broker-')}={broker['pid']}" for each, broker in self._brokers().items()]
+        values = self._script("failover.py", addresses, *pids, "--partitions", str(partitions), name=name)
+        for each, broker in self._brokers().items():
+            if not broker["alive"]:
+                self._cluster("restart", each)
+                _first_acknowledgement(addresses)  # it is back
+        return values
 
     def _fetch_jars(self) -> None:
         """Outside the clock: `start` fetches them where they are missing, and a start is measured."""

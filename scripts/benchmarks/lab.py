@@ -98,13 +98,18 @@ class Lab:
             self._shared = self._open.enter_context(self.fresh_cluster())
         return self._shared
 
+    @property
+    def has_cluster(self) -> bool:
+        """Whether a benchmark of this run has used the shared one."""
+        return self._shared is not None
+
     @contextmanager
-    def fresh_cluster(self) -> Iterator[ClusterUnderTest]:
-        """A cluster in an empty directory, stopped and removed at the end."""
+    def fresh_cluster(self, **settings: int) -> Iterator[ClusterUnderTest]:
+        """A cluster in an empty directory, with the shipped settings but for these; stopped and removed at the end."""
         with self.fresh_directory() as directory:
             local = LocalCluster(directory / "data", home=directory / "home")
             try:
-                local.start(REPLICAS)
+                local.start(REPLICAS, settings=settings)
                 cluster = ClusterUnderTest(local)
                 try:
                     yield cluster

@@ -8,7 +8,7 @@ import sys
 
 from benchmarks.figures import Benchmark, Figure, NotMeasured
 from benchmarks.lab import Lab
-from benchmarks.produce import topic_of
+from benchmarks.load import topic_of
 
 _ROWS = 4_000_000
 _SIZE = 100

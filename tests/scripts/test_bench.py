@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks import judging
 from benchmarks.__main__ import status
-from benchmarks.catalog import BENCHMARKS
+from benchmarks.catalog import BENCHMARKS, TABLES, chosen
 from benchmarks.figures import Benchmark, Figure, NotMeasured, Results
 from benchmarks.frame import run
 from benchmarks.lab import Lab
@@ -42,7 +42,7 @@ def benchmark_of(*values: Mapping[str, float] | Exception) -> Benchmark:
 
 def test_each_figure_is_the_median_of_its_runs(lab: Lab) -> None:
     values = [{RATE.key: rate, BOUND.key: 100.0} for rate in (30.0, 90.0, 50.0)]
-    results = run([benchmark_of(*values)], lab, 3, None, lambda line: None)
+    results = run([benchmark_of(*values)], [RATE], lab, 3, None, lambda line: None)
     assert results.median(RATE.key) == 50.0
     assert not results.failures
 
@@ -71,14 +71,14 @@ def test_what_cannot_be_measured_is_told_and_the_others_go_on(lab: Lab) -> None:
     fine = {RATE.key: 1.0, BOUND.key: 2.0}
     failing = benchmark_of(NotMeasured("no broker"), fine)
     told: list[str] = []
-    results = run([failing], lab, 2, None, told.append)
+    results = run([failing], [RATE], lab, 2, None, told.append)
     assert results.failures == ["made-up, run 1 of 2: no broker"]
     assert results.median(RATE.key) == 1.0
     assert any("no broker" in line for line in told)
 
 
 def test_a_missing_value_is_a_failure(lab: Lab) -> None:
-    results = run([benchmark_of({RATE.key: 1.0})], lab, 1, None, lambda line: None)
+    results = run([benchmark_of({RATE.key: 1.0})], [RATE], lab, 1, None, lambda line: None)
     assert results.failures == ["made-up, run 1 of 1: no value for made-up.bound"]
     assert markdown([RATE], results).splitlines()[2].startswith("| a made-up rate | – |")
     assert as_json([RATE], results)[0]["median"] is None
@@ -114,6 +114,26 @@ def test_names_and_keys_are_unique_and_bounds_exist() -> None:
     assert len(set(keys)) == len(keys)
     assert all(figure.key.startswith(f"{benchmark.name}.") for benchmark in BENCHMARKS for figure in benchmark.figures)
     assert {figure.bound for figure in figures} - {""} <= set(keys)
+
+
+def test_a_table_runs_what_its_rows_need_and_shows_them_in_its_own_order() -> None:
+    benchmarks, rows = chosen(["cluster"])
+    assert [row.key for row in rows] == list(TABLES["cluster"])
+    names = [benchmark.name for benchmark in benchmarks]
+    assert names == [benchmark.name for benchmark in BENCHMARKS if benchmark.name in names]
+    assert "floor" in names and "storage-append" not in names
+    assert names.index("consume-1000B") < names.index("memory") < names.index("failover")  # a restart gives memory back
+
+
+def test_a_name_asks_for_what_begins_with_it_and_each_row_stands_once() -> None:
+    benchmarks, rows = chosen(["latency", "cluster-idle"])
+    assert [benchmark.name for benchmark in benchmarks] == ["latency", "cluster-idle"]
+    assert [row.key.partition(".")[0] for row in rows] == ["latency", "latency", "cluster-idle", "cluster-idle"]
+    both = [row.key for row in chosen(["cluster", "latency"])[1]]
+    assert len(set(both)) == len(both)
+    assert chosen([])[0] == BENCHMARKS
+    with pytest.raises(ValueError, match="no benchmark nonsense: there are cluster, "):
+        chosen(["latency", "nonsense"])
 
 
 def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:
