@@ -159,9 +159,10 @@ class Decisions(Picture):
         doubt = self.doubts.get(tp)
         if doubt is None:
             return None
+        doubt.outdate(self.signs.last_loss(state.isr))
         verdict = judge(state.isr, doubt, self.online(tp))
         for broker_id in verdict.ask:
-            doubt.asked.add(broker_id)
+            doubt.asked[broker_id] = self.signs.now
             self.questions.setdefault(broker_id, []).append(tp)
         if verdict.leader is None:
             return None

@@ -54,18 +54,28 @@ class Doubt(_Wait):
 
     members   brokers whose log of it may be short, be they alive or not
     ends      what those of them that live have told; None: they have no log, or one that ends before its high watermark
-    asked     whom was asked
+    asked     who was asked, and at which moment (`cluster.signs_of_life`)
     overdue   it was waited long enough for those that are away
     """
 
     members: set[int] = field(default_factory=set)
     ends: dict[int, LogEnd | None] = field(default_factory=dict)
-    asked: set[int] = field(default_factory=set)
+    asked: dict[int, int] = field(default_factory=dict)
 
     def forget(self, broker_id: int) -> None:
         """The broker died: what it told holds no more, and it stays in doubt."""
         self.ends.pop(broker_id, None)
-        self.asked.discard(broker_id)
+        self.asked.pop(broker_id, None)
+
+    def outdate(self, moment: int) -> None:
+        """Somebody was lost then: who was asked before may have died as well since, and is asked again."""
+        for broker_id in [each for each, asked in self.asked.items() if asked < moment]:
+            self.forget(broker_id)
+
+    def tell(self, broker_id: int, end: LogEnd | None, asked: int) -> None:
+        """The answer to what was asked at that moment; one to an earlier question is passed over."""
+        if asked >= self.asked.get(broker_id, asked + 1):
+            self.ends[broker_id] = end
 
 
 @frozen

@@ -40,5 +40,9 @@ class SignsOfLife:
 
     def shown(self, candidates: Collection[int], lost: Iterable[int]) -> bool:
         """Whether one of the candidates has lived since each of the lost was; the controller itself always has."""
-        since = max((self._lost.get(broker_id, 0) for broker_id in lost), default=0)
+        since = self.last_loss(lost)
         return any(each == self._controller_id or self._heard.get(each, -1) >= since for each in candidates)
+
+    def last_loss(self, broker_ids: Iterable[int]) -> int:
+        """The moment of the last loss of any of these."""
+        return max((self._lost.get(broker_id, 0) for broker_id in broker_ids), default=0)

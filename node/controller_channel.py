@@ -45,14 +45,11 @@ class ChannelOwner(Protocol):
         """Noted when a request is sent."""
         ...
 
-    def on_life(self, broker: BrokerRegistration, asked: int) -> None:
-        """The broker has answered what was sent at that moment."""
-
     def build(self, batch: Batch) -> Request:
         """The request for a batch, with what is true now."""
 
-    def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response) -> None:
-        """The broker has answered."""
+    def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
+        """The broker has answered what was sent at that moment."""
 
     def on_gone(self, broker: BrokerRegistration) -> None:
         """The connection has closed, or none could be opened: a suspicion."""
@@ -156,5 +153,4 @@ class ControllerChannel:
                 await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
             self.outbox.answered(batch)
-            self._owner.on_life(self.broker, asked)
-            self._owner.on_answer(self.broker, batch, response)
+            self._owner.on_answer(self.broker, batch, response, asked)

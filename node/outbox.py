@@ -80,12 +80,11 @@ class MetadataBatch:
 class QuestionBatch:
     """Entries of a LogEnds."""
 
-    entries: dict[TopicPartition, TopicPartition]
+    entries: dict[TopicPartition, DescribePartition]
 
     def request(self, controller: Controller) -> Request:
         """How far do the logs of these reach?"""
-        asked = tuple(DescribePartition(tp.topic, tp.partition) for tp in self.entries)
-        return LogEndsRequest(controller.controller_id, controller.epoch, asked)
+        return LogEndsRequest(controller.controller_id, controller.epoch, tuple(self.entries.values()))
 
 
 Batch = StateBatch | StopBatch | QuestionBatch | MetadataBatch
@@ -97,7 +96,7 @@ class Outbox:
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionStateMessage] = {}
         self._stops: dict[TopicPartition, StopReplicaPartition] = {}
-        self._questions: dict[TopicPartition, TopicPartition] = {}
+        self._questions: dict[TopicPartition, DescribePartition] = {}
         self._metadata: dict[TopicPartition, PartitionStateMessage] = {}
         self._deleted: set[str] = set()
         self._generation = 0
@@ -118,8 +117,8 @@ class Outbox:
             self._stops[tp] = stop
 
     def put_questions(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions, for LogEnds."""
-        self._questions |= {tp: tp for tp in partitions}
+        """These partitions, for LogEnds; what is on its way already does not answer it."""
+        self._questions |= {tp: DescribePartition(tp.topic, tp.partition) for tp in partitions}
 
     def put_metadata(self, messages: Iterable[PartitionStateMessage], deleted_topics: Iterable[str] = ()) -> None:
         """These partitions, for UpdateMetadata; with none, the live brokers alone."""

@@ -386,13 +386,11 @@ class Reign:
     def moment(self) -> int:
         return self.controller.signs.now
 
-    def on_life(self, broker: BrokerRegistration, asked: int) -> None:
-        self.perform(self.controller.broker_answered(broker.broker_id, asked))
-
     def build(self, batch: Batch) -> Request:
         return batch.request(self.controller)
 
-    def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response) -> None:
+    def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
+        self.perform(self.controller.broker_answered(broker.broker_id, asked))
         match batch, response:
             case StateBatch(entries), LeaderAndIsrResponse():
                 codes = {TopicPartition(p.topic, p.partition): p.error_code for p in response.partitions}
@@ -417,7 +415,7 @@ class Reign:
                     for p in response.partitions
                 }
                 log.info("broker %d tells how far its logs reach: %s", broker.broker_id, ends)
-                self.perform(self.controller.log_ends_told(broker.broker_id, ends))
+                self.perform(self.controller.log_ends_told(broker.broker_id, ends, asked))
             case _:
                 pass
         self._progress.made()

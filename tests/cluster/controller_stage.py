@@ -113,7 +113,9 @@ class Cluster:
     def tell_end(self, broker_id: int, end: int, last_epoch: int = 0) -> None:
         """The broker says how far its logs reach of which it was asked."""
         tps = [tp for asked, tps in self.asked if asked == broker_id for tp in tps]
-        self.play(self.controller.log_ends_told(broker_id, dict.fromkeys(tps, LogEnd(last_epoch, end))))
+        self.asked = [question for question in self.asked if question[0] != broker_id]
+        ends = dict.fromkeys(tps, LogEnd(last_epoch, end))
+        self.play(self.controller.log_ends_told(broker_id, ends, self.controller.signs.now))
 
     def hear(self, *broker_ids: int) -> None:
         """These are silent no more."""

@@ -73,11 +73,11 @@ async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epo
 
     first = elected(0)
     assert not reign.is_led(TP)
-    reign.on_answer(leader, first, answered(NotControllerError.code))
+    reign.on_answer(leader, first, answered(NotControllerError.code), 0)
     assert not reign.is_led(TP), "it refused"
-    reign.on_answer(leader, first, answered(0))
+    reign.on_answer(leader, first, answered(0), 0)
     assert reign.is_led(TP)
     second = elected(1)
     assert not reign.is_led(TP), "it has answered for the epoch before"
-    reign.on_answer(leader, second, answered(0))
+    reign.on_answer(leader, second, answered(0), 0)
     assert reign.is_led(TP)

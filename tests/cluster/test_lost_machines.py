@@ -1,0 +1,199 @@
+"""Machines go down and come back in any order, missed or not: a dumb twin of the brokers around the real controller.
+
+A record is acknowledged when every member of the ISR has it, and excused from then on where none has it any more.
+Nobody leads who lacks one that is not excused. What the controller decides is written before the next thing happens.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.signs_of_life import SignsOfLife
+from tests.cluster.controller_stage import TP, Cluster, broker
+from tidelog.model import NO_LEADER
+
+BROKERS = (1, 2, 3)
+OUTSIDER = 9
+
+#: A record: the epoch it was written in, and its own number.
+Record = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Machine:
+    """`short`: it went down, and the cluster has not dealt with that yet. `slow`: it lives and answers nobody yet."""
+
+    log: list[Record] = field(default_factory=list)
+    runs: bool = True
+    short: bool = False
+    slow: bool = False
+
+
+class World:
+    """One topic of one partition on three machines, and a controller beside them or on one of them."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(*BROKERS)
+        self.machines = {broker_id: Machine() for broker_id in BROKERS}
+        self.acknowledged: list[Record] = []
+        self.records = 0
+        self.broker_epoch = 100
+        self.cluster.create("t", BROKERS)
+        self.settle()
+
+    # --- what happens ----------------------------------------------------------------------------------------
+
+    def produce(self) -> None:
+        """The leader appends a record; those who hear it copy its log."""
+        leader = self.leader
+        if leader == NO_LEADER:
+            return
+        self.records += 1
+        log = self.machines[leader].log
+        log.append((self.cluster.state().leader_epoch, self.records))
+        followers = [each for each in self.serving if each != leader]
+        for follower in followers:
+            self.machines[follower].log = list(log)
+        isr = self.cluster.state().isr
+        if set(isr) <= {leader, *followers}:
+            self.acknowledged.append(log[-1])
+        if set(followers) - set(isr):
+            self.cluster.leader_tells_isr(TP, *isr, *(each for each in followers if each not in isr))
+
+    def kill(self, broker_id: int) -> None:
+        """The process dies; its registration stays for a while."""
+        self.machines[broker_id].runs = False
+        self.hush()
+        if self.cluster.controller_id == broker_id:
+            self.reign(OUTSIDER)
+
+    def lose(self, broker_id: int, records: int) -> None:
+        """The machine goes down, and so many records that were not synced are gone."""
+        self.kill(broker_id)
+        machine = self.machines[broker_id]
+        machine.short = True
+        del machine.log[max(0, len(machine.log) - records) :]
+        isr = self.cluster.state().isr
+        self.acknowledged = [each for each in self.acknowledged if any(each in self.machines[b].log for b in isr)]
+
+    def miss(self, broker_id: int) -> None:
+        """ZooKeeper notices that the process is dead."""
+        if not self.machines[broker_id].runs:
+            self.cluster.die(broker_id)
+
+    def come(self, broker_id: int) -> None:
+        """A process starts, and replaces the registration of the one before."""
+        machine = self.machines[broker_id]
+        if not machine.runs:
+            machine.runs = True
+            self.hush()
+            self.broker_epoch += 1
+            self.cluster.come(replace(broker(broker_id, self.broker_epoch), possibly_short=machine.short))
+
+    def slow_down(self, broker_id: int) -> None:
+        """It lives, but its answers take a while."""
+        self.machines[broker_id].slow = True
+
+    def speed_up(self, broker_id: int) -> None:
+        """Its answers arrive."""
+        self.machines[broker_id].slow = False
+
+    def wait(self) -> None:
+        """Somewhat longer than anybody who arrives has to wait; not as long as for those who are away."""
+        self.cluster.play(self.cluster.controller.time_passed(self.records))
+        self.cluster.play(self.cluster.controller.time_passed(self.records + 2000))
+
+    def reign(self, controller_id: int) -> None:
+        """Another controller, which knows only what ZooKeeper does."""
+        if controller_id == OUTSIDER or self.machines[controller_id].runs:
+            self.cluster.controller_id = controller_id
+            self.cluster.reign(self.cluster.controller.epoch + 1)
+
+    # --- what holds ------------------------------------------------------------------------------------------
+
+    @property
+    def serving(self) -> list[int]:
+        """Those who live and have been told what they are."""
+        return [each for each in BROKERS if self.machines[each].runs and each in self.cluster.controller.brokers]
+
+    @property
+    def leader(self) -> int:
+        leader = self.cluster.state().leader
+        return leader if leader in self.serving else NO_LEADER
+
+    def hush(self) -> None:
+        self.cluster.silent = {each for each, machine in self.machines.items() if machine.slow or not machine.runs}
+
+    def settle(self) -> None:
+        """Whoever lives and is not slow answers, and all that follows is written."""
+        for _ in range(4):
+            self.hush()
+            self.cluster.answer_requests()
+            self.cluster.settle()
+            for broker_id in {asked for asked, _ in self.cluster.asked} - self.cluster.silent:
+                log = self.machines[broker_id].log
+                self.cluster.tell_end(broker_id, len(log), last_epoch=log[-1][0] if log else -1)
+        for broker_id in self.cluster.absolved:
+            self.machines[broker_id].short = False
+        self.cluster.absolved.clear()
+        if self.leader != NO_LEADER:
+            missing = [each for each in self.acknowledged if each not in self.machines[self.leader].log]
+            assert not missing, f"{self.leader} leads without {missing}, {self.cluster.state()}"
+
+    def do(self, what: str, whom: int, how_much: int) -> None:
+        match what:
+            case "produce" | "wait":
+                getattr(self, what)()
+            case "lose":
+                self.lose(whom, how_much)
+            case _:
+                getattr(self, what)(whom)
+        self.settle()
+
+    def recover(self) -> None:
+        """In the end everybody is back and answers."""
+        for broker_id in BROKERS:
+            self.do("speed_up", broker_id, 0)
+            self.do("come", broker_id, 0)
+        for _ in range(3):
+            self.do("wait", 0, 0)
+        assert self.leader != NO_LEADER, self.cluster.state()
+        self.do("produce", 0, 0)
+        self.do("produce", 0, 0)
+        assert set(self.cluster.state().isr) == set(BROKERS)
+        assert not any(machine.short for machine in self.machines.values())
+
+
+STEPS = ("produce", "produce", "produce", "kill", "lose", "lose", "miss", "come", "come", "slow_down", "speed_up",
+         "wait", "reign")  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(BROKERS), st.integers(0, 3)), min_size=5, max_size=60)
+)
+@settings(deadline=None, max_examples=300)
+def test_nothing_acknowledged_is_lost_as_long_as_one_of_the_isr_has_it(steps: list[tuple[str, int, int]]) -> None:
+    world = World()
+    for step in steps:
+        world.do(*step)
+    world.recover()
+
+
+def run_at_random(seed: int, steps: int) -> None:
+    source = random.Random(seed)
+    world = World()
+    for _ in range(steps):
+        world.do(source.choice(STEPS), source.choice(BROKERS), source.randrange(4))
+    world.recover()
+
+
+def test_the_twin_finds_out_a_controller_that_believes_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SignsOfLife, "shown", lambda self, candidates, lost: True)
+    with pytest.raises(AssertionError, match="leads without"):
+        for seed in range(200):
+            run_at_random(seed, 40)
