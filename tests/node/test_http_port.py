@@ -100,14 +100,55 @@ async def test_a_reader_that_reads_nothing_holds_up_nobody_and_is_hung_up_on() -
         writer.close()
 
 
-async def test_there_are_only_so_many_connections() -> None:
+async def test_who_asks_is_answered_however_many_come_and_ask_nothing() -> None:
+    async with a_port(max_connections=2) as port:
+        silent = [await connect(port) for _ in range(2)]
+        for _, writer in silent:
+            writer.write(b"GET /one HT")
+        await until(lambda: len(port._open) == 2)
+        assert (await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert await silent[0][0].read() == b"", "the one that has been silent for the longest time has gone"
+        silent[1][1].write(b"TP/1.1\r\n\r\n")
+        assert (await silent[1][0].read()).startswith(b"HTTP/1.1 200")
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_there_are_only_so_many_answers_at_a_time() -> None:
     async with a_port(max_connections=2) as port:
         held = [await connect(port) for _ in range(2)]
+        for _, writer in held:
+            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        await until(lambda: len(port._open) == 2 and not port._unasked)
         assert await exchange(port, b"GET /one HTTP/1.1\r\n\r\n") == b""
         for _, writer in held:
-            writer.close()
+            writer.transport.abort()
         await until(lambda: not port._open)
         assert await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("question", [b"GET /one HTTP/1.1\r\nX: ", b"GET /one HTTP/1.1\r\n\r\n", b""])
+async def test_who_never_stops_talking_is_not_listened_to(question: bytes) -> None:
+    async with a_port(deadline_s=15) as port:
+        _, writer = await connect(port)
+        writer.write(question)
+        spoken = 0
+        with pytest.raises(OSError):
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+                spoken += 65536
+                assert spoken < 64 << 20
+        writer.close()
+
+
+async def test_connections_have_a_pace_that_leaves_the_loop_to_others() -> None:
+    async with a_port(max_connections=100) as port:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answers = await asyncio.gather(*(exchange(port, b"GET /one HTTP/1.1\r\n\r\n") for _ in range(30)))
+        assert all(answers)
+        assert loop.time() - began > 0.25
 
 
 async def test_a_port_that_is_taken_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,9 +10,10 @@ import pytest
 
 from node import exposition, measures
 from node.durations import Durations, RequestTimes
+from node.http_port import Answer, line
 from node.identity import Identity
 from node.measures import Family, Kind, Measures
-from node.observation import Observation
+from node.observation import Observation, Scrapes
 from node.readiness import why_not_ready
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
@@ -243,3 +245,46 @@ async def test_the_operators_document_lists_every_series() -> None:
         name = family.name + ("_total" if family.kind is Kind.COUNTER else "")
         labels = ", ".join(family.labels)
         assert f"| `{name}` | {family.kind.value} | {labels} | {family.meaning} |" in document
+
+
+@on_virtual_time
+async def test_scrapes_take_a_tenth_of_the_time_whoever_asks_how_often() -> None:
+    loop = asyncio.get_running_loop()
+    made: list[float] = []
+
+    async def make() -> Answer:
+        made.append(loop.time())
+        await asyncio.sleep(0.01)
+        return line(200, str(len(made)))
+
+    async def ask(scrapes: Scrapes, until_s: float) -> None:
+        while loop.time() < until_s:
+            asked = loop.time()
+            answer = await scrapes.next()
+            assert made[int(answer.body) - 1] >= asked, "it is not older than the question"
+
+    scrapes = Scrapes(make)
+    began = loop.time()
+    await asyncio.gather(*(ask(scrapes, began + 1) for _ in range(30)))
+    assert 9 <= len(made) <= 11
+
+
+@on_virtual_time
+async def test_who_hangs_up_and_a_scrape_that_fails_take_nothing_from_the_next_who_ask() -> None:
+    failing = True
+
+    async def make() -> Answer:
+        await asyncio.sleep(0.01)
+        if failing:
+            raise RuntimeError("a bug")
+        return line(200, "told")
+
+    scrapes = Scrapes(make)
+    with pytest.raises(RuntimeError):
+        await scrapes.next()
+    failing = False
+    impatient = asyncio.create_task(scrapes.next())
+    patient = asyncio.create_task(scrapes.next())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert (await patient).body == b"told\n"
