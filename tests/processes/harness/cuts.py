@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cluster import znodes
 from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.replica_files import assert_replicas_identical
 from tests.processes.harness.waiting import wait_for
 from tests.processes.harness.workload import Workload
 
@@ -66,7 +67,8 @@ def main(directory: Path) -> None:
                 print(json.dumps({"cut": which, "seconds": seconds, "back_s": round(back_s, 2)}), flush=True)
                 cluster.wait_in_sync(tp)
                 workload.wait_acknowledged(200)
-        print(json.dumps({"records": workload.check(cluster.bootstrap_servers)}))
+        records = workload.check(cluster.bootstrap_servers)
+        print(json.dumps({"records": records, "batches": assert_replicas_identical(cluster, [tp])}))
 
 
 if __name__ == "__main__":
