@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _HANDOVER_RETRY_S = 0.1
+#: So many times as long a fetch may wait where nothing happens, and so often it still comes before a follower lags.
+_IDLE_WAITS = 4
 
 
 class Broker:
@@ -177,9 +179,11 @@ class Broker:
         settings = self._settings
         self._identity = Identity(self._cluster_id, settings.broker_id)
         self._metadata = MetadataCache(self._cluster_id)
+        wait_ms = settings.replica_fetch_wait_max_ms
         fetch_settings = FetchSettings(
             settings.broker_id,
-            settings.replica_fetch_wait_max_ms,
+            wait_ms,
+            max(wait_ms, min(_IDLE_WAITS * wait_ms, settings.replica_lag_time_max_ms // _IDLE_WAITS)),
             settings.replica_fetch_max_bytes,
             settings.replica_fetch_response_max_bytes,
         )
@@ -251,6 +255,11 @@ class Broker:
             await port.start()
             self._undo.push_async_callback(port.stop)
             log.info("broker %d is watched at http://%s", self._settings.broker_id, port.endpoint)
+            if port.beyond_this_machine:
+                log.warning(
+                    "watched beyond this machine at %s: whoever reaches it may read names of topics and sizes",
+                    port.endpoint,
+                )
 
     def _measures(self) -> Measures:
         return Measures(

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 
 from tidelog.addresses import resolve
 from tidelog.frozen import frozen
@@ -97,6 +98,11 @@ class HttpPort:
         self._listening.setblocking(False)
         self.endpoint = Endpoint(host, self._listening.getsockname()[1])
         self._accepting = asyncio.create_task(self._accept(self._listening), name="http-port")
+
+    @property
+    def beyond_this_machine(self) -> bool:
+        """Whether other machines may reach it."""
+        return self._listening is not None and not ip_address(self._listening.getsockname()[0]).is_loopback
 
     async def stop(self) -> None:
         """Unbind, and hang up on whoever is there."""

@@ -166,3 +166,13 @@ async def test_nobody_is_served_after_the_end() -> None:
             await connect(port)
         assert await reader.read() == b""
         writer.close()
+
+
+@pytest.mark.parametrize(("host", "beyond"), [("localhost", False), ("127.0.0.3", False), ("0.0.0.0", True)])
+async def test_it_knows_whether_other_machines_reach_it(host: str, beyond: bool) -> None:
+    port = HttpPort(Endpoint(host, 0), tell)
+    await port.start()
+    try:
+        assert port.beyond_this_machine is beyond
+    finally:
+        await port.stop()

@@ -18,7 +18,7 @@ _WARNING = "there is no authentication yet"
 def test_whoever_comes_through_a_door_is_told_its_address_and_works_with_it(tmp_path: Path) -> None:
     with running_cluster(tmp_path, brokers=1) as cluster:
         (tp,) = cluster.create_topic("t", replicas=1, configs={"min.insync.replicas": "1"})
-        assert cluster.said(1, _WARNING) == 0
+        assert cluster.said(1, _WARNING) == cluster.said(1, "beyond this machine") == 0
         inside, epoch = Endpoint.parse(cluster.address(1)), cluster.broker_epoch(1)
         cluster.terminate(1)
         outside = Endpoint("localhost", choose_port())
@@ -28,6 +28,7 @@ def test_whoever_comes_through_a_door_is_told_its_address_and_works_with_it(tmp_
             "doors",
             listeners=[*listeners, str(Listener("TIDELOG_HOST", Endpoint("0.0.0.0", outside.port)))],
             advertised_listeners=[str(Listener("TIDELOG_HOST", outside))],
+            http_listener=str(watched := Endpoint("0.0.0.0", choose_port())),
         )
         with cluster.launched(config):
             cluster.wait_serves(1, since=epoch)
@@ -41,6 +42,7 @@ def test_whoever_comes_through_a_door_is_told_its_address_and_works_with_it(tmp_
                 consumer.assign([tp])
                 assert next(iter(consumer)).value == b"through the other door"
             assert cluster.said(1, f"listening beyond this machine at 0.0.0.0:{outside.port}: {_WARNING}") == 1
+            assert cluster.said(1, f"watched beyond this machine at {watched}: ") == 1
 
 
 def test_a_broker_that_says_it_is_where_another_is_ends_and_the_other_goes_on(tmp_path: Path) -> None:
