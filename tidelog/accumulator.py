@@ -77,7 +77,7 @@ class Accumulator:
     def __init__(self, settings: ProducerSettings, wake: Callable[[], object]) -> None:
         self.topics: dict[str, TopicQueues] = {}
         self.buffered_bytes = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._settle_lock = threading.Lock()
         self._settings = settings
         self._batch_size = settings.batch_size
@@ -112,8 +112,8 @@ class Accumulator:
         if partition is None and key is not None:
             partition = self._partitioner(key, len(queues))
         # Not `with`, which costs an interpreter of today twice as much, and each record comes past here.
-        self._lock.acquire()
         try:
+            self._lock.acquire()
             if partition is None:
                 queue = queues[topic.sticky]
                 if queue.open is None:
@@ -136,7 +136,11 @@ class Accumulator:
                         queue.open = None
             return self._begin(queue, timestamp_ms, key, value, headers, clock_ms())
         finally:
-            self._lock.release()
+            # Ctrl-C may strike before the lock is held, or after; held for ever it would hang whoever closes.
+            try:  # noqa: SIM105  # `suppress` would cost each record more than the lock
+                self._lock.release()
+            except RuntimeError:
+                pass
 
     def append_batch(
         self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
@@ -151,7 +155,7 @@ class Accumulator:
         queue = topic.partitions[partition]
         with self._lock:
             queue.open = None
-            batch = self._join(queue, ready_made, clock_ms())
+            batch = self._join(queue, ready_made, clock_ms(), open_for_more=False)
             return RecordFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
 
     def when_space(self, callback: Callable[[], object]) -> bool:
@@ -307,21 +311,28 @@ class Accumulator:
             builder = BatchBuilder(needed + 16)
             index = builder.try_append(timestamp_ms, key, value, headers)
             assert index is not None
-        queue.open = self._join(queue, builder, now_ms)
-        return RecordFuture(queue.open.outcome, index, timestamp_ms)
+        batch = self._join(queue, builder, now_ms, open_for_more=True)
+        return RecordFuture(batch.outcome, index, timestamp_ms)
 
-    def _join(self, queue: PartitionQueue, builder: BatchBuilder | ReadyMadeBatch, now_ms: int) -> Batch:
+    def _join(
+        self, queue: PartitionQueue, builder: BatchBuilder | ReadyMadeBatch, now_ms: int, *, open_for_more: bool
+    ) -> Batch:
         """A new batch behind all others of the partition."""
         if self._closed is not None:
             raise self._closed
         outcome = BatchOutcome(queue.topic_partition, self._settle_lock)
         batch = Batch(outcome, builder, now_ms, now_ms + self._settings.delivery_timeout_ms)
-        self.buffered_bytes += batch.size_bytes
-        queue.batches.append(batch)
+        size_bytes = batch.size_bytes
+        # Ctrl-C may strike in any call; whatever it leaves behind must be whole. So what is written here without one
+        # comes first, the batch in one call, and nobody is thought to have been woken who was not.
         self._active[queue] = None
+        self.buffered_bytes += size_bytes
+        if open_for_more:
+            queue.open = batch
+        queue.batches.append(batch)
         if self._armed and (not queue.in_flight or self._settings.linger_ms):
-            self._armed = False
             self._wake()
+            self._armed = False
         return batch
 
     def _close_first(self, queue: PartitionQueue) -> Batch:

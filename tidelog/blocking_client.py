@@ -32,7 +32,7 @@ class BlockingClient(Generic[C]):
 
     def close(self) -> None:
         """Idempotent."""
-        if self._core.closed:
+        if self._core.closed or self._io.stopped:
             return
         try:
             self._io.run(self._core.close(), 0)
@@ -47,10 +47,15 @@ class BlockingClient(Generic[C]):
     ) -> None:
         self.close()
 
-    def _wait(self, coroutine: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
-        """The result of a call that ends by itself after `timeout_ms`."""
+    def _wait(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        timeout_ms: int | None = None,
+        on_lost: Callable[[T], object] = lambda result: None,
+    ) -> T:
+        """The result of a call that ends by itself after `timeout_ms`; see `IoThread.run`."""
         patience_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
-        return self._io.run(coroutine, patience_ms / 1000)
+        return self._io.run(coroutine, patience_ms / 1000, on_lost)
 
     def _now(self, function: Callable[[], T]) -> T:
         """The result of a function that does not wait, but belongs to the core's loop."""

@@ -89,11 +89,11 @@ class Consumer(BlockingClient[AsyncConsumer]):
         OffsetOutOfRangeError (auto_offset_reset="none") has the partition, the offset and the valid range. An error of
         one partition keeps nothing back of the others; it is told once, then tried again.
         """
-        return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms)
+        return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms, self._core.give_back)
 
     def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
         """Like `poll`, but undecoded: for each partition the whole batches of one answer of its leader."""
-        return self._wait(self._core.poll_batches(timeout_ms), timeout_ms)
+        return self._wait(self._core.poll_batches(timeout_ms), timeout_ms, self._core.give_back)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record that `poll` returns; waits for its look-up."""

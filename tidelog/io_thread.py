@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import uvloop
 
@@ -23,50 +23,80 @@ _STOP_S = 5.0
 
 
 class IoThread:
-    """Belongs to the process that made it; a fork's child has to make its own."""
+    """Belongs to the process that made it; a fork's child, which is told by `on_fork`, has to make its own."""
 
-    def __init__(self, name: str = "tidelog-io") -> None:
-        self._pid = os.getpid()
-        self._stopped = False
+    def __init__(self, name: str = "tidelog-io", on_fork: Callable[[], None] = lambda: None) -> None:
+        self._stopped = self._forked = False
+        self._on_fork = on_fork
         self._awaited: set[concurrent.futures.Future[Any]] = set()
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
         self._thread.start()
+        _threads.add(self)
         # For a client that nobody closed: a loop that still turns while the interpreter goes can crash it.
         atexit.register(self.stop)
 
-    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """The coroutine's result. The wait can be interrupted (Ctrl-C), which cancels the coroutine."""
-        if self._stopped or os.getpid() != self._pid:
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing runs here any more."""
+        return self._stopped
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the thread itself, which must not wait for what only it can do."""
+        return threading.current_thread() is self._thread
+
+    def closed_error(self) -> ClosedError:
+        """Why nothing runs here any more."""
+        return ClosedError(
+            "the client was made before a fork; make another" if self._forked else "the client is closed"
+        )
+
+    def run(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        timeout_s: float | None = None,
+        on_lost: Callable[[T], object] = lambda result: None,
+    ) -> T:
+        """The coroutine's result. The wait can be interrupted (Ctrl-C), which cancels the coroutine.
+
+        A result that it has all the same, and that nobody waits for then, is given to `on_lost`, on the loop.
+        """
+        if self._stopped:
             coroutine.close()
-            raise ClosedError(
-                "the client is closed"
-                if os.getpid() == self._pid
-                else "the client was made before a fork; make another"
-            )
-        if threading.current_thread() is self._thread:
+            raise self.closed_error()
+        if self.is_current:
             coroutine.close()
             raise RuntimeError("a synchronous client was called from its own callback, which would wait for itself")
+        errand = _Errand(coroutine, on_lost)
+        future: concurrent.futures.Future[T] | None = None
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        except RuntimeError:  # the loop was closed this very moment
-            coroutine.close()
-            raise _closed_meanwhile() from None
-        self._awaited.add(future)
-        try:
+            future = self._begin(errand)
+            self._awaited.add(future)
             if self.loop.is_closed():
                 self._give_up()  # it may not have seen this one
             return future.result(None if timeout_s is None else timeout_s + GRACE_S)
         except concurrent.futures.CancelledError:
             raise _closed_meanwhile() from None
         except BaseException as error:
-            if not future.done():
+            self.call(errand.give_up)
+            if future is not None and not future.done():
                 future.cancel()
                 if isinstance(error, concurrent.futures.TimeoutError):
                     raise TimeoutError(f"no outcome within {timeout_s} s") from None
             raise
         finally:
-            self._awaited.discard(future)
+            if future is not None:
+                self._awaited.discard(future)
+
+    def _begin(self, errand: _Errand[T]) -> concurrent.futures.Future[T]:
+        going = errand.go()
+        try:
+            return asyncio.run_coroutine_threadsafe(going, self.loop)
+        except RuntimeError:  # the loop was closed this very moment
+            going.close()
+            errand.coroutine.close()
+            raise _closed_meanwhile() from None
 
     def call(self, function: Callable[[], object]) -> None:
         """Have the loop call `function` soon; nothing happens once the thread has stopped."""
@@ -78,10 +108,11 @@ class IoThread:
 
     def stop(self) -> None:
         """Cancel what still runs, close the loop, end the thread. Idempotent."""
-        if self._stopped or os.getpid() != self._pid:
+        if self._stopped:
             return
         self._stopped = True
         atexit.unregister(self.stop)
+        _threads.discard(self)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_STOP_S)
 
@@ -100,11 +131,57 @@ class IoThread:
             self.loop.close()
             self._give_up()
 
+    def forked(self) -> None:
+        """This is the child of a fork, where the thread does not exist."""
+        self._stopped = self._forked = True
+        atexit.unregister(self.stop)
+        self._on_fork()
+
     def _give_up(self) -> None:
         """No wait outlives the loop that would end it."""
         for future in list(self._awaited):
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 future.set_exception(_closed_meanwhile())
+
+
+class _Errand(Generic[T]):
+    """A coroutine whose result may be lost: only the loop knows which comes first, that or the interruption."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], on_lost: Callable[[T], object]) -> None:
+        self.coroutine = coroutine
+        self._on_lost = on_lost
+        self._task: asyncio.Task[Any] | None = None
+        self._results: list[T] = []
+        self._given_up = False
+
+    async def go(self) -> T:
+        self._task = asyncio.current_task()
+        result = await self.coroutine
+        if self._given_up:
+            self._on_lost(result)
+        self._results.append(result)
+        return result
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        self._given_up = True
+        if self._task is not None:
+            self._task.cancel()
+        for result in self._results:
+            self._on_lost(result)
+
+
+#: Those that run in this process.
+_threads: set[IoThread] = set()
+
+
+def _after_fork() -> None:
+    for thread in list(_threads):
+        thread.forked()
+    _threads.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _closed_meanwhile() -> ClosedError:

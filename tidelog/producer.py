@@ -13,7 +13,7 @@ from tidelog.aio.producer import INTERRUPTED_CLOSE_S, buffer_exhausted
 from tidelog.aio.producer import Producer as AsyncProducer
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
-from tidelog.errors import ClosedError, UnknownTopicOrPartitionError
+from tidelog.errors import BufferExhaustedError, ClosedError, UnknownTopicOrPartitionError
 from tidelog.io_thread import IoThread
 from tidelog.model import Buffer
 from tidelog.record_future import RecordFuture
@@ -54,7 +54,7 @@ class Producer:
         self._now_ms = self._core.clock.now_ms
         self._monotonic_ms = self._core.clock.monotonic_ms
         self._closed = False
-        self._io = IoThread("tidelog-producer")
+        self._io = IoThread("tidelog-producer", on_fork=self._forked)
         try:
             self._io.run(self._core.start())
         except BaseException:
@@ -81,16 +81,18 @@ class Producer:
         UnknownTopicOrPartitionError, NoBrokersError, TimeoutError. What happens later is the future's.
         """
         if self._closed:
-            raise ClosedError("the producer is closed")
+            raise self._io.closed_error()
         stamp = self._now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
         queues = self._topics.get(topic)
         if queues is None or (partition is not None and not 0 <= partition < len(queues.partitions)):
-            queues = self._queues(topic, partition)
+            queues, deadline_ms = self._queues(topic, partition)
+        else:
+            deadline_ms = None
         future = self._append(queues, partition, stamp, key, value, headers or (), self._monotonic_ms)
         if future is not None:
             return future
         fields = (stamp, key, value, headers or ())
-        return self._append_later(lambda: self._append(queues, partition, *fields, self._monotonic_ms))
+        return self._append_later(lambda: self._append(queues, partition, *fields, self._monotonic_ms), deadline_ms)
 
     def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
         """Buffer a whole batch that is ready-made, and return the future of its last record.
@@ -104,13 +106,15 @@ class Producer:
         their offsets, the broker's timestamps, a transaction's), MessageTooLargeError (above `max_request_size`).
         """
         if self._closed:
-            raise ClosedError("the producer is closed")
+            raise self._io.closed_error()
         ready_made = ReadyMadeBatch(batch)
         queues = self._topics.get(topic)
         if queues is None or not 0 <= partition < len(queues.partitions):
-            queues = self._queues(topic, partition)
+            queues, deadline_ms = self._queues(topic, partition)
+        else:
+            deadline_ms = None
         append = partial(self._accumulator.append_batch, queues, partition, ready_made, self._monotonic_ms)
-        return append() or self._append_later(append)
+        return append() or self._append_later(append, deadline_ms)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
@@ -126,6 +130,8 @@ class Producer:
         """Send what is buffered for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
         if self._closed:
             return
+        if self._io.is_current:
+            raise RuntimeError("a producer cannot be closed by its own callback, which it would wait for")
         self._closed = True
         try:
             self._io.run(self._core.close(timeout), timeout)
@@ -142,16 +148,23 @@ class Producer:
         hurried = kind is not None and not issubclass(kind, Exception)
         self.close(INTERRUPTED_CLOSE_S if hurried else None)
 
-    def _queues(self, topic: str, partition: int | None) -> TopicQueues:
+    def _forked(self) -> None:
+        self._closed = True  # nobody here would send what is buffered
+
+    def _queues(self, topic: str, partition: int | None) -> tuple[TopicQueues, int]:
+        """The topic's, and how long the send that waited for them may still take (until then, ms)."""
         if partition is not None and partition < 0:
             raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r}")
         max_block_ms = self._core.settings.max_block_ms
         deadline_ms = self._monotonic_ms() + max_block_ms
-        return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000)
+        return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000), deadline_ms
 
-    def _append_later(self, append: Callable[[], RecordFuture | None]) -> RecordFuture:
+    def _append_later(self, append: Callable[[], RecordFuture | None], deadline_ms: int | None) -> RecordFuture:
         """What it returns once there is room."""
-        deadline_ms = self._monotonic_ms() + self._core.settings.max_block_ms
+        if self._io.is_current:
+            raise BufferExhaustedError("buffer_memory is full, and a callback, which keeps it so, cannot wait for room")
+        if deadline_ms is None:
+            deadline_ms = self._monotonic_ms() + self._core.settings.max_block_ms
         while True:
             freed = threading.Event()
             wake = freed.set
@@ -163,7 +176,7 @@ class Producer:
                 finally:
                     self._accumulator.no_space(wake)
             if self._closed:
-                raise ClosedError("the producer is closed")
+                raise self._io.closed_error()
             future = append()
             if future is not None:
                 return future

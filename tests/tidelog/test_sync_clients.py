@@ -7,14 +7,18 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from tests.tidelog.clients import put
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from tidelog.errors import ClosedError, TimeoutError
+from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
 from tidelog.io_thread import GRACE_S, IoThread
+from tidelog.record_future import RecordFuture
 
 P0 = TopicPartition("t", 0)
 
@@ -80,17 +84,139 @@ def test_a_closed_client_says_so() -> None:
         consumer.poll()
 
 
-def test_a_forked_child_is_told_to_make_its_own() -> None:
+@pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
+def test_a_forked_child_is_told_to_make_its_own(kind: Any) -> None:
     cluster = FakeCluster()
-    with Consumer(cluster.bootstrap, _opener=cluster.open) as consumer:
+    cluster.create("t")
+    with kind(cluster.bootstrap, _opener=cluster.open) as client:
+        use: dict[Any, Callable[[], object]] = {
+            Producer: lambda: client.send("t", b"v"),
+            Consumer: lambda: client.topics(),
+            Admin: lambda: client.list_topics(),
+        }
+        use[kind]()
         child = os.fork()
         if child == 0:
             try:
-                consumer.topics()
+                use[kind]()
             except ClosedError as error:
+                client.close()
                 os._exit(0 if "fork" in str(error) else 1)
             os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        use[kind]()
+
+
+def test_a_callback_neither_waits_for_what_it_keeps_from_happening_nor_closes() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    told: list[BaseException] = []
+    with Producer(cluster.bootstrap, _opener=cluster.open, buffer_memory=1, linger_ms=0) as producer:
+
+        def misuse(_: object) -> None:
+            for call in (lambda: [producer.send("t", b"v") for _ in range(3)], producer.flush, producer.close):
+                try:
+                    call()
+                except Exception as error:
+                    told.append(error)
+
+        producer.send("t", b"v").add_callback(misuse)
+        producer.flush(10)
+        producer.send("t", b"it goes on").get(10)
+    assert [type(error) for error in told] == [BufferExhaustedError, RuntimeError, RuntimeError]
+
+
+def test_the_wait_for_metadata_and_that_for_room_share_one_patience() -> None:
+    cluster = FakeCluster()
+    (first,) = cluster.create("t")
+    patience_s = 1.0
+    options: Any = {"buffer_memory": 1, "max_block_ms": int(patience_s * 1000)}
+    with Producer(cluster.bootstrap, _opener=cluster.open, **options) as producer:
+        producer.send("t", b"v").get(10)
+        first.leader = -1
+        producer.send("t", b"this fills the buffer")
+        threading.Timer(0.7 * patience_s, cluster.create, ["late"]).start()
+        started = time.monotonic()
+        with pytest.raises(BufferExhaustedError):
+            producer.send("late", b"v")
+        assert time.monotonic() - started < 1.5 * patience_s
+        producer.close(0)
+
+
+def test_what_a_poll_took_when_it_was_interrupted_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    put(*cluster.create("t"), b"0", b"1", b"2")
+    with Consumer(cluster.bootstrap, _opener=cluster.open, auto_offset_reset="earliest") as consumer:
+        consumer.assign([P0])
+        for name, values in (("poll", lambda polled: [record.value for record in polled[P0]]), ("poll_batches", len)):
+            with interrupted_when_done(consumer._core, name, monkeypatch), pytest.raises(KeyboardInterrupt):
+                getattr(consumer, name)(5000)
+            assert consumer.position(P0) == 0
+            assert values(getattr(consumer, name)(5000)) in ([b"0", b"1", b"2"], 1)
+            consumer.seek(P0, 0)
+
+
+@contextmanager
+def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ctrl-C strikes the moment that the loop has the answer, before the caller has it."""
+    real, main_thread = getattr(core, name), threading.get_ident()
+
+    async def struck(*arguments: Any) -> Any:
+        answer = await real(*arguments)
+        signal.pthread_kill(main_thread, signal.SIGALRM)
+        return answer
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    with monkeypatch.context() as patch:
+        patch.setattr(core, name, struck)
+        yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_send_that_is_interrupted_anywhere_leaves_a_producer_that_works() -> None:
+    cluster = FakeCluster(brokers=1)
+    (partition,) = cluster.create("t")
+    striking = False
+    sent: list[tuple[bytes, RecordFuture]] = []
+    interrupted = set()
+
+    def strike(*_: object) -> None:
+        if striking:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    producer = Producer(cluster.bootstrap, _opener=cluster.open, batch_size=300, linger_ms=1)
+    producer.send("t", b"first").get(10)
+    try:
+        for number in range(1, 1500):
+            value = b"%d" % number
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number * 7 % 40))
+            try:
+                striking = True
+                for _ in range(3):
+                    future = producer.send("t", value)
+                    sent.append((value, future))
+                striking = False
+            except KeyboardInterrupt:
+                striking = False
+                interrupted.add(value)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        producer.flush(20)
+        for _, future in sent:
+            future.get(0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        producer.close(5)
+    assert len(interrupted) > 50
+    stored = [int(value or b"0") for value in partition.values()[1:]]
+    assert stored == sorted(stored)
+    assert producer._accumulator._active == {}
+    for value in {value for value, _ in sent} - interrupted:
+        assert stored.count(int(value)) == 3
 
 
 def test_a_wait_ends_at_its_deadline_and_by_a_signal() -> None:

@@ -140,6 +140,16 @@ class Consumer:
         await self._wait_for_data(timeout_ms, take)
         return found
 
+    def give_back(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches]) -> None:
+        """What a poll took did not reach its reader: the next one takes it again."""
+        fetcher = self._started()
+        for tp, taken in polled.items():
+            buffer = fetcher.buffers.get(tp)
+            if buffer is not None and buffer.position is not None:
+                first = taken.fetch_offset if isinstance(taken, FetchedBatches) else taken[0].offset
+                buffer.stand_at(first, -1)
+        fetcher.wake()
+
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record that `poll` returns; waits for its look-up."""
         buffer = self._buffer(partition)
