@@ -4,7 +4,8 @@ It aligns new partitions by epoch, one look-up at a time, and keeps one fetch in
 fetches over a connection are a session (KIP-227): each names those whose log end, epoch or log start has changed and
 stands for all the others, so that it acknowledges what the answer before it brought; it goes out at once. When
 somebody is to be named while a fetch is parked at the leader, another is sent on top: the leader then answers the
-parked one with what it has.
+parked one with what it has. Where fetch after fetch brings nothing, each waits twice as long as the one before, up to a
+bound; the first that brings something is followed by short ones again, so that the high watermark comes soon after it.
 
 Nothing is given up for being slow. A connection delivers in order or ends, and it ends a few seconds after the last
 sign of life (`tidelog.connection`): what is late is on its way through a narrow link, and asking for it once more
@@ -75,12 +76,15 @@ Opener = Callable[[Endpoint], Awaitable[Peer]]
 class FetchSettings:
     """How a follower asks.
 
+    max_wait_ms          how long a fetch may wait for records
+    idle_wait_ms         and up to how long where those before it have brought nothing
     request_timeout_ms   the patience beyond the wait that the fetch itself allows, with a leader that lives and does
                          not answer. In that time `response_max_bytes` must fit through the narrowest link: 1.4 Mbit/s
     """
 
     broker_id: int
     max_wait_ms: int = 500
+    idle_wait_ms: int = 2000
     partition_max_bytes: int = 1 << 20
     response_max_bytes: int = 10 << 20
     request_timeout_ms: int = 60_000
@@ -117,6 +121,7 @@ class Conversation:
         # Of the session at the leader; without an id until its first answer has come.
         self._session_id = self._session_epoch = 0
         self._sent = 0
+        self._wait_ms = settings.max_wait_ms
         self._signal = Signal()
         self.task = asyncio.get_running_loop().create_task(self._run())
 
@@ -249,6 +254,7 @@ class Conversation:
     def _begin_session(self) -> None:
         """Whatever the leader knew of our fetches counts no more: the next one names everything."""
         self._session_id = self._session_epoch = 0
+        self._wait_ms = self._settings.max_wait_ms
         self._forgotten.clear()
         for followed in self.partitions.values():
             followed.forgotten()
@@ -269,7 +275,7 @@ class Conversation:
         forgotten, self._forgotten = self._forgotten, {}
         request = FetchRequest(
             settings.broker_id,
-            settings.max_wait_ms,
+            self._wait_ms,
             1,
             settings.response_max_bytes,
             tuple([each.name(settings.partition_max_bytes, self._sent) for each in unnamed.values()]),
@@ -278,13 +284,15 @@ class Conversation:
             forgotten=tuple([ForgottenPartition(*tp) for tp in forgotten]),
         )
         self._session_epoch += 1
-        answer = self._send(connection, request, settings.max_wait_ms + settings.request_timeout_ms)
+        answer = self._send(connection, request, self._wait_ms + settings.request_timeout_ms)
         return Fetch(answer, self._sent)
 
     def _apply(self, sent: Fetch, response: Response) -> None:
         if not isinstance(response, FetchResponse):
             raise ProtocolError(f"broker {self.leader} answered another question than was asked")
         self._session_id = response.session_id
+        settings = self._settings
+        self._wait_ms = settings.max_wait_ms if response.partitions else min(2 * self._wait_ms, settings.idle_wait_ms)
         for answer in response.partitions:
             followed = self.partitions.get(TopicPartition(answer.topic, answer.partition))
             # What was named again since is answered again.

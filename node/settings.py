@@ -62,7 +62,9 @@ class BrokerSettings:
     zookeeper_session_timeout_ms: int = _setting("silence after which ZooKeeper forgets this broker", 6000, least=1000)
     zookeeper_connect_timeout_ms: int = _setting("how long the start waits for ZooKeeper", 30_000, least=100)
     replica_lag_time_max_ms: int = _setting("a follower this long behind leaves the ISR", 30_000, least=100)
-    replica_fetch_wait_max_ms: int = _setting("how long a follower's fetch may wait for records", 500, least=1)
+    replica_fetch_wait_max_ms: int = _setting(
+        "how long a follower's fetch may wait for records; up to four times as long where none come", 500, least=1
+    )
     replica_fetch_max_bytes: int = _setting("bytes of one partition in one fetch of a follower", 1 << 20, least=1024)
     replica_fetch_response_max_bytes: int = _setting("bytes of one fetch of a follower", 10 << 20, least=1024)
     replica_high_watermark_checkpoint_interval_ms: int = _setting(

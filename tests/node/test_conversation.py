@@ -41,6 +41,23 @@ async def test_an_answer_to_a_later_fetch_shows_that_the_earlier_was_lost() -> N
 
 
 @on_virtual_time
+async def test_fetches_that_bring_nothing_wait_longer_and_longer_until_one_brings_something() -> None:
+    async with Following() as following:
+        leader = await following.begin(replica_of())
+        waits = []
+        for _ in range(5):
+            request, answer = await leader.next_fetch()
+            waits.append(request.max_wait_ms)
+            answer.set_result(FetchResponse((), 1))
+        assert waits == [500, 1000, 2000, 2000, 2000]
+        _, answer = await leader.next_fetch()
+        something = FetchPartitionResponse("t", 0, 0, 0, 0, 0, records=stored(b"a", offset=0))
+        answer.set_result(FetchResponse((something,), 1))
+        request, _ = await leader.next_fetch()
+        assert request.max_wait_ms == 500
+
+
+@on_virtual_time
 async def test_a_large_answer_through_a_narrow_link_is_waited_for() -> None:
     async with Following() as following:
         replica = replica_of()

@@ -135,13 +135,17 @@ async def test_a_change_of_the_partition_set_does_not_wait_for_the_parked_fetch(
 
 
 @on_virtual_time
-async def test_idle_followers_ask_twice_a_second_and_no_more() -> None:
+async def test_idle_followers_ask_every_other_second_and_hear_of_what_is_committed_within_half_a_second() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await asyncio.sleep(1)
+        await asyncio.sleep(4)
         before = len(cluster.network.requests)
-        await asyncio.sleep(10)
-        assert 30 <= len(cluster.network.requests) - before <= 42
+        await asyncio.sleep(20)
+        assert 18 <= len(cluster.network.requests) - before <= 22, "by two followers"
+        for number in range(1, 3):
+            await cluster.produce(b"a")
+            await asyncio.sleep(0.51)
+            assert [node.replica().partition.high_watermark for node in cluster.nodes.values()] == [number] * 3
 
 
 @on_virtual_time
