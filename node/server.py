@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -64,7 +65,8 @@ log = logging.getLogger(__name__)
 MAX_UNANSWERED = 1000
 #: No request waits longer, whatever it asks for and however long its sender would.
 MAX_WAIT_MS = 600_000
-#: Answers that wait for one slow peer; beyond it that peer's newest are dropped (its requests then time out).
+#: Answers that wait for one peer which does not read them. Beyond, its requests are not acted upon (they time out);
+#: what was acted upon before is answered all the same, so that no more than MAX_UNANSWERED come on top.
 MAX_PARKED = 256
 PARKED_RETRY_S = 0.005
 _MOST_ERROR_TEXT = 1000
@@ -99,6 +101,14 @@ class RequestContext:
 Handler = Callable[[Request, RequestContext], Response | LaterResponse | Awaitable[Response] | None]
 
 
+@dataclass(slots=True)
+class Parked:
+    """Answers that wait for one peer, in their order; a timer runs for them while there are any."""
+
+    answers: deque[list[Buffer]]
+    is_told: bool = False
+
+
 class Server:
     """One bound endpoint. `endpoint` has the real port after `start` (0 lets the system choose).
 
@@ -128,7 +138,7 @@ class Server:
         self._max_envelope_bytes = MAX_BROKER_ENVELOPE_BYTES if between_brokers else MAX_CLIENT_ENVELOPE_BYTES
         self._listener = listener
         self._socket = open_socket(zmq.ROUTER)
-        self._parked: dict[bytes, deque[list[Buffer]]] = {}
+        self._parked: dict[bytes, Parked] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
         self._unanswered: dict[bytes, int] = {}
         self._open = False
@@ -191,6 +201,8 @@ class Server:
             header, body = decode_request(frames)
         except ProtocolError:
             log.warning("a peer of %s sent no message of this protocol; ignored", self.endpoint)
+            return
+        if self._parked and self._is_stuck(peer, header):
             return
         try:
             request = self._checked_request(header, body)
@@ -266,7 +278,9 @@ class Server:
         low, high = cls.versions
         if not low <= header.api_version <= high:
             name = cls.api.name
-            raise UnsupportedVersionError(f"{name}: this broker speaks {low} to {high}, not {header.api_version}")
+            raise UnsupportedVersionError(
+                f"{name}: this broker speaks versions {low} to {high}, the request is of version {header.api_version}"
+            )
         try:
             request = body.read(cls)
         except ProtocolError as error:
@@ -303,13 +317,25 @@ class Server:
         if not self._open:
             return
         if parked := self._parked.get(peer):
-            if len(parked) < MAX_PARKED:
-                parked.append(frames)
+            parked.answers.append(frames)
             return
         if not self._try_send(peer, frames):
-            self._parked[peer] = deque([frames])
+            self._parked[peer] = Parked(deque([frames]))
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
         self._look_again()
+
+    def _is_stuck(self, peer: bytes, header: RequestHeader) -> bool:
+        """Whether so many answers wait for the peer that it gets no more; said once."""
+        parked = self._parked.get(peer)
+        if parked is None or len(parked.answers) < MAX_PARKED:
+            return False
+        if not parked.is_told:
+            parked.is_told = True
+            log.warning(
+                "%s, a peer of %s, does not read its answers: %d wait, and what it asks meanwhile is not acted upon",
+                header.client_id, self.endpoint, len(parked.answers),
+            )  # fmt: skip
+        return True
 
     def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """False where the peer's queue is full; an answer to a peer that is gone counts as sent."""
@@ -323,12 +349,12 @@ class Server:
         return True
 
     def _send_parked(self, peer: bytes) -> None:
-        parked = self._parked.get(peer)
-        if not parked or not self._open:
+        if not self._open:
             return
-        while parked and self._try_send(peer, parked[0]):
-            parked.popleft()
-        if parked:
+        answers = self._parked[peer].answers
+        while answers and self._try_send(peer, answers[0]):
+            answers.popleft()
+        if answers:
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
         else:
             del self._parked[peer]

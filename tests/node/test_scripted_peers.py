@@ -1,0 +1,231 @@
+"""A server and a connection against peers that follow a script, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+import zmq.asyncio
+
+from node.identity import Identity
+from node.server import MAX_PARKED, RequestContext, Server
+from tidelog.clock import SystemClock
+from tidelog.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
+from tidelog.connection import Connection
+from tidelog.errors import TimeoutError, UnsupportedVersionError
+from tidelog.messages import (
+    ApiKey,
+    ApiRange,
+    ApiVersionsResponse,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    Request,
+    Response,
+)
+from tidelog.model import Endpoint
+
+ANSWER = MetadataResponse("c", 1, (), ())
+ANSWER_BYTES = 64 << 10
+
+
+class Broker:
+    """A ROUTER that shakes hands and then does what the test says; `apis` is what it claims to speak."""
+
+    def __init__(self, socket: zmq.asyncio.Socket, apis: tuple[ApiRange, ...]) -> None:
+        self._socket = socket
+        self._apis = apis
+        self.endpoint = Endpoint("127.0.0.1", socket.bind_to_random_port("tcp://127.0.0.1"))
+
+    async def next_request(self) -> tuple[bytes, RequestHeader]:
+        """The next one after the handshakes."""
+        while True:
+            peer, *frames = await asyncio.wait_for(self._socket.recv_multipart(), 10)
+            header, _ = decode_request([memoryview(frame) for frame in frames])
+            if header.api_key != ApiKey.API_VERSIONS:
+                return peer, header
+            clock_ms = SystemClock().monotonic_ms()
+            await self.answer(peer, header, ApiVersionsResponse(0, "c", 7, 42, clock_ms, self._apis))
+
+    async def answer(self, peer: bytes, header: RequestHeader, response: Response) -> None:
+        await self._socket.send_multipart([peer, *encode(ResponseHeader(header.correlation_id, 0, None), response)])
+
+
+@asynccontextmanager
+async def scripted_broker(*apis: ApiRange) -> AsyncIterator[Broker]:
+    with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        yield Broker(socket, apis)
+
+
+METADATA = ApiRange(ApiKey.METADATA, 0, 0)
+
+
+async def test_a_late_answer_is_not_taken_for_that_of_the_repetition() -> None:
+    async with scripted_broker(METADATA) as broker:
+        script = asyncio.create_task(broker.next_request())
+        connection = await Connection.open(broker.endpoint, client_id="t", timeout_ms=5000)
+        with pytest.raises(TimeoutError):
+            await connection.call(MetadataRequest(("first",)), timeout_ms=20)
+        peer, first = await script
+        again = connection.send(MetadataRequest(("again",)), timeout_ms=5000)
+        peer, second = await broker.next_request()
+        assert first.correlation_id != second.correlation_id
+        await broker.answer(peer, first, MetadataResponse("late", 1, (), ()))
+        await broker.answer(peer, second, ANSWER)
+        assert await again == ANSWER
+        connection.close()
+
+
+async def test_a_broker_of_other_versions_is_refused_with_both_named_and_nothing_is_sent() -> None:
+    async with scripted_broker(ApiRange(ApiKey.METADATA, 4, 9)) as broker:
+        script = asyncio.create_task(broker.next_request())
+        connection = await Connection.open(broker.endpoint, client_id="t", timeout_ms=5000)
+        spoken = rf"METADATA: this client speaks versions 0 to 0, the broker at {broker.endpoint} 4 to 9"
+        with pytest.raises(UnsupportedVersionError, match=spoken):
+            await connection.call(MetadataRequest(), timeout_ms=5000)
+        with pytest.raises(UnsupportedVersionError, match="does not know FETCH"):
+            await connection.call(FetchRequest(-1, 0, 1, 1, ()), timeout_ms=5000)
+        with pytest.raises(UnsupportedVersionError):
+            connection.send_no_reply(MetadataRequest(), timeout_ms=5000)
+        assert not script.done()
+        script.cancel()
+        connection.close()
+
+
+async def test_every_request_bears_a_deadline_and_who_it_is_for() -> None:
+    async with scripted_broker(METADATA) as broker:
+        script = asyncio.create_task(broker.next_request())
+        connection = await Connection.open(
+            broker.endpoint, client_id="t", timeout_ms=5000, sender_epoch=11, cluster_id="c"
+        )
+        asked_ms = SystemClock().monotonic_ms()
+        connection.send(MetadataRequest(), timeout_ms=20_000, addressee_epoch=42).add_done_callback(
+            lambda done: done.exception()
+        )
+        _, header = await script
+        assert (header.cluster_id, header.client_id, header.sender_epoch, header.addressee_epoch) == ("c", "t", 11, 42)
+        assert asked_ms + 20_000 <= header.deadline_ms <= asked_ms + 26_000
+        connection.close()
+
+
+# --- the other side -------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(handle: Any, most_queued: int) -> AsyncIterator[Server]:
+    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), handle, SystemClock(), between_brokers=False)
+    server._socket.setsockopt(zmq.SNDHWM, most_queued)
+    server._socket.setsockopt(zmq.SNDBUF, ANSWER_BYTES)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def raw_peer(server: Server) -> Iterator[zmq.Socket[bytes]]:
+    """One that takes nothing in until it is asked to."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
+        raw.setsockopt(zmq.LINGER, 0)
+        raw.setsockopt(zmq.RCVHWM, 1)
+        raw.setsockopt(zmq.RCVBUF, ANSWER_BYTES)
+        raw.setsockopt(zmq.SNDHWM, 0)
+        raw.connect(f"tcp://{server.endpoint}")
+        yield raw
+
+
+def ask(raw: zmq.Socket[bytes], correlation_id: int, *, deadline_ms: int = -1) -> None:
+    raw.send_multipart(
+        [bytes(frame) for frame in encode(
+            RequestHeader(ApiKey.METADATA, 0, correlation_id, "raw", "", deadline_ms, -1, -1), MetadataRequest()
+        )]
+    )  # fmt: skip
+
+
+async def answers(raw: zmq.Socket[bytes]) -> list[int]:
+    """The correlation ids of all that comes, until nothing more does."""
+    found = []
+    while await asyncio.to_thread(raw.poll, 500):
+        frames = [memoryview(frame) for frame in raw.recv_multipart()]
+        found.append(decode_response(frames)[0].correlation_id)
+    return found
+
+
+async def test_answers_to_a_peer_that_does_not_read_wait_for_it_whole_and_in_order_and_hold_up_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served = 0
+
+    def handle(request: Request, context: RequestContext) -> Response:
+        nonlocal served
+        served += context.client_id == "raw"
+        return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
+
+    async with serving(handle, most_queued=10) as server:
+        other = await Connection.open(server.endpoint, client_id="other", timeout_ms=5000)
+        fetch = FetchRequest(-1, 0, 1, 1, ())
+        with raw_peer(server) as raw, caplog.at_level(logging.WARNING):
+            asked = 3 * MAX_PARKED
+            for number in range(1, asked + 1):
+                ask(raw, number)
+                if number % 50 == 0:
+                    await other.call(fetch, timeout_ms=5000)
+            for _ in range(20):
+                await other.call(fetch, timeout_ms=5000)
+            assert MAX_PARKED < served < asked, "what was asked on top is not acted upon"
+            assert len([record for record in caplog.records if "does not read" in record.message]) == 1
+            assert await answers(raw) == list(range(1, served + 1)), "and nothing that was acted upon is dropped"
+            ask(raw, asked + 1)
+            assert await answers(raw) == [asked + 1]
+        other.close()
+
+
+async def test_a_peer_that_goes_away_without_reading_leaves_nothing_behind() -> None:
+    def handle(request: Request, context: RequestContext) -> Response:
+        return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
+
+    async with serving(handle, most_queued=10) as server:
+        with raw_peer(server) as raw:
+            for number in range(1, MAX_PARKED):
+                ask(raw, number)
+            while not server._parked:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while server._parked:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_what_comes_after_its_deadline_is_not_acted_upon() -> None:
+    seen: list[Request] = []
+
+    def handle(request: Request, context: RequestContext) -> Response:
+        seen.append(request)
+        return ANSWER
+
+    async with serving(handle, most_queued=1000) as server:
+        with raw_peer(server) as raw:
+            ask(raw, 1, deadline_ms=SystemClock().monotonic_ms() - 1)
+            ask(raw, 2, deadline_ms=SystemClock().monotonic_ms() + 60_000)
+            assert await answers(raw) == [1, 2]
+    assert len(seen) == 1
+
+
+async def test_a_version_that_the_broker_does_not_speak_is_refused_with_both_named() -> None:
+    async with serving(lambda request, context: ANSWER, most_queued=1000) as server:
+        with raw_peer(server) as raw:
+            header = RequestHeader(ApiKey.METADATA, 9, 1, "raw", "", -1, -1, -1)
+            raw.send(msgpack.packb([[0, *header], [None]]))
+            assert await asyncio.to_thread(raw.poll, 5000)
+            refused = decode_response([memoryview(frame) for frame in raw.recv_multipart()])[0]
+    assert refused.error_code == UnsupportedVersionError.code
+    assert refused.error_message == "METADATA: this broker speaks versions 0 to 0, the request is of version 9"
