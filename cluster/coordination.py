@@ -32,7 +32,8 @@ from cluster.store import (
     Store,
     TransactionFailedError,
 )
-from cluster.topic_nodes import ControllerFenced, TopicNodes, random_id
+from cluster.topic_nodes import ControllerFenced, TopicNodes
+from cluster.uuids import random_uuid
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError
 from tidelog.model import NO_LEADER, TopicPartition
@@ -79,7 +80,7 @@ class Coordination(TopicNodes):
 
     async def cluster_id(self) -> str:
         """The cluster's id; the first caller ever invents it."""
-        fresh = random_id()
+        fresh = random_uuid()
         await self._patient.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
         return znodes.decode_cluster_id((await self._patient.read(lambda: self._store.get(znodes.CLUSTER_ID))).data)
 

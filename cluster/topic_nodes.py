@@ -6,9 +6,7 @@ The controller's writes stand on its fence, `/controller_epoch`, and those of an
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -176,16 +174,3 @@ class TopicNodes:
             if error.index == 0:
                 raise ControllerFenced(f"the controller epoch has moved on from version {epoch_version}") from error
             raise
-
-
-def new_topic_id() -> str:
-    """A random UUID in Kafka's base64url form (22 characters)."""
-    return random_id()
-
-
-def random_id() -> str:
-    """A random UUID in base64url form that a command line would not take for an option."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text

@@ -82,10 +82,6 @@ class Purgatory(Generic[K, Op]):
         """How many operations wait."""
         return len(self._keys)
 
-    def watching(self, key: K) -> int:
-        """How many operations wait for `key`."""
-        return len(self._watchers.get(key, ()))
-
     def try_complete_else_watch(self, operation: Op, keys: Collection[K]) -> bool:
         """True where the operation is complete when this returns, else it waits for any of `keys`."""
         if operation.is_satisfied():

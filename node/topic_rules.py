@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from cluster.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
 from cluster.state import ReplicaAssignment, TopicAssignment
-from cluster.topic_nodes import new_topic_id
+from cluster.uuids import random_uuid
 from storage.config import LogConfig
 from tidelog.errors import (
     InvalidPartitionsError,
@@ -61,7 +61,7 @@ def plan_topic(
         partitions = place_replicas(brokers, count, factor, source)
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
-    return TopicAssignment(new.name, new_topic_id(), partitions, configs)
+    return TopicAssignment(new.name, random_uuid(), partitions, configs)
 
 
 def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:

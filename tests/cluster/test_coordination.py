@@ -12,7 +12,8 @@ from cluster.coordination import BrokerIdTaken, Coordination, StateConflict
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from cluster.store import Node, OutcomeUnknownError
-from cluster.topic_nodes import AssignmentConflict, ControllerFenced, new_topic_id
+from cluster.topic_nodes import AssignmentConflict, ControllerFenced
+from cluster.uuids import random_uuid
 from tests.cluster.stores import Server
 from tidelog.clock import SystemClock
 from tidelog.listeners import BROKERS, CLIENTS
@@ -162,7 +163,7 @@ async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
     assert second is not None
     assert second.epoch == 2
     store.lose_answers = 1
-    assert await coordination.create_topic(replace(TOPIC, topic="u", topic_id=new_topic_id()), 2)
+    assert await coordination.create_topic(replace(TOPIC, topic="u", topic_id=random_uuid()), 2)
     store.lose_answers = 1
     assert await coordination.register_broker(BROKER) == (await coordination.read_brokers())[1].epoch
 

@@ -1,0 +1,14 @@
+"""The ids of topics and of the cluster, as Kafka writes them."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+
+
+def random_uuid() -> str:
+    """A random UUID in base64url form (22 characters) that a command line would not take for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
