@@ -22,7 +22,7 @@ from tidelog.admin_messages import (
 )
 from tidelog.broker_calls import ask_broker
 from tidelog.client import ClusterClient
-from tidelog.errors import InvalidRequestError, error_for
+from tidelog.errors import BrokerError, InvalidRequestError, error_for, raise_first
 from tidelog.messages import Request, Response
 
 #: Resources of one request; more are asked for one after the other.
@@ -126,7 +126,9 @@ def _resource_of(told: DescribedConfigs) -> ConfigResource:
 
 
 def _raise_refusals(told: Iterable[DescribedConfigs | AlteredConfigs]) -> None:
-    for each in told:
-        kind = "topic" if each.resource_type == ConfigResourceType.TOPIC else "broker"
-        if error := error_for(each.error_code, each.error_message or f"{kind} {each.resource_name}"):
-            raise error
+    raise_first(map(_refusal_of, told))
+
+
+def _refusal_of(told: DescribedConfigs | AlteredConfigs) -> BrokerError | None:
+    kind = "topic" if told.resource_type == ConfigResourceType.TOPIC else "broker"
+    return error_for(told.error_code, told.error_message or f"{kind} {told.resource_name}")

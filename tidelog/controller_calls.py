@@ -8,7 +8,14 @@ from typing import TypeVar
 
 from tidelog.client import ClusterClient, is_retriable
 from tidelog.clock import Clock
-from tidelog.errors import BrokerError, BrokerNotAvailableError, NotControllerError, TidelogError, TimeoutError
+from tidelog.errors import (
+    BrokerError,
+    BrokerNotAvailableError,
+    NotControllerError,
+    TidelogError,
+    TimeoutError,
+    raise_first,
+)
 from tidelog.messages import Request, Response
 from tidelog.metadata import ClusterView
 from tidelog.model import NO_LEADER
@@ -42,7 +49,7 @@ class ControllerCalls:
         """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
 
         make          the request, given how long the controller may take (ms)
-        refusals      those in an answer; the first one that is final is raised
+        refusals      those in an answer; the first one that is final is raised, with the others
         done_before   refusals that say, after a request whose answer was lost, that this one took effect
         """
         client = self._client
@@ -77,9 +84,7 @@ class ControllerCalls:
                 left = [error for error in refusals(answer) if error is not None and not isinstance(error, fine)]
                 if not left:
                     return answer
-                for refusal in left:
-                    if not isinstance(refusal, _ASK_AGAIN):
-                        raise refusal
+                raise_first(refusal for refusal in left if not isinstance(refusal, _ASK_AGAIN))
                 last = left[0]
             await client.refresh_or_not(deadline_ms)
             if client.view.controller_id in (NO_LEADER, controller):

@@ -19,6 +19,7 @@ Codes and their meaning are Kafka's (protocol guide, "Error Codes").
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "FetchSessionIdNotFoundError",
     "InconsistentClusterIdError",
     "InconsistentTopicIdError",
+    "IneligibleReplicaError",
     "InvalidConfigError",
     "InvalidFetchSessionEpochError",
     "InvalidFetchSizeError",
@@ -99,14 +101,19 @@ __all__ = [
     "UnsupportedForMessageFormatError",
     "UnsupportedVersionError",
     "error_for",
+    "raise_first",
 ]
 
 
 class TidelogError(Exception):
-    """The root: whatever Tidelog raises on purpose."""
+    """The root: whatever Tidelog raises on purpose.
+
+    others   where a call was about several things, the errors of the further ones, in their order
+    """
 
     retriable: ClassVar[bool] = False
     stale_metadata: ClassVar[bool] = False
+    others: tuple[TidelogError, ...] = ()
 
 
 class BrokerError(TidelogError):
@@ -520,6 +527,12 @@ class InconsistentClusterIdError(BrokerError):
     code = 104
 
 
+class IneligibleReplicaError(BrokerError):
+    """The replica lacks records that were committed: its log is gone, or ends before its high watermark."""
+
+    code = 107
+
+
 class ClientError(TidelogError):
     """Raised on the client's side; has no wire code."""
 
@@ -597,3 +610,14 @@ def error_for(code: int, message: str = "") -> BrokerError | None:
     if cls is None:
         return UnknownServerError(f"error code {code}: {message}" if message else f"error code {code}")
     return cls(message or (cls.__doc__ or "").split("\n", 1)[0])
+
+
+def raise_first(refusals: Iterable[TidelogError | None]) -> None:
+    """Raises the first error there is, if any, with all others in its `others` and in its traceback."""
+    first, *others = [each for each in refusals if each is not None] or [None]
+    if first is None:
+        return
+    first.others = tuple(each for each in others if each is not None)
+    for each in first.others:
+        first.add_note(f"and {type(each).__name__}: {each}")
+    raise first

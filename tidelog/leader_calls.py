@@ -14,6 +14,7 @@ from tidelog.errors import (
     TidelogError,
     TimeoutError,
     UnknownTopicOrPartitionError,
+    raise_first,
 )
 from tidelog.messages import Request, Response
 from tidelog.metadata import ClusterView, Leader
@@ -63,8 +64,7 @@ class LeaderQuestion(Generic[Q, A]):
         """An answer for every partition. A final refusal is raised at once; TimeoutError names who is missing."""
         started_ms = client.clock.monotonic_ms()
         outcomes = await self.try_ask(client, wanted, timeout_ms, until_refused=True)
-        for error in outcomes.refused.values():
-            raise error
+        raise_first(outcomes.refused.values())
         if outcomes.errors:
             waited_ms = client.clock.monotonic_ms() - started_ms
             missing = "; ".join(f"{tp}: {error}" for tp, error in sorted(outcomes.errors.items()))

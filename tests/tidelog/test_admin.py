@@ -15,6 +15,7 @@ from tidelog.errors import (
     InvalidReplicationFactorError,
     InvalidTopicError,
     RequestTimedOutError,
+    TimeoutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -57,6 +58,50 @@ async def test_the_controller_is_found_again_after_it_moved() -> None:
             1,
             {1: Endpoint("fake", 1001), 2: Endpoint("fake", 1002)},
         )
+
+
+@on_virtual_time
+async def test_a_controller_that_hangs_in_the_middle_of_a_call_is_left_for_the_next_one() -> None:
+    cluster = FakeCluster()
+    async with an_admin(cluster) as admin:
+        await admin.describe_cluster()
+        cluster.hung.add(1)
+        creating = asyncio.create_task(admin.create_topics([NewTopic("t", 1)], timeout_ms=10_000))
+        await asyncio.sleep(3)
+        assert cluster.sent(CreateTopicsRequest) and not creating.done()
+        cluster.controller = 2
+        await creating
+        assert [broker for broker, request in cluster.requests if isinstance(request, CreateTopicsRequest)] == [1, 2]
+
+
+@on_virtual_time
+async def test_a_cluster_without_a_controller_is_told_at_the_callers_deadline_and_not_after_it() -> None:
+    cluster = FakeCluster()
+    cluster.controller = -1
+    async with an_admin(cluster) as admin:
+        for timeout_ms in (700, 7000):
+            started_ms = admin.clock.monotonic_ms()
+            with pytest.raises(TimeoutError, match="no controller is elected"):
+                await admin.delete_topics(["t"], timeout_ms=timeout_ms)
+            assert timeout_ms <= admin.clock.monotonic_ms() - started_ms < timeout_ms + 300
+
+
+@on_virtual_time
+async def test_of_several_refusals_the_first_is_raised_and_has_the_others() -> None:
+    cluster = FakeCluster()
+    cluster.create("b")
+    async with an_admin(cluster) as admin:
+        await admin.create_topics([NewTopic("a", 1)])
+        with pytest.raises(TopicAlreadyExistsError, match="'a'") as refused:
+            await admin.create_topics([NewTopic("a", 1), NewTopic("new", 1), NewTopic("b", 1)])
+        (other,) = refused.value.others
+        assert isinstance(other, TopicAlreadyExistsError) and "'b'" in str(other)
+        assert refused.value.__notes__ == [f"and TopicAlreadyExistsError: {other}"]
+        assert "new" in cluster.partitions, "the others of the call took effect"
+        with pytest.raises(UnknownTopicOrPartitionError, match="'x'") as gone:
+            await admin.delete_topics(["x", "b", "y"])
+        assert ["'y'" in str(each) for each in gone.value.others] == [True]
+        assert gone.value.others[0].others == ()
 
 
 @on_virtual_time
