@@ -614,10 +614,10 @@ def error_for(code: int, message: str = "") -> BrokerError | None:
 
 def raise_first(refusals: Iterable[TidelogError | None]) -> None:
     """Raises the first error there is, if any, with all others in its `others` and in its traceback."""
-    first, *others = [each for each in refusals if each is not None] or [None]
-    if first is None:
-        return
-    first.others = tuple(each for each in others if each is not None)
-    for each in first.others:
-        first.add_note(f"and {type(each).__name__}: {each}")
-    raise first
+    found = [each for each in refusals if each is not None]
+    if found:
+        first, *others = found
+        first.others = tuple(others)
+        for each in others:
+            first.add_note(f"and {type(each).__name__}: {each}")
+        raise first
