@@ -78,23 +78,6 @@ async def test_a_hung_zookeeper_leaves_the_outcome_unknown_within_a_session_time
     await store.close()
 
 
-HUNG = """
-import asyncio, sys, time
-from cluster.zookeeper import ZooKeeperStore
-from node.session import Session
-from tidelog.clock import SystemClock
-
-async def main():
-    store = await ZooKeeperStore.open(sys.argv[1], session_timeout_ms=1000, clock=SystemClock())
-    await Session(store, SystemClock()).start()
-    await store.create("/brokers", ephemeral=True)
-    print("up", flush=True)
-    time.sleep(60)
-
-asyncio.run(main())
-"""
-
-
 def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one() -> None:
     async def story() -> None:
         opening = asyncio.create_task(
@@ -113,6 +96,23 @@ def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one(
     started = time.monotonic()
     asyncio.run(story())  # with its end comes the end of all its threads
     assert time.monotonic() - started < 20
+
+
+HUNG = """
+import asyncio, sys, time
+from cluster.zookeeper import ZooKeeperStore
+from node.session import Session
+from tidelog.clock import SystemClock
+
+async def main():
+    store = await ZooKeeperStore.open(sys.argv[1], session_timeout_ms=1000, clock=SystemClock())
+    await Session(store, SystemClock()).start()
+    await store.create("/brokers", ephemeral=True)
+    print("up", flush=True)
+    time.sleep(60)
+
+asyncio.run(main())
+"""
 
 
 def test_a_hung_process_is_ended_although_its_session_would_be_kept(zookeeper: EmbeddedZooKeeper) -> None:

@@ -1,0 +1,149 @@
+"""A broker's registration, on ZooKeeper's twin and virtual time: lost, found gone, made again, and taken by another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cluster import znodes
+from cluster.coordination import BrokerIdTaken, Coordination
+from cluster.memory import MemoryStore, MemoryZooKeeper
+from cluster.state import BrokerRegistration
+from node.registration import Registration
+from tests.virtual_time import VirtualClock, on_virtual_time, until
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint
+
+LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9600), BROKERS: Endpoint("127.0.0.1", 9601)}
+BROKER = BrokerRegistration(1, LISTENERS)
+
+
+class Node:
+    """A broker reduced to its registration; remembers what it is told."""
+
+    def __init__(self, zookeeper: MemoryZooKeeper, previous_session: int = 0) -> None:
+        self.store: MemoryStore = zookeeper.connect()
+        self.coordination = Coordination(self.store, VirtualClock(), patience_ms=1000)
+        self.story: list[str] = []
+        self.sessions: list[int] = []
+        self.registration = Registration(
+            self.coordination,
+            BROKER,
+            previous_session=previous_session,
+            save_session=self.sessions.append,
+            on_lost=lambda: self.story.append("lost"),
+            on_registered=lambda epoch: self.story.append("registered"),
+            on_taken=lambda error: self.story.append(type(error).__name__),
+        )
+
+    async def start(self) -> int:
+        await self.coordination.ensure_paths()
+        return await self.registration.start()
+
+    async def until(self, *story: str) -> None:
+        await until(lambda: self.story == list(story))
+
+
+@pytest.fixture
+def zookeeper() -> MemoryZooKeeper:
+    return MemoryZooKeeper(VirtualClock(), session_timeout_ms=300)
+
+
+@on_virtual_time
+async def test_a_registration_that_somebody_deletes_is_lost_and_made_again_with_a_greater_epoch(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    node = Node(zookeeper)
+    first = await node.start()
+    assert node.registration.broker_epoch == first
+    await zookeeper.connect().delete(znodes.broker_path(1))
+    await node.until("lost", "registered")
+    assert node.registration.broker_epoch > first
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_an_expired_session_means_lost_then_registered_under_the_new_session(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    zookeeper.expire(node.store.session_id)
+    await node.until("lost", "registered")
+    assert node.sessions == [1, 2], "kept before anything was made under it"
+    zookeeper.expire(node.store.session_id)
+    await node.until("lost", "registered", "lost", "registered")
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited_for(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    node.store.suspend()
+    await asyncio.sleep(0.01)  # the registration is looked for again, and there is nobody to ask
+    assert node.story == []
+    node.store.resume()
+    zookeeper.expire(node.store.session_id)
+    await asyncio.sleep(0)  # events come with the loop's next turn
+    assert node.story == ["lost"], "a new session may be confirmed long before the old one's question is over"
+    await node.until("lost", "registered")
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    epoch = await node.start()
+    node.store.suspend()
+    await asyncio.sleep(0.05)
+    node.store.resume()
+    await asyncio.sleep(0.05)
+    assert (node.story, node.registration.broker_epoch) == ([], epoch)
+    await zookeeper.connect().delete(znodes.broker_path(1))
+    await node.until("lost", "registered")
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_a_registration_deleted_during_an_interruption_is_found_gone_after_it(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    node.store.suspend()
+    await zookeeper.connect().delete(znodes.broker_path(1))
+    node.store.resume()
+    await node.until("lost", "registered")
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_a_polite_stop_takes_the_registration_away(zookeeper: MemoryZooKeeper) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    await node.registration.stop()
+    assert await node.coordination.read_brokers() == {}
+    assert node.story == []
+
+
+@on_virtual_time
+async def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouched(zookeeper: MemoryZooKeeper) -> None:
+    first, second = Node(zookeeper), Node(zookeeper, previous_session=77)
+    epoch = await first.start()
+    with pytest.raises(BrokerIdTaken):
+        await second.start()
+    assert await first.coordination.is_registered(1, epoch)
+    assert first.story == []
+    await first.registration.stop()
+
+
+@on_virtual_time
+async def test_who_loses_its_id_to_another_process_is_told_so(zookeeper: MemoryZooKeeper) -> None:
+    first, second = Node(zookeeper), Node(zookeeper)
+    await first.start()
+    first.store.suspend()
+    zookeeper.expire(first.store.session_id)
+    await second.start()
+    first.store.resume()
+    await first.until("lost", "BrokerIdTaken")
+    await second.registration.stop()

@@ -1,0 +1,18 @@
+"""The watchdog, on real threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from node.watchdog import Watchdog
+
+
+async def test_the_watchdog_bites_when_the_loop_hangs_and_only_then() -> None:
+    bitten = threading.Event()
+    watchdog = Watchdog(200, bitten.set)
+    watchdog.start()
+    await asyncio.sleep(0.5)
+    assert not bitten.is_set()
+    assert bitten.wait(10), "and the loop stands still meanwhile"
+    watchdog.stop()
