@@ -346,12 +346,16 @@ class Controller(Decisions):
 
     def _reconsider(self, tps: Iterable[TopicPartition], *, evict_leaving: bool = False) -> list[Effect]:
         effects: list[Effect] = []
-        for tp in tps:
+        for tp in sorted(tps, key=self._is_led):  # clients wait for those that nobody leads
             if tp in self._in_flight or tp.topic not in self.topics or not self._stays(tp):
                 continue
             effects += self._write(tp, self.wanted(tp, evict_leaving=evict_leaving))
         questions, self.questions = self.questions, {}
         return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(questions.items())]
+
+    def _is_led(self, tp: TopicPartition) -> bool:
+        known = self.states.get(tp)
+        return known is not None and known.state.leader in self.brokers and known.state.leader not in self.leaving
 
     def _write(self, tp: TopicPartition, wanted: PartitionState | None) -> list[Effect]:
         if wanted is None:

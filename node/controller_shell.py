@@ -155,6 +155,7 @@ class ControllerShell:
         seat = await self._coordination.read_seat(watch=True)
         me = self._settings.broker_id
         mine: ControllerSeat | None = None
+        refused: BrokerRegistration | None = None
         if seat.vacant:
             mine = await self._coordination.take_seat(me, seat)
         elif seat.owner == self._coordination.store.session_id:
@@ -164,7 +165,7 @@ class ControllerShell:
             mine = await self._coordination.take_seat(me, seat, oust=True)
         else:
             self._seat = seat
-            if not await self._found_dead(seat):
+            if (refused := await self._found_dead(seat)) is None:
                 return
             log.warning("controller %d refuses connections: running for its seat", seat.controller_id)
             mine = await self._coordination.take_seat(me, seat, oust=True)
@@ -187,6 +188,7 @@ class ControllerShell:
             min_insync_by_default=settings.topic_defaults.min_insync_replicas,
             doubt_timeout_ms=settings.unclean_recovery_timeout_ms,
             rebalancing=rebalancing if settings.auto_leader_rebalance_enable else None,
+            refused=refused,
         )
         try:
             await self._reign.run()
@@ -195,24 +197,24 @@ class ControllerShell:
             self._seat = ControllerSeat(NO_LEADER, mine.epoch, mine.epoch_version)
         await asyncio.sleep(LEAST_BACKOFF_MS / 1000)
 
-    async def _found_dead(self, seat: ControllerSeat) -> bool:
-        """Waits until the seat changes (False) or its holder refuses connections (True)."""
+    async def _found_dead(self, seat: ControllerSeat) -> BrokerRegistration | None:
+        """Waits until the seat changes (None) or its holder refuses connections: which registration of it."""
         changed = asyncio.create_task(self._seat_changed.wait())
         refused = asyncio.create_task(self._until_refused(seat.controller_id))
         try:
             await asyncio.wait((changed, refused), return_when=asyncio.FIRST_COMPLETED)
             if changed.done():
-                return False
-            await refused
+                return None
+            found = await refused
         finally:
             changed.cancel()
             refused.cancel()
         if self._oust_limiter.allows(seat.controller_id, self._clock.monotonic_ms()):
-            return True
+            return found
         await asyncio.sleep(MOST_BACKOFF_MS / 1000)
-        return False
+        return None
 
-    async def _until_refused(self, controller_id: int) -> None:
+    async def _until_refused(self, controller_id: int) -> BrokerRegistration:
         backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
             # A registration may go before the seat does; where it was is still where to knock.
@@ -229,7 +231,7 @@ class ControllerShell:
                 except TidelogError as error:
                     log.debug("controller %d: %s", controller_id, error)
                 if await probe(known.replication_endpoint) is ProbeOutcome.REFUSED:
-                    return
+                    return known
             await asyncio.sleep(backoff.next_ms() / 1000)
 
     def _on_event(self, event: StoreEvent) -> None:

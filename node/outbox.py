@@ -91,7 +91,10 @@ Batch = StateBatch | StopBatch | QuestionBatch | MetadataBatch
 
 
 class Outbox:
-    """First who leads, then what to stop, then what to tell clients: so no client is sent where nobody leads yet."""
+    """First who leads, then what to stop, then what to tell clients: so no client is sent where nobody leads yet.
+
+    Where more leaders are elected all the time, clients hear of the earlier ones in between.
+    """
 
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionStateMessage] = {}
@@ -101,6 +104,7 @@ class Outbox:
         self._deleted: set[str] = set()
         self._generation = 0
         self._answered_generation = 0
+        self._clients_turn = False
 
     def put_states(self, messages: Iterable[PartitionStateMessage]) -> None:
         """These partitions, for LeaderAndIsr."""
@@ -133,21 +137,30 @@ class Outbox:
 
     def peek(self) -> Batch | None:
         """What to send next; it stays here until `answered`."""
+        metadata = self._peek_metadata()
+        if self._states and self._clients_turn and metadata is not None and metadata.entries:
+            return metadata
         if self._states:
             return StateBatch(dict(list(self._states.items())[:MAX_ENTRIES]))
         if self._stops:
             return StopBatch(dict(list(self._stops.items())[:MAX_ENTRIES]))
         if self._questions:
             return QuestionBatch(dict(list(self._questions.items())[:MAX_ENTRIES]))
-        if self._generation > self._answered_generation:
-            entries = dict(list(self._metadata.items())[:MAX_ENTRIES])
-            # With more to come the request is not the last one of its generation.
-            generation = self._generation if len(entries) == len(self._metadata) else self._answered_generation
-            return MetadataBatch(entries, frozenset(self._deleted), generation)
-        return None
+        return metadata
+
+    def _peek_metadata(self) -> MetadataBatch | None:
+        """What clients may hear of now: not of what this broker is still to be told itself."""
+        if self._generation == self._answered_generation:
+            return None
+        ready = [(tp, message) for tp, message in self._metadata.items() if tp not in self._states]
+        entries = dict(ready[:MAX_ENTRIES])
+        # With more to come the request is not the last one of its generation.
+        generation = self._generation if len(entries) == len(self._metadata) else self._answered_generation
+        return MetadataBatch(entries, frozenset(self._deleted), generation)
 
     def answered(self, batch: Batch) -> None:
         """What was sent has arrived; what has changed meanwhile stays."""
+        self._clients_turn = isinstance(batch, StateBatch)
         match batch:
             case StateBatch(entries):
                 _drop(self._states, entries)

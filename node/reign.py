@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 #: How long an answer waits, at most, until every broker tells its clients the same.
 _PROPAGATION_MS = 500
+#: So many writes have one outcome: the brokers hear of them while the next are under way.
+_WRITES = 100
 #: How often it is looked whether those who may have lost records have been waited for long enough.
 _DOUBT_CHECK_S = 1.0
 
@@ -61,6 +63,7 @@ class Reign:
     """Ends when `run` returns; then the seat is to be looked at again.
 
     controller   the pure state, to be read by others and changed only in here
+    refused      whose door was found refusing when the seat was won: the first to be fenced
     topics_lock  held while the set of topics is read or changed, so that no late reading undoes a change
     """
 
@@ -76,8 +79,10 @@ class Reign:
         min_insync_by_default: int = 1,
         rebalancing: Rebalancing | None = None,
         doubt_timeout_ms: int = 300_000,
+        refused: BrokerRegistration | None = None,
     ) -> None:
         self.seat = seat
+        self._refused = refused
         self.controller = Controller(
             seat.controller_id,
             seat.epoch,
@@ -155,7 +160,7 @@ class Reign:
     # --- commands, for the shell ---------------------------------------------------------------------
 
     def perform(self, effects: Sequence[Effect]) -> None:
-        """Starts everything at once; the writes of one call are pipelined, and their outcome is one event."""
+        """Starts everything at once; the writes are pipelined in their order, and each `_WRITES` of them one event."""
         if self._ended:
             return
         writes: list[WriteState] = []
@@ -179,8 +184,8 @@ class Reign:
                     self._spawn(self._absolve(broker))
                 case SettleAssignment(topic):
                     self._spawn(self._settle_assignment(topic))
-        if writes:
-            self._spawn(self._write(writes))
+        for first in range(0, len(writes), _WRITES):
+            self._spawn(self._write(writes[first : first + _WRITES]))
 
     def _tell(self, broker_id: int, word: Word) -> None:
         if channel := self._channels.get(broker_id):
@@ -257,6 +262,8 @@ class Reign:
         coordination = self._coordination
         if (await coordination.read_seat(watch=True)).owner != self.seat.owner:
             raise ControllerFenced("the seat was lost before the reign began")
+        if self._refused is not None:
+            await self._detector.convict(self._refused)  # before it is read, so that one look deals with its death
         async with self.topics_lock:
             brokers = await coordination.read_brokers(watch=True)
             topics = await coordination.read_topics(await coordination.topic_names(watch=True))

@@ -50,6 +50,14 @@ def test_when_a_broker_dies_what_it_led_is_elected_and_what_it_followed_loses_it
     assert [cluster.states[TopicPartition("t", p)].partition_epoch for p in range(3)] == [1, 1, 0]
 
 
+def test_those_that_nobody_leads_come_first() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (2, 1, 3), (3, 1, 2), (1, 2, 3), (2, 1, 3), (1, 3, 2))
+    cluster.settle()
+    cluster.die(1)
+    assert [write.tp.partition for write in cluster.waiting] == [2, 4, 0, 1, 3]
+
+
 def test_a_broker_that_comes_back_gets_everything_it_hosts() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2), (2, 1))

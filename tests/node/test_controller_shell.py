@@ -9,6 +9,7 @@ from tests.node.controller_cluster import SESSION_TIMEOUT_MS, TP, Broker, Cluste
 from tidelog.clock import SystemClock
 from tidelog.control_messages import (
     ControlledShutdownRequest,
+    LeaderAndIsrRequest,
     UpdateMetadataRequest,
 )
 from tidelog.errors import (
@@ -106,6 +107,25 @@ def test_a_healthy_broker_whose_session_expires_registers_anew_and_has_lost_its_
         cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
         await cluster.until(lambda: cluster.brokers[2].hosted[TP].leader == 3)
         assert await cluster.state() == PartitionState(3, 1, (3, 1), 1)
+
+    run(story)
+
+
+def test_who_wins_the_seat_of_one_that_refuses_counts_it_among_the_living_to_nobody() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
+        victim = next(broker for broker in cluster.brokers.values() if broker.shell.is_controller)
+        others = [broker for broker in cluster.brokers.values() if broker is not victim]
+        await victim.kill()
+        await cluster.until(lambda: all(victim.broker_id not in broker.live for broker in others))
+        told = [
+            request
+            for broker in others
+            for request in broker.requests
+            if isinstance(request, LeaderAndIsrRequest | UpdateMetadataRequest) and request.controller_epoch == 2
+        ]
+        assert told
+        assert not any(live.broker_id == victim.broker_id for request in told for live in request.live_brokers)
 
     run(story)
 

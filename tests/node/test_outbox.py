@@ -51,6 +51,38 @@ def test_leaders_come_before_stops_and_these_before_metadata() -> None:
     assert kinds == [StateBatch, StopBatch, MetadataBatch]
 
 
+def test_clients_hear_of_those_who_lead_while_others_are_still_elected() -> None:
+    box = Outbox()
+    box.put_states([state(0)])
+    box.put_metadata([state(0)])
+    first = box.peek()
+    assert first == StateBatch({tp(0): state(0)})
+    box.put_states([state(1)])
+    box.put_metadata([state(1)])
+    box.answered(first)
+    told = box.peek()
+    assert isinstance(told, MetadataBatch) and told.entries == {tp(0): state(0)}
+    box.answered(told)
+    second = box.peek()
+    assert second == StateBatch({tp(1): state(1)}), "clients are told no more than brokers"
+    box.answered(second)
+    rest = box.peek()
+    assert isinstance(rest, MetadataBatch) and rest.entries == {tp(1): state(1)}
+    box.answered(rest)
+    assert box.empty
+
+
+def test_news_of_brokers_alone_wait_for_those_who_lead() -> None:
+    box = Outbox()
+    box.put_states([state(0)])
+    first = box.peek()
+    assert first is not None
+    box.put_states([state(1)])
+    box.put_metadata([])
+    box.answered(first)
+    assert isinstance(box.peek(), StateBatch)
+
+
 def test_a_stop_takes_back_what_was_to_be_led_and_the_other_way_round() -> None:
     box = Outbox()
     box.put_states([state(0)])
