@@ -171,6 +171,8 @@ class Controller(Decisions):
             if state is None or tp.topic not in self.topics:
                 continue
             if isinstance(outcome, Written):
+                if self.forced.get(tp) == state.leader_epoch:
+                    self.lacking.get(state.leader, set()).discard(tp)  # it is to lead all the same
                 changed[tp] = VersionedState(state, outcome.partition_epoch)
                 known, move = self.states.get(tp), self.moves.get(tp)
                 begun = known is None or state.leader_epoch > known.state.leader_epoch
@@ -250,15 +252,24 @@ class Controller(Decisions):
         return effects
 
     def replicas_answered(
-        self, broker_id: int, online: Collection[TopicPartition], offline: Collection[TopicPartition]
+        self,
+        broker_id: int,
+        online: Collection[TopicPartition],
+        offline: Collection[TopicPartition],
+        lacking: Collection[TopicPartition] = (),
     ) -> list[Effect]:
-        """A broker took its part in `online`; in `offline` it cannot, so there it neither leads nor is in sync."""
-        known = self.offline.setdefault(broker_id, set())
-        failed = set(offline) - known
-        changed = (known & set(online)) | failed
-        known.difference_update(online)
-        known.update(offline)
-        return self._lose([broker_id] if failed else []) + self._reconsider(sorted(changed))
+        """A broker took its part in `online`; in `offline` it cannot, so there it neither leads nor is in sync.
+
+        In `lacking` it has lost what was committed: it takes its part when it is out of the ISR, or leads uncleanly.
+        """
+        failed: set[TopicPartition] = set()
+        recovered: set[TopicPartition] = set()
+        for known, told in ((self.offline, offline), (self.lacking, lacking)):
+            before = known.setdefault(broker_id, set())
+            failed |= set(told) - before
+            recovered |= before & set(online)
+            known[broker_id] = before.difference(online).union(told)
+        return self._lose([broker_id] if failed else []) + self._reconsider(sorted(failed | recovered))
 
     def shutdown_wanted(self, broker_id: int) -> list[Effect]:
         """A broker wants to leave: it gives up what others can lead, and its places in the ISRs."""
@@ -380,6 +391,7 @@ class Controller(Decisions):
         self.arriving.pop(broker_id, None)
         self.leaving.discard(broker_id)
         self.offline.pop(broker_id, None)
+        self.lacking.pop(broker_id, None)
         for deletion in self._deletions.values():
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
         for move in self.moves.values():
@@ -502,7 +514,8 @@ class Controller(Decisions):
         for tp in tps:
             self.states.pop(tp, None)
             self._in_flight.pop(tp, None)
-            for replicas in (*self.hosted.values(), *self.offline.values()):
+            self.forced.pop(tp, None)
+            for replicas in (*self.hosted.values(), *self.offline.values(), *self.lacking.values()):
                 replicas.discard(tp)
 
     def _stays(self, tp: TopicPartition) -> bool:

@@ -98,9 +98,10 @@ class Decisions(Picture):
                 self.doubts.setdefault(tp, Doubt()).members.add(broker_id)
 
     def whole(self, tp: TopicPartition) -> set[int]:
-        """Those who are online and beyond doubt."""
+        """Those who are online, lack nothing that they know of, and are beyond doubt."""
         doubt = self.doubts.get(tp)
-        return self.online(tp) - doubt.members if doubt else self.online(tp)
+        members = doubt.members if doubt else ()
+        return {each for each in self.online(tp) if each not in members and tp not in self.lacking.get(each, ())}
 
     def _review_doubt(self, tp: TopicPartition, state: PartitionState) -> None:
         """It is over where nobody in doubt is in sync, and where nobody else is: there is none to prefer."""
@@ -135,9 +136,27 @@ class Decisions(Picture):
     def _elected(
         self, tp: TopicPartition, state: PartitionState, *, unclean: bool, evict_leaving: bool
     ) -> PartitionState | None:
-        whole = self.whole(tp)
-        # As long as one in doubt may have everything, nobody is elected who surely has not.
-        return self._next(tp, state, whole, unclean=unclean and whole == self.online(tp), evict_leaving=evict_leaving)
+        if (doubt := self.doubts.get(tp)) is not None:
+            # As long as one of them may have everything, nobody is elected who surely has not.
+            hopes = {each for each in doubt.members if tp not in self.lacking.get(each, ())}
+            unclean = unclean and hopes.isdisjoint(self.online(tp))
+        wanted = self._next(tp, state, self.whole(tp), unclean=unclean, evict_leaving=evict_leaving)
+        return self._forced(tp, state) if wanted is None and unclean and state.leader == NO_LEADER else wanted
+
+    def _forced(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+        """Under whoever lives, alone, and be it without records: rather one that lacks none that it knows of."""
+        online = [replica for replica in self.replicas(tp) if replica in self.online(tp)]
+        if not online:
+            return None
+        adding = self.topics[tp.topic].adding.get(tp.partition, ())
+
+        def worth(replica: int) -> tuple[bool, ...]:
+            lacks = tp in self.lacking.get(replica, ())
+            return lacks, replica not in state.isr, replica in adding, replica in self.leaving
+
+        leader = min(online, key=worth)
+        self.forced[tp] = state.leader_epoch + 1
+        return PartitionState(leader, state.leader_epoch + 1, (leader,), self.epoch)
 
     def _next(
         self, tp: TopicPartition, state: PartitionState, live: set[int], *, unclean: bool, evict_leaving: bool = False
@@ -187,7 +206,7 @@ class Decisions(Picture):
         if unclean is None:
             return None
         if unclean:
-            wanted = self._next(tp, state, self.online(tp), unclean=True)
+            wanted = self._forced(tp, state) if state.leader == NO_LEADER else None
         else:
             wanted = preferred_state(state, self.replicas(tp), self.whole(tp) - self.leaving, self.epoch)
         if wanted is None:

@@ -17,6 +17,8 @@ class Picture:
     brokers   live and admitted ones, by id
     leaving   those of them in a controlled shutdown
     offline   replicas below which the disk has failed, by broker
+    lacking   replicas that have lost what was committed, by broker: not in sync, whatever the state says
+    forced    the leader epochs in which one of those leads all the same
     topics    all assignments
     states    the last seen state of each partition that has one
     moves     the partitions that are being reassigned
@@ -27,6 +29,8 @@ class Picture:
         self.brokers: dict[int, BrokerRegistration] = {}
         self.leaving: set[int] = set()
         self.offline: dict[int, set[TopicPartition]] = {}
+        self.lacking: dict[int, set[TopicPartition]] = {}
+        self.forced: dict[TopicPartition, int] = {}
         self.topics: dict[str, TopicAssignment] = {}
         self.states: dict[TopicPartition, VersionedState] = {}
         self.moves: dict[TopicPartition, Move] = {}
@@ -118,6 +122,7 @@ class Picture:
             isr=state.isr,
             partition_epoch=known.partition_epoch,
             replicas=self.replicas(tp),
+            unclean=self.forced.get(tp) == state.leader_epoch,
         )
 
     # --- changing ------------------------------------------------------------------------------------

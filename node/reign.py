@@ -45,7 +45,7 @@ from tidelog.control_messages import (
     LogEndsResponse,
     StopReplicaResponse,
 )
-from tidelog.errors import StorageError
+from tidelog.errors import IneligibleReplicaError, StorageError
 from tidelog.messages import Request, Response
 from tidelog.model import NO_LEADER, TopicPartition
 
@@ -408,7 +408,9 @@ class Reign:
                     if message.leader == broker.broker_id and tp not in failed:
                         self._led[tp] = (broker.broker_id, message.leader_epoch)
                 offline = {tp for tp, code in codes.items() if code == StorageError.code}
-                self.perform(self.controller.replicas_answered(broker.broker_id, codes.keys() - failed, offline))
+                lacking = {tp for tp, code in codes.items() if code == IneligibleReplicaError.code}
+                online = codes.keys() - failed
+                self.perform(self.controller.replicas_answered(broker.broker_id, online, offline, lacking))
             case StopBatch(stops), StopReplicaResponse():
                 if any(p.error_code for p in response.partitions):
                     # Its log has the id of a topic that is gone: it is set aside should the name come back.

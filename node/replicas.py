@@ -40,6 +40,7 @@ from tidelog.control_messages import (
 from tidelog.errors import (
     BrokerError,
     FencedLeaderEpochError,
+    IneligibleReplicaError,
     NotLeaderOrFollowerError,
     StaleControllerEpochError,
     StorageError,
@@ -227,12 +228,15 @@ class Replicas:
             replica = None
         config = self._log_settings.of(info.name, info.configs, replica.log.config if replica else None)
         if replica is None:
+            # One that is to lead uncleanly leads with what it has, be it nothing.
+            in_sync = self.broker_id in state.isr and not (state.unclean and state.leader == self.broker_id)
             opened = self._logs.logs().get(tp)
             if opened is None or opened.topic_id != info.topic_id:
                 if opened is None or opened.topic_id:
                     self._recovered_high_watermarks.pop(tp, None)  # an earlier topic's
-                in_sync = self.broker_id in state.isr
                 opened = await self.offload(self._logs.get_or_create, tp, info.topic_id, config, in_sync=in_sync)
+            if in_sync and opened.log_end_offset < (known := self._recovered_high_watermarks.get(tp, 0)):
+                raise IneligibleReplicaError(f"its log ends at {opened.log_end_offset}, before high watermark {known}")
             replica = self._replicas[tp] = self._new_replica(tp, info.topic_id, opened)
         self._configure(replica.online_or_raise(), config)
         return replica

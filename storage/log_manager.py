@@ -21,7 +21,7 @@ from storage.files import Files
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_names import log_name
-from tidelog.errors import DataDirectoryError, StorageError
+from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -80,8 +80,14 @@ class LogManager:
 
     @property
     def possibly_short(self) -> bool:
-        """Whether the machine went down since a directory was last in order, so that logs may lack their ends."""
-        return any(directory.possibly_short for directory in self.directories)
+        """Whether the machine went down since a directory was last in order, so that logs may lack their ends.
+
+        Or, once the logs are open, whether any lacks what is known to have been committed: then others may as well.
+        """
+        lacking = bool(self._lost) or any(
+            self.logs()[tp].log_end_offset < offset for tp, offset in self.high_watermarks().items()
+        )
+        return lacking or any(directory.possibly_short for directory in self.directories)
 
     def vouch(self) -> None:
         """The cluster has dealt with what logs may lack. May be called on any thread."""
@@ -111,7 +117,8 @@ class LogManager:
         works any more.
         """
         doubted: set[TopicPartition] = set()
-        found = {directory: self._found(directory, hosted, unread, doubted) for directory in self.directories}
+        strays: set[TopicPartition] = set()
+        found = {directory: self._found(directory, hosted, unread, doubted, strays) for directory in self.directories}
         homes: dict[TopicPartition, LogDirectory] = {}
         for directory, tps in found.items():
             for tp in tps:
@@ -134,7 +141,7 @@ class LogManager:
             list(pool.map(open_all, self.directories))
         if any(directory.closed for directory in self.directories):
             return
-        self._note_absent(homes, hosted, doubted)
+        self._note_absent(homes, hosted, doubted, strays)
         for path, error in self.failed():
             self.take_offline(path, error)
         self._raise_if_none_works()
@@ -145,6 +152,7 @@ class LogManager:
         hosted: Mapping[TopicPartition, str] | None,
         unread: Collection[str],
         doubted: set[TopicPartition],
+        strays: set[TopicPartition],
     ) -> list[TopicPartition]:
         found: list[TopicPartition] = []
         with self._failing(directory):
@@ -162,8 +170,7 @@ class LogManager:
                         topic_id or "unknown",
                         stray,
                     )
-                    if not proven:
-                        doubted.add(tp)
+                    (strays if proven else doubted).add(tp)
                 else:
                     found.append(tp)
             for name in directory.strays():
@@ -175,8 +182,13 @@ class LogManager:
         found: Iterable[TopicPartition],
         hosted: Mapping[TopicPartition, str] | None,
         doubted: Collection[TopicPartition],
+        strays: Collection[TopicPartition],
     ) -> None:
-        """Which of the partitions that should be here are not: their logs are offline, or lost."""
+        """Which of the partitions that should be here are not: their logs are offline, or lost.
+
+        Lost are, beside those in doubt, those of a directory that was found empty, and those of which something was
+        committed here, by the checkpoint, and not to an earlier topic of the name.
+        """
         working = [directory for directory in self.directories if directory.works]
         present = {tp for directory in working for tp in directory.logs}
         expected = dict.fromkeys(found, "") if hosted is None else hosted
@@ -186,14 +198,13 @@ class LogManager:
         elif hosted is not None:
             before = lost_logs.read(self._files, (directory.path for directory in working))
             born = any(directory.newborn for directory in working)
+            held = {tp for directory in working for tp, offset in directory.high_watermarks().items() if offset > 0}
+            missing = held.difference(strays).union(doubted)
             self._lost = {
-                tp: topic_id for tp, topic_id in absent.items() if born or tp in doubted or before.get(tp) == topic_id
+                tp: topic_id for tp, topic_id in absent.items() if born or tp in missing or before.get(tp) == topic_id
             }
             if self._lost:
-                _LOG.error(
-                    "%d logs are gone (a log directory was found empty) or set aside in doubt, %s ...",
-                    len(self._lost), min(self._lost),
-                )  # fmt: skip
+                _LOG.error("%d logs are gone or set aside in doubt, %s ...", len(self._lost), min(self._lost))
             if self._lost != before:
                 self._write_lost()
 
@@ -217,8 +228,9 @@ class LogManager:
         """The log of this partition of this topic, with these settings; a new one in the directory with the fewest.
 
         One that belongs to an earlier topic of the same name is set aside first and never read. `in_sync`: the cluster
-        counts on the records of this replica. StorageError where its log may lie in a directory that is offline, or,
-        with `in_sync`, where it is lost. InvalidTopicError for a name that could lead out of the directory.
+        counts on the records of this replica. StorageError where its log may lie in a directory that is offline;
+        IneligibleReplicaError, with `in_sync`, where it is lost; InvalidTopicError for a name that could lead out of
+        the directory.
         """
         log_name(tp)
         directory = self._home_of(tp)
@@ -253,7 +265,7 @@ class LogManager:
             raise StorageError(f"the log of {tp} may lie in a directory that is offline: {self._failed_paths()}")
         if tp in self._lost and not _differ(self._lost[tp], topic_id):
             if in_sync:
-                raise StorageError(
+                raise IneligibleReplicaError(
                     f"the log of {tp} is gone, or set aside in doubt, and the cluster still counts on its records"
                 )
             del self._lost[tp]

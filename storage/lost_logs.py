@@ -1,6 +1,7 @@
 """`lost-logs`: partitions that this broker had, and whose logs are gone, or set aside in doubt.
 
-Gone are those of a log directory that was found empty. In doubt are those whose `partition.metadata` names another
+Gone are those of a log directory that was found empty, and those of which the high watermarks' checkpoint knows that
+something was committed. In doubt are those whose `partition.metadata` names another
 topic and has no checksum: the cluster's topic may have been made anew, or the id damaged.
 
     0

@@ -45,7 +45,10 @@ class BrokerInfo(Message):
 
 @frozen
 class PartitionStateMessage(Message):
-    """A partition as its state znode has it; `partition_epoch` is that znode's version."""
+    """A partition as its state znode has it; `partition_epoch` is that znode's version.
+
+    `unclean`: its leader is known to lack committed records, and is to lead all the same.
+    """
 
     topic: str
     partition: int
@@ -55,6 +58,7 @@ class PartitionStateMessage(Message):
     isr: tuple[int, ...]
     partition_epoch: int
     replicas: tuple[int, ...]
+    unclean: bool = False
 
 
 @frozen

@@ -11,7 +11,7 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import on_virtual_time, until
-from tidelog.errors import StorageError
+from tidelog.errors import IneligibleReplicaError, StorageError
 from tidelog.messages import ProduceResponse
 from tidelog.model import TopicPartition
 
@@ -114,7 +114,7 @@ async def test_an_in_sync_replica_whose_log_is_gone_begins_anew_only_outside_the
         cluster.nodes[2].directory = empty
         cluster.restart(2)
         refused = await cluster.nodes[2].ask(cluster.leader_and_isr(TP), sender_epoch=1)
-        assert [each.error_code for each in refused.partitions] == [StorageError.code]
+        assert [each.error_code for each in refused.partitions] == [IneligibleReplicaError.code]
         assert cluster.nodes[2].storage_errors == []
         await cluster.elect(1, isr=[1, 3])
         await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from cluster.state import PartitionState, VersionedState
@@ -14,6 +15,7 @@ from tests.virtual_time import on_virtual_time
 from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, UpdateMetadataRequest
 from tidelog.errors import (
     FencedLeaderEpochError,
+    IneligibleReplicaError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
     StaleControllerEpochError,
@@ -166,15 +168,35 @@ async def test_high_watermarks_survive_a_restart_even_of_partitions_not_heard_of
 
 
 @on_virtual_time
-async def test_a_checkpointed_high_watermark_beyond_the_log_is_cut_to_its_end() -> None:
+async def test_a_log_that_ends_before_its_high_watermark_is_followed_only_out_of_sync() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
         await cluster.kill(2)
         cluster.nodes[2].directory.checkpoint_high_watermarks({TP: 7})
         cluster.restart(2)
-        await cluster.tell([2])
+        refused = await cluster.nodes[2].ask(cluster.leader_and_isr(), sender_epoch=1)
+        assert [each.error_code for each in refused.partitions] == [IneligibleReplicaError.code]
+        await cluster.elect(1, isr=[1, 3])
         assert cluster.nodes[2].replica().partition.high_watermark == 1
+
+
+@on_virtual_time
+async def test_a_log_that_ends_before_its_high_watermark_leads_where_somebody_knows_it_and_wants_it() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.kill(2)
+        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: 7})
+        cluster.restart(2)
+        cluster.states.states[TP] = VersionedState(PartitionState(2, 1, (2,), 1), 1)
+        wanted = cluster.leader_and_isr()
+        refused = await cluster.nodes[2].ask(wanted, sender_epoch=1)
+        assert [each.error_code for each in refused.partitions] == [IneligibleReplicaError.code]
+        states = tuple(replace(state, unclean=True) for state in wanted.partitions)
+        taken = await cluster.nodes[2].ask(replace(wanted, partitions=states), sender_epoch=1)
+        assert [each.error_code for each in taken.partitions] == [0]
+        assert cluster.nodes[2].replica().partition.is_leader
 
 
 @on_virtual_time

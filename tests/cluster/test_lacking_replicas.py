@@ -1,0 +1,100 @@
+"""Replicas that have lost what was committed, and say so: their log is gone, or ends before its high watermark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.effects import SendLeaderAndIsr
+from cluster.state import BrokerRegistration, PartitionState
+from tests.cluster.controller_stage import TP, Cluster, broker
+from tidelog.model import NO_LEADER
+
+
+def with_lacking(*broker_ids: int, **configs: str) -> Cluster:
+    """Replicas on 1 and 2, both in sync; all died, and these came back and found out what they lack."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), **configs)
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    for broker_id in broker_ids:
+        cluster.come(short(broker_id, 90 + broker_id))
+        cluster.settle()
+        refuse(cluster, broker_id)
+    for broker_id, tps in cluster.asked:
+        cluster.play(cluster.controller.log_ends_told(broker_id, dict.fromkeys(tps), cluster.controller.signs.now))
+    return cluster
+
+
+def short(broker_id: int, epoch: int) -> BrokerRegistration:
+    return replace(broker(broker_id, epoch), possibly_short=True)
+
+
+def refuse(cluster: Cluster, broker_id: int) -> None:
+    cluster.play(cluster.controller.replicas_answered(broker_id, [], [], [TP]))
+    cluster.settle()
+
+
+def accept(cluster: Cluster, broker_id: int) -> None:
+    cluster.play(cluster.controller.replicas_answered(broker_id, [TP], []))
+    cluster.settle()
+
+
+def told_that_it_is_unclean(cluster: Cluster) -> bool:
+    effects = cluster.controller.leader_and_isr({TP: cluster.states[TP]}, [cluster.state().leader])
+    return any(state.unclean for each in effects if isinstance(each, SendLeaderAndIsr) for state in each.partitions)
+
+
+def test_it_leaves_the_isr_in_favour_of_a_whole_one() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    refuse(cluster, 1)
+    assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
+    accept(cluster, 1)  # out of the ISR it may follow
+    cluster.leader_tells_isr(TP, 2, 3, 1)
+    assert cluster.state().isr == (2, 3, 1)
+    assert cluster.waiting == []
+
+
+def test_it_never_leads_by_a_clean_election() -> None:
+    cluster = with_lacking(1)
+    state = cluster.state()
+    assert (state.leader, state.isr) == (NO_LEADER, (1, 2))
+    cluster.play(cluster.controller.elections_wanted([TP]))
+    cluster.settle()
+    assert cluster.state() == state
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
+def test_also_the_only_one_waits_until_somebody_gives_the_records_up() -> None:
+    cluster = with_lacking(1, 2)
+    assert cluster.state().leader == NO_LEADER
+    assert not told_that_it_is_unclean(cluster)
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+    assert told_that_it_is_unclean(cluster)
+    accept(cluster, 1)
+    assert not cluster.controller.undecided(TP)
+    epoch = cluster.state().leader_epoch
+    cluster.come(broker(1, 199))  # what it has counts from now on
+    cluster.settle()
+    assert cluster.state().leader == 1
+    assert cluster.state().leader_epoch > epoch
+    assert not told_that_it_is_unclean(cluster)
+
+
+def test_where_unclean_elections_are_allowed_it_leads_if_nobody_else_can() -> None:
+    cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+    assert told_that_it_is_unclean(cluster)
+
+
+def test_a_refusal_that_crossed_with_the_election_is_dealt_with_again() -> None:
+    cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
+    refuse(cluster, 1)  # what it was told before
+    assert cluster.state().leader == 1
+    assert told_that_it_is_unclean(cluster)
