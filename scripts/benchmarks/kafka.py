@@ -6,6 +6,7 @@ The directory holds `kafka-cluster` (start and stop three brokers; fetches the j
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -54,6 +55,7 @@ class Kafka:
         try:
             return self._measure(wanted)
         finally:
+            gc.collect()  # its clients have threads, which would go on looking for the brokers
             self._cluster("stop")
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -121,7 +123,8 @@ def _first_acknowledgement(addresses: str) -> None:
 
     topic = f"first-{uuid.uuid4().hex[:8]}"
     new = NewTopic(topic, num_partitions=1, replication_factor=3, config={"min.insync.replicas": "2"})
-    admin = AdminClient({"bootstrap.servers": addresses})
+    client: dict[str, str | int | float | bool] = {"bootstrap.servers": addresses, "log_level": 0}
+    admin = AdminClient(client)
     refusals: list[KafkaException] = []
 
     def created() -> bool:
@@ -137,7 +140,7 @@ def _first_acknowledgement(addresses: str) -> None:
         wait_for("a topic of Kafka's", created)
     except NotMeasured as error:
         raise NotMeasured(f"{error}: {refusals[-1]}") from None
-    producer = Producer({"bootstrap.servers": addresses, "acks": "all"})
+    producer = Producer({**client, "acks": "all"})
     producer.produce(topic, os.urandom(100))
     if producer.flush(60):
         raise NotMeasured("Kafka acknowledged nothing within 60 s")
