@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from node.durations import BOUNDS_S, Durations
-from node.measures import Family, Kind, Sample
+from node.metric_families import Family, Kind, Sample
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
