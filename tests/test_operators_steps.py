@@ -1,0 +1,144 @@
+"""What OPERATIONS.md tells an operator to write and to type is what the programs take."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from node.http_port import DEADLINE_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
+from node.settings import BrokerSettings
+from tests.test_operations import OPERATIONS, ROOT, section
+from tidelog.cli.program import tidelog
+from tidelog.cli.up import up
+from tidelog.errors import ConfigError
+from tidelog.local.shared_settings import DECIDED
+
+MACHINES = section("Three machines")
+
+
+def blocks(text: str, language: str = "") -> list[str]:
+    """What stands between fences."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def settings_files(directory: Path) -> list[Path]:
+    paths = [directory / "cluster.toml", directory / "broker.toml"]
+    for path, text in zip(paths, blocks(MACHINES, "toml"), strict=True):
+        path.write_text(text)
+    return paths
+
+
+def typed() -> list[str]:
+    """The tidelog commands of the blocks, without what a shell takes out of them."""
+    lines = "\n".join(blocks(OPERATIONS)).replace("$ tidelog", "tidelog").splitlines()
+    return [re.split(r" [#<>|]", line)[0] for line in lines if line.startswith("tidelog ")]
+
+
+def spoken() -> list[str]:
+    """Those in the midst of a sentence, which may lack what depends on the reader."""
+    return re.findall(r"`(tidelog [^`]+)`", OPERATIONS.replace("\n", " "))
+
+
+def find(command: str) -> tuple[click.Command, click.Context, list[str]]:
+    """The command, where it stands, and the words that are its own; click.UsageError where there is none."""
+    found: click.Command = tidelog
+    context, words = click.Context(tidelog, info_name="tidelog"), shlex.split(command)[1:]
+    while isinstance(found, click.Group) and words:
+        name, subcommand, words = found.resolve_command(context, words)
+        assert subcommand is not None
+        found, context = subcommand, click.Context(subcommand, info_name=name, parent=context)
+    return found, context, words
+
+
+def test_the_settings_of_three_machines_are_right_and_the_same_but_for_what_is_each_machines_own(
+    tmp_path: Path,
+) -> None:
+    settings = BrokerSettings.load(*settings_files(tmp_path))
+    assert [str(door.advertised) for door in settings.doors] == ["host-1:9600", "host-1:9601"]
+    assert "broker_id" not in tomllib.loads((tmp_path / "cluster.toml").read_text())
+    ticks = re.search(r"`tickTime` lies between ([\d,]+) and ([\d,]+) ms", MACHINES)
+    assert ticks is not None
+    least, most = (int(number.replace(",", "")) for number in ticks.groups())
+    assert (least * 20, most * 2) == (settings.zookeeper_session_timeout_ms,) * 2
+
+
+def test_a_wrong_setting_is_refused_in_the_words_that_stand_there(tmp_path: Path) -> None:
+    cluster, own = settings_files(tmp_path)
+    cluster.write_text(cluster.read_text().replace("min_insync_replicas", "min_insync_replica"))
+    with pytest.raises(ConfigError) as raised:
+        BrokerSettings.load(cluster, own)
+    assert f"broker: {raised.value}".replace(str(tmp_path), "/etc/tidelog") in OPERATIONS
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    [unit] = blocks(MACHINES, "ini")
+    file = tmp_path / "tidelog.service"
+    file.write_text(unit.replace("/opt/tidelog/bin/tidelog", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+    complaints = [line for line in done.stderr.splitlines() if "tidelog" in line]
+    assert (done.returncode, complaints) == (0, [])
+
+
+def test_the_unit_lets_the_broker_write_its_logs_and_gives_it_the_time_to_hand_over(tmp_path: Path) -> None:
+    [unit] = blocks(MACHINES, "ini")
+    settings = BrokerSettings.load(*settings_files(tmp_path))
+    assert f"ReadWritePaths={' '.join(settings.log_dirs)}\n" in unit
+    [patience_s] = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    assert int(patience_s) * 1000 > 5 * settings.controlled_shutdown_timeout_ms
+
+
+@pytest.mark.parametrize("command", typed())
+def test_every_command_that_is_to_be_typed_is_understood(command: str) -> None:
+    found, context, words = find(command)
+    found.parse_args(context, words)
+
+
+@pytest.mark.parametrize("command", spoken())
+def test_every_command_that_is_spoken_of_is_there_with_its_options(command: str) -> None:
+    found, _, words = find(command.partition("…")[0])
+    options = {option for param in found.params for option in param.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_every_option_of_up_stands_there_and_what_it_decides_itself() -> None:
+    text = section("Settings of `tidelog up`")
+    options = {option for param in up.params for option in param.opts}
+    assert set(re.findall(r"^\| `(--[\w-]+)", text, re.MULTILINE)) == options
+    refused = text.split("refused in its `--config`: ")[1].split(", which is an option")[0]
+    assert set(re.findall(r"`(\w+)`", refused)) == {*DECIDED, "zookeeper"}
+
+
+def test_what_compose_sets_stands_there() -> None:
+    rows = {name: value for name, value in re.findall(r"^\| `(\w+)` \|.*?\| (.*?) \|", section("In containers"), re.M)}
+    cluster = tomllib.loads((ROOT / "compose/cluster.toml").read_text())
+    compose = (ROOT / "docker-compose.yml").read_text()
+    zookeeper = dict(re.findall(r'^  (Z\w+): "?([\w,]+)"?$', compose, re.MULTILINE))
+    assert len(zookeeper) == 5
+    for name, value in {**cluster, **zookeeper}.items():
+        assert rows.pop(name) == f"`{value[0] if isinstance(value, list) else value}`"
+    for name, told in rows.items():
+        assert set(re.findall(rf"^  {name}: (\S+)$", compose, re.MULTILINE)) == set(re.findall(r"`(.*?)`", told)), name
+
+
+def test_the_http_ports_bounds_are_those_that_it_has() -> None:
+    bounds = f"{MAX_REQUEST_BYTES >> 10} KiB and {DEADLINE_S:.0f} s, {MAX_CONNECTIONS} connections"
+    assert f"A request has at most {bounds} are open at once" in section("Metrics and readiness")
+
+
+def test_the_alerts_ask_for_series_that_there_are() -> None:
+    text = section("Metrics and readiness")
+    series = set(re.findall(r"^\| `(tidelog_\w+)` \|", text, re.MULTILINE))
+    [rules] = blocks(text, "yaml")
+    asked = {name.removesuffix("_bucket") for name in re.findall(r"tidelog_\w+", rules)}
+    assert len(asked) > 5 and asked <= series
