@@ -51,11 +51,15 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """A topic's queues; keyless records stay with the `sticky` partition until its batch is closed."""
+    """A topic's queues; keyless records stay with the `sticky` partition until its batch is closed.
 
-    __slots__ = ("available", "partitions", "sticky")
+    known        as many as the topic ever had; a topic made anew may have fewer `partitions`
+    """
+
+    __slots__ = ("available", "known", "partitions", "sticky")
 
     def __init__(self) -> None:
+        self.known: list[PartitionQueue] = []
         self.partitions: list[PartitionQueue] = []
         self.available: Sequence[int] = ()
         self.sticky = 0
@@ -187,13 +191,16 @@ class Accumulator:
             self._armed = True
 
     def add_partitions(self, topic: str, count: int, available: Sequence[int]) -> TopicQueues:
-        """The topic has `count` partitions (it may have got more), of which `available` have a leader."""
+        """The topic has `count` partitions (it may have got more, or less), of which `available` have a leader."""
         with self._lock:
             queues = self.topics.get(topic)
             if queues is None:
                 queues = self.topics[topic] = TopicQueues()
-            for number in range(len(queues.partitions), count):
-                queues.partitions.append(PartitionQueue(TopicPartition(topic, number)))
+            for number in range(len(queues.known), count):
+                queues.known.append(PartitionQueue(TopicPartition(topic, number)))
+            if len(queues.partitions) != count > 0:
+                queues.partitions = queues.known[:count]
+                queues.sticky = min(queues.sticky, count - 1)
             queues.available = available
             return queues
 

@@ -219,7 +219,7 @@ class ClusterClient:
         if now_ms - self._lacking_since_ms.setdefault(tp, now_ms) < UNKNOWN_TOPIC_GRACE_MS:
             return None
         del self._lacking_since_ms[tp]  # whoever asks again later may find that it was added
-        return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
+        return _no_such_partition(tp, view)
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
         """The topic's view, waited for. Its refusal, or TimeoutError (NoBrokersError before any broker was found)."""
@@ -239,6 +239,21 @@ class ClusterClient:
                     if topic in self.view.refused:
                         raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                     raise TimeoutError(f"no broker told of topic {topic!r} in time")
+                await self.backoff(attempt, deadline_ms)
+                attempt += 1
+
+    async def partition(self, tp: TopicPartition, deadline_ms: int) -> None:
+        """Returns once the topic has this partition. Errors as of `topic`, UnknownTopicOrPartitionError where it is not
+        there after some seconds.
+        """
+        attempt = 0
+        while tp.partition not in (view := await self.topic(tp.topic, deadline_ms)).partitions:
+            if tp.partition < 0 or self.clock.monotonic_ms() >= deadline_ms:
+                raise _no_such_partition(tp, view)
+            if refusal := self.partition_refusal(tp):
+                raise refusal
+            await self.refresh_or_not(deadline_ms)
+            if tp.partition not in self.view.topics[tp.topic].partitions:
                 await self.backoff(attempt, deadline_ms)
                 attempt += 1
 
@@ -436,6 +451,11 @@ class ClusterClient:
         """Which brokers are said to be elsewhere than where the connection leads."""
         told = self.view.brokers
         self._moved = {each for each, address in self._addresses.items() if told.get(each, address) != address}
+
+
+def _no_such_partition(tp: TopicPartition, view: TopicView) -> UnknownTopicOrPartitionError:
+    known = f"its partitions are 0 to {len(view.partitions) - 1}"
+    return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}: {known}")
 
 
 def is_retriable(error: BaseException) -> bool:

@@ -35,6 +35,7 @@ class Batch:
     retry_at_ms       not sent before
     sequence          of its first record; −1 until it is first sent under `identity`
     outcome_unknown   an attempt may have been appended without us knowing
+    failures          attempts that a broker may have seen, and that brought no outcome
     sent_epoch        the leader epoch of the last attempt
     """
 
@@ -43,6 +44,7 @@ class Batch:
         "builder",
         "created_ms",
         "deadline_ms",
+        "failures",
         "first_index",
         "identity",
         "last_error",
@@ -71,7 +73,7 @@ class Batch:
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
         self.retry_at_ms = created_ms
-        self.attempts = 0
+        self.attempts = self.failures = 0
         self.identity: ProducerIdentity | None = None
         self.sequence = -1
         self.sent_epoch = -1

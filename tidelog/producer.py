@@ -13,7 +13,7 @@ from tidelog.aio.producer import INTERRUPTED_CLOSE_S, buffer_exhausted
 from tidelog.aio.producer import Producer as AsyncProducer
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
-from tidelog.errors import BufferExhaustedError, ClosedError, UnknownTopicOrPartitionError
+from tidelog.errors import BufferExhaustedError, ClosedError
 from tidelog.io_thread import IoThread
 from tidelog.model import Buffer
 from tidelog.record_future import RecordFuture
@@ -37,7 +37,8 @@ class Producer:
     max_block_ms          how long `send` may block, for room or for metadata
     max_request_size      the largest single record, in bytes before compression (1 MiB), and the largest batch of
                           `send_batch`
-    delivery_timeout_ms   from `send` to the outcome, retries included (2 min)
+    delivery_timeout_ms   from `send` to the outcome, retries included (2 min); what joins a batch shares its time
+    retries               how often a batch is repeated that a broker may have seen (by default as its time allows)
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id,
     partitioner
     """
@@ -153,8 +154,6 @@ class Producer:
 
     def _queues(self, topic: str, partition: int | None) -> tuple[TopicQueues, int]:
         """The topic's, and how long the send that waited for them may still take (until then, ms)."""
-        if partition is not None and partition < 0:
-            raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r}")
         max_block_ms = self._core.settings.max_block_ms
         deadline_ms = self._monotonic_ms() + max_block_ms
         return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000), deadline_ms

@@ -269,11 +269,12 @@ class Sender:
             self._client.refresh_soon()
 
     def _failed(self, queue: PartitionQueue, batch: Batch, error: TidelogError, *, sent: bool) -> None:
-        now_ms = self._client.clock.monotonic_ms()
-        at_ms = now_ms + self._client.backoff_ms(batch.attempts - 1)
+        at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(batch.attempts - 1)
+        batch.failures += sent
+        may_repeat = batch.failures <= self._settings.retries
         if isinstance(error, DuplicateSequenceError):
             self.accumulator.succeed(queue).announce()
-        elif isinstance(error, _FORGOTTEN) and self._settings.idempotent:
+        elif isinstance(error, _FORGOTTEN) and self._settings.idempotent and may_repeat:
             _log.warning("%s: %s; going on with a new producer id", queue.topic_partition, error)
             batch.outcome_unknown = False
             self.accumulator.retry(queue, error, at_ms, outcome_unknown=False)
@@ -283,12 +284,14 @@ class Sender:
                 "%s: %s; its %d records are sent in halves", queue.topic_partition, error, batch.builder.record_count
             )
             self.accumulator.split(queue)
-        elif is_retriable(error):
-            unknown = sent and (isinstance(error, _UNKNOWN_OUTCOME) or not hasattr(error, "code"))
-            self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
         else:
-            batch.outcome_unknown |= sent and isinstance(error, _UNKNOWN_OUTCOME)
-            self.accumulator.fail(queue, error)
+            retriable = is_retriable(error)
+            unknown = sent and (isinstance(error, _UNKNOWN_OUTCOME) or (retriable and not hasattr(error, "code")))
+            if retriable and may_repeat:
+                self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
+            else:
+                batch.outcome_unknown |= unknown
+                self.accumulator.fail(queue, error)
 
     # --- what sending waits for -------------------------------------------------------------------
 

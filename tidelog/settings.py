@@ -12,6 +12,7 @@ from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
 from tidelog.partitioner import Partitioner, partition_for_key
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 from tidelog.records.header import Codec
+from tidelog.records.varint import INT32_MAX
 
 BootstrapServers = str | Sequence[str]
 
@@ -43,6 +44,7 @@ class ProducerOptions(ClientOptions, total=False):
     max_block_ms: int
     max_request_size: int
     delivery_timeout_ms: int
+    retries: int
     partitioner: Partitioner
 
 
@@ -104,6 +106,7 @@ class ProducerSettings(ClientSettings):
     max_block_ms: int = 60_000
     max_request_size: int = 1 << 20
     delivery_timeout_ms: int = 120_000
+    retries: int = INT32_MAX
     partitioner: Partitioner = partition_for_key
     idempotent: bool = field(init=False)
     codec: Codec = field(init=False)
@@ -129,6 +132,7 @@ class ProducerSettings(ClientSettings):
         _whole(self, "max_block_ms", 0)
         _whole(self, "max_request_size", 128, 1 << 30)
         _whole(self, "delivery_timeout_ms", 1)
+        _whole(self, "retries", 0, INT32_MAX)
         if self.linger_ms >= self.delivery_timeout_ms:
             raise ConfigError(
                 f"linger_ms ({self.linger_ms}) must be less than delivery_timeout_ms ({self.delivery_timeout_ms}), "

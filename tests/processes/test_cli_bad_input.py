@@ -87,7 +87,7 @@ CASES = [
     Case(
         "unknown partition in a line",
         "produce t --format json",
-        "line 1: .*partitions 0 to 0",
+        "line 1: .*partitions are 0 to 0",
         given=b'{"partition": 9}\n',
     ),
     Case("cluster down, consume", "consume t --timeout 0.5", "no broker answered at 127.0.0.1:1", environment=NOWHERE),

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 import pytest
 
 from tests.tidelog.clients import a_producer, seconds
-from tests.tidelog.fake_cluster import FakeCluster
+from tests.tidelog.fake_cluster import FakeCluster, FakePartition
 from tests.virtual_time import on_virtual_time, until
 from tidelog import Producer
 from tidelog.errors import (
@@ -139,9 +139,135 @@ async def test_a_topic_that_gets_more_partitions_is_used_whole() -> None:
         assert 9 <= len(cluster.sent(MetadataRequest)) - before <= 10
         for _ in range(30):
             await producer.send_and_wait("t", b"v")
-        with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 2, not 3"):
+        with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3: its partitions are 0 to 2"):
             await producer.send("t", b"v", partition=3)
     assert all(partition.batches for partition in partitions)
+
+
+@on_virtual_time
+async def test_a_partition_that_some_broker_does_not_know_yet_is_waited_for_and_one_that_cannot_be_is_not() -> None:
+    cluster = FakeCluster(brokers=1)
+    partitions = cluster.create("t", 1)
+    async with a_producer(cluster) as producer:
+        await producer.send_and_wait("t", b"v")
+        sending = asyncio.create_task(producer.send_and_wait("t", b"v", partition=1))
+        await asyncio.sleep(1)
+        partitions.append(FakePartition("t", 1, 1))
+        assert (await sending).partition == 1
+        started = seconds()
+        with pytest.raises(UnknownTopicOrPartitionError, match="no partition -1"):
+            await producer.send("t", b"v", partition=-1)
+        assert seconds() == started
+
+
+@on_virtual_time
+async def test_a_topic_made_anew_with_fewer_partitions_gets_all_records_in_those() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 4)
+    keys = [b"%d" % number for number in range(20)]
+    async with a_producer(cluster, metadata_max_age_ms=1000) as producer:
+        for key in keys:
+            await producer.send_and_wait("t", b"v", key=key)
+            await producer.send_and_wait("t", b"v")
+        new = cluster.create("t", 2)
+        await asyncio.sleep(2)
+        places = [await producer.send_and_wait("t", b"v", key=key) for key in keys]
+        places += [await producer.send_and_wait("t", b"v") for _ in keys]
+        assert {place.partition for place in places} == {0, 1}
+        assert sum(len(partition.values()) for partition in new) == 40
+        with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3"):
+            await producer.send("t", b"v", partition=3)
+        grown = cluster.partitions["t"]
+        grown.append(FakePartition("t", 2, 1))
+        assert (await producer.send_and_wait("t", b"v", partition=2)).offset == 0
+
+
+# --- how often ------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_batch_is_repeated_no_more_often_than_wished_and_the_last_refusal_is_told() -> None:
+    cluster = FakeCluster(brokers=1)
+    (partition,) = cluster.create("t")
+    for retries in (0, 2):
+        async with a_producer(cluster, retries=retries) as producer:
+            await producer.send_and_wait("t", b"v")
+            partition.produces = 0
+            cluster.refusals[ProduceRequest].extend([NotEnoughReplicasError.code] * (retries + 1))
+            with pytest.raises(NotEnoughReplicasError):
+                await producer.send_and_wait("t", b"v")
+            assert partition.produces == retries + 1
+            await producer.send_and_wait("t", b"the next one has all its attempts")
+
+
+@on_virtual_time
+async def test_an_attempt_that_reached_nobody_is_none() -> None:
+    cluster = FakeCluster(brokers=1)
+    (partition,) = cluster.create("t")
+    async with a_producer(cluster, retries=0) as producer:
+        await producer.send_and_wait("t", b"v")
+        cluster.live[1] = False
+        for connection in list(cluster.connections[1]):
+            connection.close()
+        sending = asyncio.create_task(producer.send_and_wait("t", b"w"))
+        await asyncio.sleep(3)
+        assert not sending.done()
+        cluster.live[1] = True
+        await sending
+    assert partition.values() == [b"v", b"w"]
+
+
+# --- cancellation ---------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_whoever_stops_waiting_takes_nothing_with_them() -> None:
+    cluster = FakeCluster(brokers=1)
+    (partition,) = cluster.create("t")
+    async with a_producer(cluster, buffer_memory=1, max_block_ms=60_000) as producer:
+        await producer.send_and_wait("t", b"0")
+        partition.leader = -1
+        waiting = [
+            asyncio.create_task(each)
+            for each in (
+                producer.send_and_wait("t", b"1"),
+                producer.send("t", b"never buffered: no room"),
+                producer.flush(),
+                producer.partitions_for("unknown"),
+            )
+        ]
+        await asyncio.sleep(1)
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+        assert all(each.cancelled() for each in waiting)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not [task for task in others if "wait_done" in repr(task)], "a flush leaves nothing behind"
+        assert producer.sender.accumulator._waiting_for_space == []
+        partition.elect(1)
+        await producer.flush()
+        await producer.send_and_wait("t", b"2")
+    assert partition.values() == [b"0", b"1", b"2"]
+
+
+@on_virtual_time
+async def test_a_close_that_is_cancelled_has_closed() -> None:
+    cluster = FakeCluster(brokers=1)
+    (partition,) = cluster.create("t")
+    before = asyncio.all_tasks()
+    producer = await a_producer(cluster).start()
+    await producer.send_and_wait("t", b"0")
+    partition.leader = -1
+    future = await producer.send("t", b"1")
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(1)
+    closing.cancel()
+    await asyncio.wait({closing})
+    with pytest.raises(ClosedError):
+        await future
+    with pytest.raises(ClosedError):
+        await producer.send("t", b"2")
+    assert asyncio.all_tasks() == before
 
 
 @on_virtual_time

@@ -176,6 +176,9 @@ def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch)
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # what strikes in a collection is ignored
 def test_a_send_that_is_interrupted_anywhere_leaves_a_producer_that_works() -> None:
     cluster = FakeCluster(brokers=1)
     (partition,) = cluster.create("t")

@@ -12,8 +12,8 @@ from typing import Any, Self, Unpack
 from tidelog.accumulator import TopicQueues
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
-from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError, UnknownTopicOrPartitionError
-from tidelog.model import Buffer, RecordMetadata, validate_topic
+from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
+from tidelog.model import Buffer, RecordMetadata, TopicPartition, validate_topic
 from tidelog.record_future import RecordFuture
 from tidelog.records.encode import Header
 from tidelog.records.ready_made import ReadyMadeBatch
@@ -89,12 +89,15 @@ class Producer:
             return
         unsettled = self._sender.accumulator.begin_flush(self.clock.monotonic_ms())
         waiting = {asyncio.ensure_future(last.wait_done()) for last in unsettled}
-        if waiting:
+        if not waiting:
+            return
+        try:
             _, open_ones = await asyncio.wait(waiting, timeout=timeout)
-            for each in open_ones:
+        finally:
+            for each in waiting:
                 each.cancel()
-            if open_ones:
-                raise TimeoutError(f"flush: {len(open_ones)} batches have no outcome after {timeout} s")
+        if open_ones:
+            raise TimeoutError(f"flush: {len(open_ones)} batches have no outcome after {timeout} s")
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The topic's partitions. UnknownTopicOrPartitionError, TimeoutError after `max_block_ms`."""
@@ -136,16 +139,11 @@ class Producer:
     async def queues_of(self, topic: str, partition: int | None, deadline_ms: int) -> TopicQueues:
         """The topic's queues, once its metadata has arrived (and shows `partition`)."""
         sender = self._started()
-        view = await self.client.topic(validate_topic(topic), deadline_ms)
-        if partition is not None and partition not in view.partitions:
-            await self.client.refresh_or_not(deadline_ms)
+        await self.client.topic(validate_topic(topic), deadline_ms)
+        if partition is not None:
+            await self.client.partition(TopicPartition(topic, partition), deadline_ms)
         sender.add_topic(topic)
-        queues = sender.accumulator.topics[topic]
-        if partition is not None and not 0 <= partition < len(queues.partitions):
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} has partitions 0 to {len(queues.partitions) - 1}, not {partition}"
-            )
-        return queues
+        return sender.accumulator.topics[topic]
 
     def _started(self) -> Sender:
         if self.closed:
