@@ -37,10 +37,10 @@ from node.server import Server
 from node.session import Session
 from node.settings import BrokerSettings
 from node.waiting import Waiting
-from storage.config import LogConfig
+from storage.compaction.throttle import Throttle
+from storage.configs.log_config import LogConfig
 from storage.files import RealFiles
 from storage.log_manager import LogManager
-from storage.throttle import Throttle
 from storage.upkeep import Upkeep
 from tidelog.clock import Clock
 from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse

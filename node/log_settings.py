@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from tidelog.errors import InvalidConfigError
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import Protocol
 from cluster.follower import EpochView
 from cluster.partition import Partition
 from storage.admission import AdmittedBatch
-from storage.config import LogConfig
-from storage.config_values import INT64_MAX
+from storage.configs.log_config import LogConfig
+from storage.configs.values import INT64_MAX
 from storage.record_search import Searcher, TimestampOffset
 from storage.retention import SegmentFacts
 from tidelog.errors import (

@@ -21,7 +21,7 @@ from node.surroundings import Follower, IsrStore, Logs, Offload
 from node.syncing import OffloadSync, Syncing
 from node.turns import turn
 from node.waiting import Waiting
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from tidelog.clock import Clock
 from tidelog.control_messages import (
     BrokerInfo,

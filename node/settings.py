@@ -8,8 +8,8 @@
     log_retention_hours = 72
 
 Names follow Kafka's broker settings, in snake_case; so do those that topics take their defaults from
-(`storage.broker_config`). They may be spread over several files, so that the brokers of a cluster share one: each
-setting stands in one of them.
+(`storage.configs.broker_config`). They may be spread over several files, so that the brokers of a cluster share one:
+each setting stands in one of them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from node.doors import Door, plan_doors
-from storage.broker_config import SYNONYMS, renamed, topic_defaults
-from storage.config import LogConfig
-from storage.config_values import as_text
+from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
+from storage.configs.log_config import LogConfig
+from storage.configs.values import as_text
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
 from tidelog.settings_file import SettingsFile

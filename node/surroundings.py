@@ -8,7 +8,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from cluster.state import PartitionState
 from node.replica import Replica, ReplicaLog
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from tidelog.control_messages import BrokerInfo
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition

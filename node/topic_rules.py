@@ -8,7 +8,7 @@ from collections.abc import Collection
 from cluster.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
 from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.uuids import random_uuid
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from tidelog.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,

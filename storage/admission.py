@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.recompression import recompress
 from storage.record_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
 from tidelog.errors import (

@@ -6,14 +6,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from storage.admission import AdmittedBatch
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.leader_epochs import LeaderEpochs
-from storage.offset_index import MAX_RELATIVE_OFFSET
 from storage.producer_snapshots import Snapshots
 from storage.producer_state import ProducerState
 from storage.rolling import must_roll
-from storage.segment import BatchSpan
-from storage.segments import Segments
+from storage.segments.log_segments import Segments
+from storage.segments.offset_index import MAX_RELATIVE_OFFSET
+from storage.segments.segment import BatchSpan
 from tidelog.errors import InvalidRecordError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import (

@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from storage import lookup, partition_metadata, recovery, retention, segment_swap
+from storage import lookup, partition_metadata, recovery, retention
 from storage.admission import AdmittedBatch, admit
 from storage.appending import Appender, AppendInfo
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.files import Files
 from storage.flushing import RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
 from storage.producer_snapshots import Snapshots
 from storage.reading import Reader
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
-from storage.segment import Segment
-from storage.segments import Segments
+from storage.segments import segment_swap
+from storage.segments.log_segments import Segments
+from storage.segments.segment import Segment
 from tidelog.errors import CorruptMessageError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer
 
@@ -397,7 +398,7 @@ class Log:
         return retired
 
     def replace_segments(self, cleaned: Segment, old: Sequence[Segment]) -> bool:
-        """Puts a cleaned segment in the place of those that it was made from (`storage.segment_swap`).
+        """Puts a cleaned segment in the place of those that it was made from (`storage.segments.segment_swap`).
 
         `cleaned` has `.cleaned` names, begins where the first of them does, and is written and synced. False where
         `old` do not stand in the log any more as they did, since some were cut or deleted meanwhile: `cleaned` is then

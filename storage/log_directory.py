@@ -35,7 +35,7 @@ from storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
 from storage.files import Files, Lock
 from storage.log import Log

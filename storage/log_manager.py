@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from storage import lost_logs, meta_properties
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.files import Files
 from storage.log import Log
 from storage.log_directory import LogDirectory

@@ -1,8 +1,8 @@
 """Looking up offsets by time, exactly: the earliest offset whose timestamp is at or after a target.
 
 Timestamps of records need not increase, so the answer is about the order of offsets, and a bisection over the records
-would be wrong. What does increase is the running maximum that the time index holds (`storage.time_index` has the
-two facts that this stands on): it leads to within one index interval of the first batch that can hold the answer.
+would be wrong. What does increase is the running maximum that the time index holds (`storage.segments.time_index` has
+the two facts that this stands on): it leads to within one index interval of the first batch that can hold the answer.
 From there headers are read, and the one batch that qualifies is decoded.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
-from storage.segment import Segment
-from storage.segments import Segments
+from storage.segments.log_segments import Segments
+from storage.segments.segment import Segment
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader, validate_batch
 

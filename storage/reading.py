@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import Struct
 
 from storage.leader_epochs import LeaderEpochs
-from storage.segment import Segment
-from storage.segments import Segments
+from storage.segments.log_segments import Segments
+from storage.segments.segment import Segment
 from tidelog.errors import CorruptMessageError
 from tidelog.model import Buffer
 from tidelog.records import HEADER_BYTES, LENGTH_OVERHEAD, read_header

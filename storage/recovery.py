@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
-from storage import segment_swap
-from storage.config_values import INT64_MAX
+from storage.configs.values import INT64_MAX
 from storage.file_names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -37,8 +36,9 @@ from storage.files import Files
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshots import Snapshots
 from storage.producer_state import ProducerState
-from storage.scan import scan_headers, scan_valid
-from storage.segment import Segment
+from storage.segments import segment_swap
+from storage.segments.scan import scan_headers, scan_valid
+from storage.segments.segment import Segment
 from tidelog.errors import CorruptMessageError
 from tidelog.records import BatchHeader
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 
 
 class SegmentFacts(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from storage.config import LogConfig
-from storage.offset_index import MAX_RELATIVE_OFFSET
-from storage.segment import Segment
+from storage.configs.log_config import LogConfig
+from storage.segments.offset_index import MAX_RELATIVE_OFFSET
+from storage.segments.segment import Segment
 
 
 def must_roll(

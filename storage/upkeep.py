@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from storage.cleaner import MAP_BYTES, Cleaning, CleaningPlan, Replacement, plan_cleaning
-from storage.config_values import INT64_MAX
+from storage.compaction.cleaner import MAP_BYTES, Cleaning, CleaningPlan, Replacement, plan_cleaning
+from storage.configs.values import INT64_MAX
 from storage.files import Files
 from storage.log import Log
 from storage.log_manager import LogManager
-from storage.segment import Segment
+from storage.segments.segment import Segment
 from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError
 from tidelog.model import TopicPartition
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from node.settings import BrokerSettings
-from storage.broker_config import SYNONYMS
-from storage.config import NO_EFFECT, LogConfig
-from storage.config_meanings import MEANINGS
+from storage.configs.broker_config import SYNONYMS
+from storage.configs.log_config import NO_EFFECT, LogConfig
+from storage.configs.meanings import MEANINGS
 
 ROOT = Path(__file__).parent.parent
 OPERATIONS = (ROOT / "docs/OPERATIONS.md").read_text()

@@ -20,8 +20,8 @@ from node.described_settings import describe_broker, given_by_kafkas_names
 from node.metadata_cache import MetadataCache
 from node.refusals import refusal
 from node.settings import BrokerSettings
-from storage.config_changes import changed
-from storage.config_description import describe_topic
+from storage.configs.changes import changed
+from storage.configs.description import describe_topic
 from tidelog.admin_messages import (
     AlteredConfigs,
     ConfigAlteration,

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from benchmarks.figures import Benchmark, Figure
 from benchmarks.lab import Lab
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.files import RealFiles
 from storage.log import Log
 from tidelog.model import Buffer

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from storage.inspection.findings import Damage, Fact, Finding, Value
 from storage.inspection.source import Source
-from storage.offset_index import MAX_RELATIVE_OFFSET
+from storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from tidelog.errors import CorruptMessageError, TidelogError, UnsupportedForMessageFormatError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records import (

@@ -12,8 +12,8 @@ from struct import Struct
 from storage.inspection.batches import Batch, walk
 from storage.inspection.findings import Damage, Fact, Finding
 from storage.inspection.source import Source
-from storage.offset_index import LAYOUT as OFFSET_ENTRY
-from storage.time_index import LAYOUT as TIME_ENTRY
+from storage.segments.offset_index import LAYOUT as OFFSET_ENTRY
+from storage.segments.time_index import LAYOUT as TIME_ENTRY
 from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records import HEADER_BYTES, read_header

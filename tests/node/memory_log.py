@@ -8,7 +8,7 @@ from pathlib import Path
 
 from storage.admission import AdmittedBatch
 from storage.appending import AppendInfo
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.log import HIGH_WATERMARK
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from storage.retention import SegmentFacts

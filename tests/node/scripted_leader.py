@@ -10,7 +10,7 @@ from cluster.state import PartitionState, VersionedState
 from node.conversation import FetchSettings
 from node.fetchers import Fetchers
 from node.replica import Replica
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, batch_of
 from tests.node.memory_log import MemoryLog
 from tests.virtual_time import VirtualClock, until

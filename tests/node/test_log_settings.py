@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.log_settings import LogSettings
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 
 WRONG = {"retention.ms": "soon", "segment.bytes": "5000", "no.such": "1"}
 

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from node.topic_rules import plan_topic
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from tidelog.errors import InvalidConfigError
 from tidelog.messages import NewTopic
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.cleaner import MAP_BYTES, Cleaning, plan_cleaning
+from storage.compaction.cleaner import MAP_BYTES, Cleaning, plan_cleaning
 from storage.files import Files
 from storage.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, config, open_log, read_all, records_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
 from storage.record_search import TimestampOffset

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from storage.leader_epochs import EpochStart
 from storage.log import Log
-from storage.offset_index import OffsetPosition
 from storage.producer_state import ProducerState
-from storage.time_index import IndexedTime
+from storage.segments.offset_index import OffsetPosition
+from storage.segments.time_index import IndexedTime
 from tests.storage.logs import first_at_or_after, largest
 from tidelog.records import BatchHeader, decode_records, iter_headers, validate_batch
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.cleaner import Cleaning, plan_cleaning
+from storage.compaction.cleaner import Cleaning, plan_cleaning
 from tests.storage.cleaning import (
     COMPACT,
     DAY_MS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.cleaner import Cleaning, plan_cleaning
+from storage.compaction.cleaner import Cleaning, plan_cleaning
 from storage.log import Log
 from tests.storage.cleaning import compacted, put, roll, values_of
 from tests.storage.logs import NOW, UnsyncedFiles, read_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.cleaner import plan_cleaning
+from storage.compaction.cleaner import plan_cleaning
 from tests.storage.cleaning import clean, compacted, keyed, put, roll, values_of
 from tests.storage.logs import NOW, first_at_or_after, records_of
 from tidelog.records import decode_records, iter_headers

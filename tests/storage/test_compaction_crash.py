@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from storage.cleaner import Cleaning, plan_cleaning
+from storage.compaction.cleaner import Cleaning, plan_cleaning
 from storage.log import Log
 from tests.storage.cleaning import COMPACT, clean, put, roll
 from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from storage.broker_config import SYNONYMS, topic_defaults
-from storage.config import NO_EFFECT, LogConfig
+from storage.configs.broker_config import SYNONYMS, topic_defaults
+from storage.configs.log_config import NO_EFFECT, LogConfig
 from tidelog.errors import InvalidConfigError
 from tidelog.records import Codec
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.config import LogConfig
-from storage.config_changes import changed
+from storage.configs.changes import changed
+from storage.configs.log_config import LogConfig
 from tidelog.admin_messages import ConfigChange, ConfigOp
 from tidelog.errors import BrokerError, InvalidConfigError, InvalidRequestError
 

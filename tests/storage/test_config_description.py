@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from storage.broker_config import topic_defaults
-from storage.config import LogConfig
-from storage.config_description import describe_topic
-from storage.config_meanings import MEANINGS
+from storage.configs.broker_config import topic_defaults
+from storage.configs.description import describe_topic
+from storage.configs.log_config import LogConfig
+from storage.configs.meanings import MEANINGS
 from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 TOPIC, FILE, DEFAULT = (

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.entry_file import PAGE, EntryFile
 from storage.files import RealFile
+from storage.segments.entry_file import PAGE, EntryFile
 from tests.storage.crashable_files import CrashableFiles
 from tests.storage.logs import UnsyncedFile
 from tidelog.errors import StorageError

@@ -17,7 +17,7 @@ from storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.file_names import CLEAN_SHUTDOWN, CLEANED_SUFFIX, SWAP_SUFFIX
 from storage.inspection.findings import Fact
 from storage.inspection.kinds import inspect
@@ -27,7 +27,7 @@ from storage.log_directory import LogDirectory
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
 from storage.producer_snapshots import decode_snapshot, encode_snapshot
 from storage.producer_state import ProducerState
-from storage.segment import Segment
+from storage.segments.segment import Segment
 from tests.storage.logs import UnsyncedFiles
 from tidelog.model import TopicPartition
 from tidelog.records import (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.offset_index import OffsetIndex, OffsetPosition
-from storage.time_index import IndexedTime, TimeIndex
+from storage.segments.offset_index import OffsetIndex, OffsetPosition
+from storage.segments.time_index import IndexedTime, TimeIndex
 from tests.storage.logs import NOW, UnsyncedFiles, append, first_at_or_after, open_log, records_of
 
 ENTRY = Struct(">qi")

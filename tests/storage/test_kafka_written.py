@@ -12,7 +12,7 @@ import pytest
 
 from storage import meta_properties
 from storage.checkpoints import read_offsets
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.producer_snapshots import decode_snapshot

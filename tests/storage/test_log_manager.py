@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from storage.log_names import log_name

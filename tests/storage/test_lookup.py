@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.entry_file import PAGE
 from storage.lookup import offsets_by_segment_time
 from storage.record_search import TimestampOffset
+from storage.segments.entry_file import PAGE
 from tests.storage.log_twin import Happened, LogWithTwin, stories, timestamps
 from tests.storage.logs import NOW, append, first_at_or_after, open_log, records_of
 from tidelog.records import iter_headers

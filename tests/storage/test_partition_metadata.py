@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage import partition_metadata
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.partition_metadata import FILE_NAME, UNKNOWN, PartitionMetadata
 from tests.storage.logs import UnsyncedFiles, append

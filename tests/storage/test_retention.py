@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.log import Log
 from storage.retention import SegmentFacts, count_deletable, written_ms
 from tests.storage.logs import NOW, append, batch, config, open_log, read_all, records_of

@@ -8,7 +8,7 @@ import pytest
 
 from storage.log import Log
 from storage.rolling import jitter_ms, must_roll
-from storage.segment import Segment
+from storage.segments.segment import Segment
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.model import NO_TIMESTAMP
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage.files import RealFile
-from storage.scan import scan_batches, scan_headers, scan_valid
+from storage.segments.scan import scan_batches, scan_headers, scan_valid
 from tests.storage.logs import batch
 from tidelog.errors import CorruptMessageError
 

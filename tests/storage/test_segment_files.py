@@ -9,7 +9,7 @@ import pytest
 
 from storage.file_names import CLEANED_SUFFIX, file_name
 from storage.log import Log
-from storage.segment import BatchSpan, Segment
+from storage.segments.segment import BatchSpan, Segment
 from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate, PowerCut
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config
 

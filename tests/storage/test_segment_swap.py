@@ -11,7 +11,7 @@ import pytest
 from storage.file_names import CLEANED_SUFFIX
 from storage.files import Files
 from storage.log import Log
-from storage.segment import BatchSpan, Segment
+from storage.segments.segment import BatchSpan, Segment
 from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config, read_all

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles, append, read_all

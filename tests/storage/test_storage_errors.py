@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.entry_file import PAGE
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
 from storage.log_directory import LogDirectory
-from storage.offset_index import OffsetPosition
-from storage.time_index import IndexedTime
+from storage.segments.entry_file import PAGE
+from storage.segments.offset_index import OffsetPosition
+from storage.segments.time_index import IndexedTime
 from tests.storage.logs import NOW, batch, config, read_all
 from tidelog.errors import StorageError
 from tidelog.model import Buffer, TopicPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.throttle import Throttle
+from storage.compaction.throttle import Throttle
 
 
 class Time:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import CleaningRound, Upkeep

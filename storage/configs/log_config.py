@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-from storage.config_values import (
+from storage.configs.values import (
     INT32_MAX,
     INT64_MAX,
     Parser,

@@ -1,7 +1,7 @@
-"""What compaction may touch, when it is worth it, and what it leaves of a batch. Pure rules; `storage.cleaner` does it.
+"""What compaction may touch, when it is worth it, and what it leaves of a batch. Pure rules; `cleaner` does it.
 
 A compacted log keeps the last record of each key, at its offset. It has a clean part, in which that is so, and a dirty
-one behind it. A round of cleaning takes the keys of the dirty part into a map (`storage.offset_map`) and writes all
+one behind it. A round of cleaning takes the keys of the dirty part into a map (`offset_map`) and writes all
 segments up to there anew, without the records that a later one replaces.
 
 A tombstone, a key without a value, says that the key is gone. It must be there for a while after the key's older
@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.config import LogConfig
-from storage.offset_index import MAX_RELATIVE_OFFSET
-from storage.offset_map import OffsetMap
+from storage.compaction.offset_map import OffsetMap
+from storage.configs.log_config import LogConfig
 from storage.retention import written_ms
+from storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from tidelog.model import Buffer
 from tidelog.records import BatchHeader, empty_batch, excerpt_batch, outline_batch, validate_batch
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from storage.sparse_index import SparseIndex
+from storage.segments.sparse_index import SparseIndex
 from tidelog.model import NO_TIMESTAMP
 
 LAYOUT = Struct(">qi")

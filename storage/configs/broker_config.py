@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from storage.config import LogConfig
-from storage.config_values import number
+from storage.configs.log_config import LogConfig
+from storage.configs.values import number
 from tidelog.errors import InvalidConfigError
 
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000

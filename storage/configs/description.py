@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from storage.broker_config import SYNONYMS
-from storage.config import NO_EFFECT, LogConfig, config_type
-from storage.config_meanings import MEANINGS
+from storage.configs.broker_config import SYNONYMS
+from storage.configs.log_config import NO_EFFECT, LogConfig, config_type
+from storage.configs.meanings import MEANINGS
 from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 _BUILT_IN = LogConfig().to_topic_configs()

@@ -28,7 +28,7 @@ _COPIED_BYTES = 1 << 20
 class SegmentFiles:
     """Names of files that others open and close.
 
-    suffix   what follows the names: "" in a log, else see `storage.segment_swap`
+    suffix   what follows the names: "" in a log, else see `storage.segments.segment_swap`
     """
 
     def __init__(self, directory: Path, base_offset: int, files: Files, suffix: str = "") -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar
 
-from storage.entry_file import EntryFile
 from storage.files import File
+from storage.segments.entry_file import EntryFile
 
 
 class SparseIndex(EntryFile):

@@ -9,11 +9,11 @@ from typing import NamedTuple, TypeVar
 
 from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from storage.files import File, Files
-from storage.indexed_log import DamagedIndexError, IndexedLog
-from storage.offset_index import OffsetIndex
-from storage.scan import header_at, scan_checked, scan_headers
-from storage.segment_files import SegmentFiles
-from storage.time_index import IndexedTime, TimeIndex
+from storage.segments.indexed_log import DamagedIndexError, IndexedLog
+from storage.segments.offset_index import OffsetIndex
+from storage.segments.scan import header_at, scan_checked, scan_headers
+from storage.segments.segment_files import SegmentFiles
+from storage.segments.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, file_name, offsets_named
 from storage.files import File, Files
-from storage.scan import scan_headers
-from storage.segment import Segment
-from storage.segment_files import SegmentFiles
+from storage.segments.scan import scan_headers
+from storage.segments.segment import Segment
+from storage.segments.segment_files import SegmentFiles
 from tidelog.errors import CorruptMessageError
 
 _LOG = logging.getLogger(__name__)

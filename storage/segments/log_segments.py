@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import overload
 
 from storage.files import Files
-from storage.segment import Segment
+from storage.segments.segment import Segment
 
 
 class Segments(Sequence[Segment]):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from storage.sparse_index import SparseIndex
+from storage.segments.sparse_index import SparseIndex
 
 LAYOUT = Struct(">ii")
 #: The farthest that an offset may be from the base offset of its segment.

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from storage.files import File
-from storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
-from storage.scan import header_at, scan_checked, scan_headers
-from storage.time_index import IndexedTime, TimeIndex
+from storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
+from storage.segments.scan import header_at, scan_checked, scan_headers
+from storage.segments.time_index import IndexedTime, TimeIndex
 from tidelog.errors import CorruptMessageError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records import BatchHeader
@@ -25,7 +25,7 @@ class DamagedIndexError(Exception):
 
 
 class Extent(NamedTuple):
-    """How far the batches go: as the fields of `storage.segment.Segment`; `last_batch` is the last that was seen."""
+    """How far the batches go: as the fields of `Segment`; `last_batch` is the last that was seen."""
 
     next_offset: int
     largest: IndexedTime

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from storage.config import LogConfig, config_type, no_such_setting
-from storage.config_values import items
+from storage.configs.log_config import LogConfig, config_type, no_such_setting
+from storage.configs.values import items
 from tidelog.admin_messages import ConfigChange, ConfigOp, ConfigType
 from tidelog.errors import InvalidConfigError, InvalidRequestError
 

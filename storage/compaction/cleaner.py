@@ -1,4 +1,4 @@
-"""Cleaning one log: what `storage.compaction` decides, done with files.
+"""Cleaning one log: what `storage.compaction.rules` decides, done with files.
 
 Three steps, so that nobody waits for the work:
 1. `plan_cleaning`, on the thread of the log's owner: a look at facts, no batch is read.
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from storage.compaction import (
+from storage.compaction.offset_map import OffsetMap
+from storage.compaction.rules import (
     SealedSegment,
     Stretch,
     Survival,
@@ -29,14 +30,13 @@ from storage.compaction import (
     is_due,
     replaces,
 )
-from storage.config import LogConfig
+from storage.configs.log_config import LogConfig
 from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, file_name
 from storage.files import Files
 from storage.log import Log
-from storage.offset_map import OffsetMap
-from storage.scan import scan_batches
-from storage.segment import BatchSpan, Segment
-from storage.segment_files import SegmentFiles
+from storage.segments.scan import scan_batches
+from storage.segments.segment import BatchSpan, Segment
+from storage.segments.segment_files import SegmentFiles
 from tidelog.errors import (
     CleaningAbortedError,
     CorruptMessageError,
