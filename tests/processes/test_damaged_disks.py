@@ -325,9 +325,9 @@ def check_mended(cluster: RunningCluster, broker_id: int, tp: TopicPartition, da
     """The broker wrote its checkpoints anew, and none names an offset that its log has not."""
     for path, nonsense in damaged.items():
         wait_for(f"{path} to be written anew", lambda path=path, nonsense=nonsense: path.read_bytes() != nonsense)  # type: ignore[misc]
-    for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
-        noted = read_offsets(RealFiles(), cluster.local.broker_dir(broker_id) / name)[tp]
-        assert noted <= end_on_disk(cluster, broker_id, tp), name
+    for path in (cluster.local.broker_dir(broker_id) / name for name in (HIGH_WATERMARKS, RECOVERY_POINTS)):
+        wait_for(f"{tp} to be in {path}", lambda path=path: tp in read_offsets(RealFiles(), path))  # type: ignore[misc]
+        assert read_offsets(RealFiles(), path)[tp] <= end_on_disk(cluster, broker_id, tp), path
 
 
 @pytest.mark.slow
