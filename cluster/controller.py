@@ -231,8 +231,8 @@ class Controller(Decisions):
         effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(told))]
         return effects + self._reconsider(tps)
 
-    def log_ends_told(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd | None], asked: int) -> list[Effect]:
-        """How far logs reach, asked at that moment; None: there is none, or it has lost what was committed."""
+    def log_ends_told(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> list[Effect]:
+        """How far a broker's logs reach, asked at that moment."""
         told = [tp for tp in sorted(ends) if tp in self.doubts]
         for tp in told:
             self.doubts[tp].tell(broker_id, ends[tp], asked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.doubt import Doubt, Hold, judge
+from cluster.doubt import GONE, Doubt, Hold, LogEnd, judge
 from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
 from cluster.picture import Picture
 from cluster.reassignment import shed_state
@@ -144,17 +144,23 @@ class Decisions(Picture):
         return self._forced(tp, state) if wanted is None and unclean and state.leader == NO_LEADER else wanted
 
     def _forced(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
-        """Under whoever lives, alone, and be it without records: rather one that lacks none that it knows of."""
-        online = [replica for replica in self.replicas(tp) if replica in self.online(tp)]
-        if not online:
-            return None
+        """Under whoever lives, alone, and be it without records.
+
+        The greatest of those that were in sync and have told how far they reach; else one that knows of no loss.
+        """
+        doubt = self.doubts.get(tp)
+        ends = doubt.ends if doubt else {}
         adding = self.topics[tp.topic].adding.get(tp.partition, ())
+        online = self.online(tp)
 
-        def worth(replica: int) -> tuple[bool, ...]:
+        def worth(replica: int) -> tuple[LogEnd, bool, bool, bool, bool]:
+            end = ends.get(replica, GONE) if replica in state.isr else GONE
             lacks = tp in self.lacking.get(replica, ())
-            return lacks, replica not in state.isr, replica in adding, replica in self.leaving
+            return end, not lacks, replica in state.isr, replica not in adding, replica not in self.leaving
 
-        leader = min(online, key=worth)
+        leader = max((replica for replica in self.replicas(tp) if replica in online), key=worth, default=None)
+        if leader is None:
+            return None
         self.forced[tp] = state.leader_epoch + 1
         return PartitionState(leader, state.leader_epoch + 1, (leader,), self.epoch)
 

@@ -15,10 +15,17 @@ from tidelog.frozen import frozen
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """How far a log reaches, in the order in which one is better than another."""
+    """How far a log reaches, in the order in which one is better than another.
+
+    lacks   it is gone (−1, −1), or ends before what was known to be committed
+    """
 
     last_epoch: int
     log_end_offset: int
+    lacks: bool = field(default=False, compare=False)
+
+
+GONE = LogEnd(-1, -1, lacks=True)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,13 +60,13 @@ class Doubt(_Wait):
     """What is doubtful about one partition.
 
     members   brokers whose log of it may be short, be they alive or not
-    ends      what those of them that live have told; None: they have no log, or one that ends before its high watermark
+    ends      what those of them that live have told
     asked     who was asked, and at which moment (`cluster.signs_of_life`)
     overdue   it was waited long enough for those that are away
     """
 
     members: set[int] = field(default_factory=set)
-    ends: dict[int, LogEnd | None] = field(default_factory=dict)
+    ends: dict[int, LogEnd] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
 
     def forget(self, broker_id: int) -> None:
@@ -72,7 +79,7 @@ class Doubt(_Wait):
         for broker_id in [each for each, asked in self.asked.items() if asked < moment]:
             self.forget(broker_id)
 
-    def tell(self, broker_id: int, end: LogEnd | None, asked: int) -> None:
+    def tell(self, broker_id: int, end: LogEnd, asked: int) -> None:
         """The answer to what was asked at that moment; one to an earlier question is passed over."""
         if asked >= self.asked.get(broker_id, asked + 1):
             self.ends[broker_id] = end
@@ -96,6 +103,5 @@ def judge(isr: Sequence[int], doubt: Doubt, live: Collection[int]) -> Verdict:
     return Verdict(leader=_greatest(present, doubt.ends))
 
 
-def _greatest(present: Sequence[int], ends: Mapping[int, LogEnd | None]) -> int | None:
-    told = {replica: end for replica in present if (end := ends[replica]) is not None}
-    return max(told, key=lambda replica: told[replica], default=None)
+def _greatest(present: Sequence[int], ends: Mapping[int, LogEnd]) -> int | None:
+    return max((each for each in present if not ends[each].lacks), key=lambda replica: ends[replica], default=None)

@@ -418,9 +418,7 @@ class Reign:
                 self.perform(self.controller.replicas_stopped(broker.broker_id, stops))
             case QuestionBatch(), LogEndsResponse():
                 ends = {
-                    TopicPartition(p.topic, p.partition): None
-                    if p.error_code
-                    else LogEnd(p.last_epoch, p.log_end_offset)
+                    TopicPartition(p.topic, p.partition): LogEnd(p.last_epoch, p.log_end_offset, bool(p.error_code))
                     for p in response.partitions
                 }
                 log.info("broker %d tells how far its logs reach: %s", broker.broker_id, ends)

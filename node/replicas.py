@@ -194,10 +194,12 @@ class Replicas:
 
     def _log_end(self, tp: TopicPartition) -> LogEndAnswer:
         log_ = self._logs.logs().get(tp)
-        if log_ is None or log_.log_end_offset < self._recovered_high_watermarks.get(tp, 0):
-            return LogEndAnswer(tp.topic, tp.partition, StorageError.code)
+        if log_ is None:
+            return LogEndAnswer(tp.topic, tp.partition, IneligibleReplicaError.code)
+        lacks = log_.log_end_offset < self._recovered_high_watermarks.get(tp, 0)
         last_epoch = -1 if log_.latest_epoch is None else log_.latest_epoch
-        return LogEndAnswer(tp.topic, tp.partition, 0, last_epoch, log_.log_end_offset)
+        code = IneligibleReplicaError.code if lacks else 0
+        return LogEndAnswer(tp.topic, tp.partition, code, last_epoch, log_.log_end_offset)
 
     def brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
         """The controller named the live brokers; registrations that are new void what was heard from older ones."""

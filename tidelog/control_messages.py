@@ -181,7 +181,7 @@ class ControlledShutdownRequest(Request):
 
 @frozen
 class LogEndAnswer(Message):
-    """How far a log reaches. KAFKA_STORAGE_ERROR: there is none, or it ends before what was known as committed."""
+    """How far a log reaches. INELIGIBLE_REPLICA: it is gone (−1), or ends before what was known as committed."""
 
     topic: str
     partition: int

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.doubt import Doubt, LogEnd, Verdict, judge
+from cluster.doubt import GONE, Doubt, LogEnd, Verdict, judge
 from cluster.state import BrokerRegistration, PartitionState
 from tests.cluster.controller_stage import TP, Cluster, broker
 from tidelog.model import NO_LEADER, TopicPartition
@@ -28,8 +28,13 @@ def short(broker_id: int, epoch: int) -> BrokerRegistration:
             {1, 2}, Doubt({1, 2}, {1: LogEnd(1, 9), 2: LogEnd(2, 5)}), Verdict(leader=2), id="the later epoch"
         ),
         pytest.param({1, 2}, Doubt({1, 2}, {1: LogEnd(2, 9), 2: LogEnd(2, 5)}), Verdict(leader=1), id="the longer log"),
-        pytest.param({1, 2}, Doubt({1, 2}, {1: None, 2: LogEnd(0, 1)}), Verdict(leader=2), id="one has lost its log"),
-        pytest.param({1, 2}, Doubt({1, 2}, {1: None, 2: None}), Verdict(), id="both have: nobody leads by this rule"),
+        pytest.param(
+            {1, 2},
+            Doubt({1, 2}, {1: LogEnd(9, 9, True), 2: LogEnd(0, 1)}),
+            Verdict(leader=2),
+            id="one lacks something",
+        ),
+        pytest.param({1, 2}, Doubt({1, 2}, {1: GONE, 2: GONE}), Verdict(), id="both have: nobody leads by this rule"),
     ],
 )
 def test_who_leads_among_those_in_doubt(live: set[int], doubt: Doubt, expected: Verdict) -> None:

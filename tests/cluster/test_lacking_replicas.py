@@ -21,8 +21,8 @@ def with_lacking(*broker_ids: int, **configs: str) -> Cluster:
         cluster.come(short(broker_id, 90 + broker_id))
         cluster.settle()
         refuse(cluster, broker_id)
-    for broker_id, tps in cluster.asked:
-        cluster.play(cluster.controller.log_ends_told(broker_id, dict.fromkeys(tps), cluster.controller.signs.now))
+    for broker_id in broker_ids:
+        cluster.tell_end(broker_id, broker_id * 10, lacks=True)
     return cluster
 
 
@@ -69,20 +69,20 @@ def test_it_never_leads_by_a_clean_election() -> None:
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
 
 
-def test_also_the_only_one_waits_until_somebody_gives_the_records_up() -> None:
+def test_where_all_lack_something_the_longest_leads_once_somebody_gives_the_records_up() -> None:
     cluster = with_lacking(1, 2)
     assert cluster.state().leader == NO_LEADER
     assert not told_that_it_is_unclean(cluster)
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     cluster.settle()
-    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
     assert told_that_it_is_unclean(cluster)
-    accept(cluster, 1)
+    accept(cluster, 2)
     assert not cluster.controller.undecided(TP)
     epoch = cluster.state().leader_epoch
-    cluster.come(broker(1, 199))  # what it has counts from now on
+    cluster.come(broker(2, 199))  # what it has counts from now on
     cluster.settle()
-    assert cluster.state().leader == 1
+    assert cluster.state().leader == 2
     assert cluster.state().leader_epoch > epoch
     assert not told_that_it_is_unclean(cluster)
 
@@ -98,3 +98,17 @@ def test_a_refusal_that_crossed_with_the_election_is_dealt_with_again() -> None:
     refuse(cluster, 1)  # what it was told before
     assert cluster.state().leader == 1
     assert told_that_it_is_unclean(cluster)
+
+
+def test_one_out_of_sync_is_rather_elected_than_one_whose_log_may_be_gone() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.come(broker(2, 98))
+    refuse(cluster, 1)
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1,), 1)
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))

@@ -125,6 +125,14 @@ class RunningCluster:
         self.signal(broker_id, signal.SIGKILL)
         self._wait_gone(broker_id)
 
+    def kill_all(self) -> None:
+        """SIGKILL to all brokers, none of whom sees another one die."""
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for broker_id in self.broker_ids:
+                self.signal(broker_id, number)
+        for broker_id in self.broker_ids:
+            self._wait_gone(broker_id)
+
     def terminate(self, broker_id: int) -> None:
         """SIGTERM, and wait until it has left politely."""
         self.signal(broker_id, signal.SIGTERM)
