@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.processes.harness.asking import ask, ask_to_append
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.workload import Workload, read_all
 from tidelog import Consumer, Producer, TopicPartition
-from tidelog.errors import NotLeaderOrFollowerError
+from tidelog.errors import LogTruncationError, NotLeaderOrFollowerError
 from tidelog.messages import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -70,3 +72,42 @@ def test_a_repeated_batch_is_answered_with_its_first_offset_by_the_next_leader_t
         assert (answer.partitions[0].error_code, answer.partitions[0].base_offset) == (0, 1)
     values = read_all([cluster.address(cluster.leader(tp))], [tp])[tp]
     assert values == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_reader_of_what_an_unclean_leader_never_had_goes_back_to_where_the_logs_part(cluster: RunningCluster) -> None:
+    configs = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    (tp,) = cluster.create_topic("t", replicas=2, configs=configs)
+    leader = cluster.leader(tp)
+    (follower,) = {*cluster.znode(tp).state.isr} - {leader}
+    with (
+        Producer(cluster.bootstrap_servers) as producer,
+        Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+        Consumer(cluster.bootstrap_servers, auto_offset_reset="none") as strict,
+    ):
+
+        def write(*values: bytes) -> None:
+            for value in values:
+                producer.send("t", value, partition=0).get(60)
+
+        def read(count: int) -> list[tuple[int, bytes | None]]:
+            seen: list[tuple[int, bytes | None]] = []
+            while len(seen) < count:
+                seen += [(record.offset, record.value) for record in consumer.poll(20_000)[tp]]
+            return seen
+
+        consumer.assign([tp])
+        strict.assign([tp])
+        strict.seek(tp, 0)
+        write(b"0", b"1")
+        cluster.kill(follower)
+        write(b"lost 2", b"lost 3")
+        assert read(4)[-1] == (3, b"lost 3")
+        while strict.position(tp) < 4:
+            strict.poll(20_000)
+        cluster.kill(leader)
+        cluster.restart(follower)
+        write(b"new 2", b"new 3", b"new 4")
+        assert read(3) == [(2, b"new 2"), (3, b"new 3"), (4, b"new 4")]
+        with pytest.raises(LogTruncationError, match="from offset 2 on") as told:
+            strict.poll(20_000)
+        assert (told.value.offset, told.value.divergent_offset) == (4, 2)
