@@ -110,7 +110,7 @@ class ZooKeeperStore:
         except TimeoutError:
             await store.close()
             raise UnreachableError(
-                f"no ZooKeeper answers at {store._hosts} (tried for {connect_timeout_ms} ms)"
+                f"no ZooKeeper answers at {store._hosts} (tried for {connect_timeout_ms} ms); start it, or name another"
             ) from None
         except asyncio.CancelledError:
             await store.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -151,7 +152,7 @@ class Server:
             self._socket.bind(f"tcp://{self.endpoint}")
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
-            raise OSError(error.errno, f"cannot listen on {self.endpoint}: {error.strerror}") from None
+            raise OSError(error.errno, f"cannot listen on {self.endpoint}: {os.strerror(error.errno or 0)}") from None
         bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.endpoint = Endpoint(self.endpoint.host, int(bound.rpartition(":")[2]))
         self._loop = asyncio.get_running_loop()

@@ -139,7 +139,9 @@ class BrokerSettings:
                 Endpoint.parse(self.http_listener)
             except ValueError as error:
                 raise ConfigError(f"http_listener: {error}") from None
-        hosts, _, _ = self.zookeeper.partition("/")
+        hosts, _, chroot = self.zookeeper.partition("/")
+        if {".", ".."} & set(chroot.split("/")):
+            raise ConfigError(f"zookeeper: the path /{chroot} must not hold . or ..")
         for host in hosts.split(","):
             try:
                 Endpoint.parse(host)

@@ -74,6 +74,7 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + "topic_defaults = 3\n", "no such setting: topic_defaults"),
         (GOOD + 'log_level = "LOUD"\n', "log_level must be"),
         (GOOD.replace("h:1,", "h,"), "zookeeper: 'h' is not host:port"),
+        (GOOD.replace("2/root", "2/a/../b"), "zookeeper: the path /a/../b must not hold . or .."),
         ("broker_id = \n", "is not TOML"),
     ],
 )

@@ -122,6 +122,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         assert processes_of(directory) == []
 
 
+#: All that a broker needs to be told; nobody is at that ZooKeeper.
+WHOLE = b"broker_id = 1\nlog_dirs = 'data'\nzookeeper = '127.0.0.1:1'\nzookeeper_connect_timeout_ms = 500\n"
+
+
 def assert_one_line(outcome: Outcome, told: str) -> None:
     assert "Traceback" not in outcome.complaint
     assert len(outcome.complaint_lines) == 1, outcome.complaint
@@ -144,7 +148,16 @@ def test_what_is_wrong_is_told_in_one_line(shell: Shell, case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"), [(b"x = [", "is not TOML"), (b"broker_id = 1\n", "missing: log_dirs, zookeeper")]
+    ("settings", "told"),
+    [
+        (b"x = [", "is not TOML"),
+        (b"\xff\xfe", "is not TOML"),
+        (b"broker_id = 1\n", "missing: log_dirs, zookeeper"),
+        (WHOLE + b"broker_id = 2\n", "is not TOML"),
+        (WHOLE + b"num_network_threads = 3\n", "no such setting: num_network_threads"),
+        (WHOLE + b"num_partitions = 'many'\n", "num_partitions must be a whole number, not 'many'"),
+        (WHOLE.replace(b":1", b":1/a/../b"), "zookeeper: the path /a/../b must not hold"),
+    ],
 )
 def test_a_broker_says_once_what_is_wrong_with_its_settings(shell: Shell, settings: bytes, told: str) -> None:
     (shell.directory / "bad.toml").write_bytes(settings)
@@ -152,6 +165,35 @@ def test_a_broker_says_once_what_is_wrong_with_its_settings(shell: Shell, settin
     assert outcome.status == 1
     assert len(outcome.complaint_lines) == 1, outcome.complaint
     assert outcome.complaint.startswith("broker: bad.toml") and told in outcome.complaint
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        (
+            b"log_file = 'no/such/place.log'\n",
+            "log_file: no/such/place.log cannot be written: No such file or directory",
+        ),
+        (b"http_listener = '192.0.2.1:80'\n", "cannot listen on 192.0.2.1:80: Cannot assign requested address"),
+        (b"log_level = 'ERROR'\n", "no ZooKeeper answers at 127.0.0.1:1 (tried for 500 ms); start it, or name another"),
+    ],
+)
+def test_a_broker_that_cannot_start_says_why_in_its_last_line(shell: Shell, setting: bytes, told: str) -> None:
+    (shell.directory / "bad.toml").write_bytes(WHOLE + setting)
+    outcome = shell.run("broker", "--config", "bad.toml")
+    assert "Traceback" not in outcome.complaint and "Errno" not in outcome.complaint
+    assert (outcome.status, outcome.complaint_lines[-1].removeprefix("broker: ")) == (1, told)
+
+
+def test_ctrl_c_while_a_broker_still_loads_its_modules_ends_it_without_a_word(shell: Shell) -> None:
+    (shell.directory / "bad.toml").write_bytes(WHOLE)
+    with shell.start("broker", "--config", "bad.toml") as process:
+        assert process.stderr is not None
+        maps = Path(f"/proc/{process.pid}/maps")
+        wait_for("the first of its libraries", lambda: "uvloop" in maps.read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) != 0
+        assert b"Traceback" not in process.stderr.read()
 
 
 ODD_INPUTS = {

@@ -92,3 +92,58 @@ def test_a_brokers_log_stays_within_its_bound(shell: Shell, cluster: RunningClus
     files = wait_for("the log to be rotated twice", lambda: len(f := [*log.parent.glob(f"{log.name}*")]) >= 3 and f)
     assert len(files) == 3, "the file and its two backups"
     assert sum(file.stat().st_size for file in files) <= 3 * 4096
+
+
+# --- completion --------------------------------------------------------------------------------------------
+
+
+def completions(shell: Shell, words: str, **changes: str) -> list[str]:
+    """What TAB offers a bash user behind these words, of which the last is incomplete."""
+    environment = {
+        "_TIDELOG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **changes
+    }  # fmt: skip
+    outcome = shell.run(environment=environment)
+    assert outcome.complaint == ""
+    return [line.removeprefix("plain,") for line in outcome.output.decode().split()]
+
+
+def test_tab_completes_topics_partitions_and_brokers(shell: Shell) -> None:
+    shell.succeed("topic", "create", "tab-one", "--partitions", "2")
+    shell.succeed("topic", "create", "tab-two", "--partitions", "1")
+    for command in ("consume", "produce", "topic alter", "topic delete", "config describe", "logdirs --topic"):
+        assert completions(shell, f"tidelog {command} tab-") == ["tab-one", "tab-two"], command
+    assert completions(shell, "tidelog explain tab-") == ["tab-one/0", "tab-one/1", "tab-two/0"]
+    assert completions(shell, "tidelog explain tab-one/") == ["tab-one/0", "tab-one/1"]
+    assert completions(shell, "tidelog topic reassign tab-one --drain-broker ") == ["1", "2", "3"]
+    assert completions(shell, "tidelog topic al") == ["alter"]
+
+
+def test_tab_offers_nothing_where_nobody_answers(shell: Shell) -> None:
+    assert completions(shell, "tidelog consume t", TIDELOG_BOOTSTRAP_SERVERS="127.0.0.1:1") == []
+    assert completions(shell, "tidelog consume t", TIDELOG_BOOTSTRAP_SERVERS="nonsense") == []
+    assert completions(shell, "tidelog consume t", TIDELOG_HOME="/nowhere") == []
+
+
+# --- what changes something says so to programs, too ---------------------------------------------------------
+
+
+def test_commands_that_change_something_tell_programs_what(shell: Shell) -> None:
+    created = json.loads(shell.succeed("topic", "create", "told", "--partitions", "2", "--json"))
+    assert (created["topic"], created["partitions"], created["replication_factor"]) == ("told", 2, 3)
+    altered = shell.succeed("topic", "alter", "told", "--partitions", "3", "--config", "flush.ms=7", "--json")
+    assert json.loads(altered) == {"topic": "told", "configs": {"flush.ms": "7"}, "partitions": 3}
+    shell.succeed("produce", "told", "--json", given=b'{"key": "k", "value": "v", "partition": 1}\n')
+    (record,) = map(json.loads, shell.succeed("consume", "told", "--json").splitlines())
+    assert (record["key"], record["value"], record["partition"]) == ("k", "v", 1)
+    logged = list(map(json.loads, shell.succeed("logs", "--json").splitlines()))
+    assert {each["process"] for each in logged} == {"broker 1", "broker 2", "broker 3", "zookeeper"}
+    assert json.loads(shell.succeed("topic", "delete", "told", "--json")) == {"deleted": ["told"]}
+
+
+def test_what_was_done_before_the_refusal_is_told(shell: Shell) -> None:
+    shell.succeed("topic", "create", "half", "--partitions", "2")
+    outcome = shell.run("topic", "alter", "half", "--config", "flush.ms=7", "--partitions", "1")
+    assert (outcome.status, outcome.output) == (1, b"half: flush.ms=7\n")
+    outcome = shell.run("topic", "delete", "half", "nowhere", "--json")
+    assert (outcome.status, json.loads(outcome.output)) == (1, {"deleted": ["half"]})
+    assert "no topic 'nowhere'" in outcome.complaint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,11 @@ def open_admin(bootstrap_servers: str | None, timeout: float) -> Iterator[Admin]
 def unknown_topic(name: str) -> click.ClickException:
     """What to answer to somebody who means a topic that does not exist."""
     return click.ClickException(f"no topic {name!r}: tidelog topic list shows what there is")
+
+
+def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.ClickException:
+    """What to answer to somebody who means a partition that the topic does not have."""
+    return click.ClickException(f"topic {topic!r} has no partition {number}: its partitions are 0 to {max(known)}")
 
 
 def count_of(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tidelog.cli.cluster_object import as_object
-from tidelog.cli.find import data_dir_option, find_data_dir, up_command
+from tidelog.cli.find import data_dir_option, find_data_dir, json_option, up_command
 from tidelog.cli.table import format_table
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_command, broker_environment
@@ -22,21 +22,25 @@ from tidelog.local.state import BrokerState
 @click.command()
 @data_dir_option
 @click.option("--purge", is_flag=True, help="Remove the cluster's data and logs as well.")
-def down(data_dir: Path | None, purge: bool) -> None:
+@json_option
+def down(data_dir: Path | None, purge: bool, as_json: bool) -> None:
     """Stop the local cluster: the brokers politely, then ZooKeeper."""
     cluster = LocalCluster(find_data_dir(data_dir))
     if cluster.state is None and not purge:
         cluster.known_state()
     stopped = cluster.stop()
+    purged = purge and cluster.purge()
+    if as_json:
+        click.echo(json.dumps({"data_dir": str(cluster.data_dir), "stopped": stopped, "purged": purged}))
+        return
     click.echo(f"stopped the cluster in {cluster.data_dir}" if stopped else f"nothing ran in {cluster.data_dir}")
     if purge:
-        purged = cluster.purge()
         click.echo("removed its data and logs" if purged else "there was nothing to remove")
 
 
 @click.command()
 @data_dir_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 def status(data_dir: Path | None, as_json: bool) -> None:
     """Show the local cluster's processes."""
     cluster = LocalCluster(find_data_dir(data_dir))

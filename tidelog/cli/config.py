@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin, unknown_topic
-from tidelog.cli.find import bootstrap_option, timeout_option
+from tidelog.cli.find import bootstrap_option, json_option, timeout_option
+from tidelog.cli.names import BROKER_ID, TOPIC
 from tidelog.cli.table import format_table
 from tidelog.errors import UnknownTopicOrPartitionError
-from tidelog.model import validate_topic
 
 if TYPE_CHECKING:
     from tidelog.admin_messages import ConfigEntry
@@ -23,9 +23,9 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("topic", metavar="[TOPIC]", required=False)
-@click.option("--broker", type=click.IntRange(0, 2**31 - 1), metavar="ID", help="A broker's settings, by its id.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.argument("topic", metavar="[TOPIC]", required=False, type=TOPIC)
+@click.option("--broker", type=BROKER_ID, metavar="ID", help="A broker's settings, by its id.")
+@json_option
 @bootstrap_option
 @timeout_option
 def describe(
@@ -38,8 +38,6 @@ def describe(
     """
     if (topic is None) == (broker is None):
         raise click.UsageError("name a TOPIC, or a broker by --broker ID")
-    if topic is not None:
-        validate_topic(topic)
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.config_calls import ConfigResource
 

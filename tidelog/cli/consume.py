@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tidelog.cli.admins import unknown_partition, unknown_topic
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.names import TOPIC
 from tidelog.cli.progress import Progress
 from tidelog.cli.reader import stop_if_nobody_reads
 from tidelog.cli.record_lines import format_json, format_plain
 from tidelog.cli.span import Span, resolve_span
 from tidelog.cli.times import TIME_HELP, Beginning, Position, parse_position
 from tidelog.clock import SystemClock
-from tidelog.model import TopicPartition, validate_topic
+from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _ASSURE_EVERY_MS = 5_000
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @bootstrap_option
 @click.option(
     "--from",
@@ -58,6 +60,7 @@ _ASSURE_EVERY_MS = 5_000
     show_default=True,
     help="Values, a newline behind each; or lossless JSON lines, which tidelog produce takes back.",
 )
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option(
     "--max-decompressed-batch-bytes",
     type=click.IntRange(1, MOST_DECOMPRESSED_BYTES),
@@ -83,7 +86,6 @@ def consume(
     Records of one partition come in order; partitions take turns. Of a time, the first record counts that has it or
     a later one.
     """
-    validate_topic(topic)
     now_ms = SystemClock().now_ms()
     first = _position(start, now_ms, "--from") or Beginning()
     last = _position(end, now_ms, "--until")
@@ -188,12 +190,10 @@ def _position(text: str | None, now_ms: int, option: str) -> Position | None:
 def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:
     known = consumer.partitions_for_topic(topic)
     if known is None:
-        raise click.ClickException(f"no topic {topic!r}: tidelog topic list shows what there is")
+        raise unknown_topic(topic)
     for number in only:
         if number not in known:
-            raise click.ClickException(
-                f"topic {topic!r} has no partition {number}: its partitions are 0 to {max(known)}"
-            )
+            raise unknown_partition(topic, number, known)
     return [TopicPartition(topic, number) for number in sorted(set(only) or known)]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.find import ENVIRONMENT_VARIABLE, bootstrap_option, data_dir_option, find_data_dir
+from tidelog.cli.find import ENVIRONMENT_VARIABLE, bootstrap_option, data_dir_option, find_data_dir, json_option
 from tidelog.clock import SystemClock
 from tidelog.local.environment import examine_environment
 from tidelog.local.state import load_state
@@ -27,7 +27,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 @click.command()
 @bootstrap_option
 @data_dir_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 def doctor(bootstrap_servers: str | None, data_dir: Path | None, as_json: bool) -> int:
     """Check a cluster and, if it is a local one, this machine.
 

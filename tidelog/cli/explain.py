@@ -8,27 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
+from tidelog.cli.names import PARTITION
 from tidelog.errors import UnknownTopicOrPartitionError
-from tidelog.model import TopicPartition, validate_topic
+from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.explanation import Finding, PartitionFacts
 
 _WRONG = 1
-_MOST_DIGITS = 9
-
-
-def _parse(ctx: click.Context, param: click.Parameter, value: str) -> TopicPartition:
-    topic, _, number = value.rpartition("/")
-    if not topic or not (number.isascii() and number.isdecimal()) or len(number) > _MOST_DIGITS:
-        raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION, such as lines/0")
-    return TopicPartition(topic, int(number))
 
 
 @click.command()
-@click.argument("partition", metavar="TOPIC/PARTITION", callback=_parse)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.argument("partition", metavar="TOPIC/PARTITION", type=PARTITION)
+@json_option
 @bootstrap_option
 @timeout_option
 def explain(partition: TopicPartition, as_json: bool, bootstrap_servers: str | None, timeout: float) -> int:
@@ -36,7 +29,6 @@ def explain(partition: TopicPartition, as_json: bool, bootstrap_servers: str | N
 
     Ends with 0 where nothing is wrong, 1 otherwise.
     """
-    validate_topic(partition.topic)
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.admin import Admin

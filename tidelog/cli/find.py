@@ -1,4 +1,4 @@
-"""How a command finds its cluster."""
+"""The options that many commands have, and how a command finds its cluster."""
 
 from __future__ import annotations
 
@@ -71,6 +71,11 @@ def data_dir_option(function: F) -> F:
         metavar="DIR",
         help="Where the cluster lies [default: $TIDELOG_HOME, else $XDG_DATA_HOME/tidelog or ~/.local/share/tidelog]",
     )(function)
+
+
+def json_option(function: F) -> F:
+    """`--json`, handed on as `as_json` (bool)."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object.")(function)
 
 
 def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] = os.environ) -> str:

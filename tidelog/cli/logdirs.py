@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin
-from tidelog.cli.find import bootstrap_option, timeout_option
+from tidelog.cli.find import bootstrap_option, json_option, timeout_option
+from tidelog.cli.names import BROKER_ID, TOPIC
 from tidelog.cli.table import format_table
-from tidelog.model import TopicPartition, validate_topic
+from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
@@ -22,11 +23,11 @@ Lags = dict[tuple[int, TopicPartition], int]
 
 
 @click.command()
+@click.option("--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Only this one.")
 @click.option(
-    "--broker", "brokers", type=click.IntRange(0, 2**31 - 1), multiple=True, metavar="ID", help="Only this one."
+    "--topic", "topics", type=TOPIC, multiple=True, metavar="TOPIC", help="Each log of this topic; may be repeated."
 )
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Each log of this topic; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, with every log.")
+@json_option
 @bootstrap_option
 @timeout_option
 def logdirs(
@@ -36,8 +37,6 @@ def logdirs(
 
     With --topic each of its logs, with the records that it is behind its leader.
     """
-    for name in topics:
-        validate_topic(name)
     with open_admin(bootstrap_servers, timeout) as admin:
         described = admin.describe_log_dirs(brokers or None)
         lags = _lags(admin, topics) if topics or as_json else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -23,13 +24,14 @@ _BYTES_PER_LINE = 512
 @data_dir_option
 @click.option("--lines", type=click.IntRange(min=0), default=20, show_default=True, help="Of each log, its last lines.")
 @click.option("--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-def logs(process: str | None, data_dir: Path | None, lines: int, follow: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Each line as a JSON object of its own.")
+def logs(process: str | None, data_dir: Path | None, lines: int, follow: bool, as_json: bool) -> None:
     """Show the logs of all processes, or of one: a broker's id, or zookeeper."""
     cluster = LocalCluster(find_data_dir(data_dir))
     tails = [Tail(name, path) for name, path in _choose(cluster, process).items()]
     if not any(tail.path.exists() for tail in tails):
         raise LocalError(f"nothing was logged in {cluster.log_dir} yet: start the cluster with tidelog up")
-    writer = _Writer(with_headings=len(tails) > 1)
+    writer = _JsonWriter() if as_json else _Writer(with_headings=len(tails) > 1)
     for tail in tails:
         writer.write(tail.name, tail.last(lines))
     while follow:
@@ -65,6 +67,18 @@ class _Writer:
             click.echo(("" if self._last is None else "\n") + f"==> {name} <==")
             self._last = name
         click.echo(content, nl=False)
+
+
+class _JsonWriter:
+    """Whole lines alone: the rest of one is still being written."""
+
+    def __init__(self) -> None:
+        self._rest: dict[str, bytes] = {}
+
+    def write(self, name: str, content: bytes) -> None:
+        *lines, self._rest[name] = (self._rest.get(name, b"") + content).split(b"\n")
+        for line in lines:
+            click.echo(json.dumps({"process": name, "line": line.decode(errors="replace")}))
 
 
 class Tail:

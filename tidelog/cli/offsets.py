@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
+from tidelog.cli.names import TOPIC
 from tidelog.cli.table import format_table
 from tidelog.cli.times import TIME_HELP, format_time, parse_time
 from tidelog.clock import SystemClock
-from tidelog.model import OffsetAndTimestamp, TopicPartition, validate_topic
+from tidelog.model import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.consumer import Consumer
@@ -24,14 +25,13 @@ _REASONS = {
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--at", required=True, metavar="TIME", help=f"{TIME_HELP}.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 @bootstrap_option
 @timeout_option
 def offsets(topic: str, at: str, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """For each partition of TOPIC, show the first offset whose record has this time or a later one."""
-    validate_topic(topic)
     try:
         timestamp_ms = parse_time(at.removeprefix("@"), SystemClock().now_ms())
     except ValueError as error:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import count_of, open_admin, unknown_topic
-from tidelog.cli.find import bootstrap_option, timeout_option
+from tidelog.cli.admins import count_of, open_admin, unknown_partition, unknown_topic
+from tidelog.cli.find import bootstrap_option, json_option, timeout_option
+from tidelog.cli.names import BROKER_ID, TOPIC
 from tidelog.cli.table import format_table
 from tidelog.errors import ElectionNotNeededError, UnknownTopicOrPartitionError
-from tidelog.model import NO_LEADER, TopicPartition, validate_topic
+from tidelog.model import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
@@ -22,29 +24,27 @@ if TYPE_CHECKING:
     from tidelog.errors import TidelogError
     from tidelog.partition_messages import PartitionReassignment
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+_MOVE = re.compile(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", re.ASCII)
 
 
 @click.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, metavar="P", help="Only this one.")
 @click.option(
     "--unclean", is_flag=True, help="Where nobody leads, elect whoever lives: records that it does not have are LOST."
 )
-@_json_option
+@json_option
 @bootstrap_option
 @timeout_option
 def elect(
     name: str, numbers: tuple[int, ...], unclean: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
 ) -> None:
     """Give partitions back to their preferred leaders, the first of their replicas."""
-    validate_topic(name)
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.partition_messages import ElectionType
 
         described = {each.partition for each in _describe(admin, name)}
-        if unknown := sorted(set(numbers) - described):
-            raise click.ClickException(f"topic {name!r} has no partition {unknown[0]}")
+        _require(name, described, numbers)
         tps = [TopicPartition(name, number) for number in sorted(set(numbers) or described)]
         results = admin.elect_leaders(ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, tps)
         leaders = {each.partition: each.leader for each in _describe(admin, name)}
@@ -64,7 +64,7 @@ def elect(
 
 
 @click.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
     "--replicas",
     "moves",
@@ -72,10 +72,10 @@ def elect(
     metavar="P:ID,ID…",
     help="Who is to have partition P, the preferred leader first; may be repeated.",
 )
-@click.option("--drain-broker", type=click.IntRange(0), metavar="ID", help="Move everything away from this broker.")
+@click.option("--drain-broker", type=BROKER_ID, metavar="ID", help="Move everything away from this broker.")
 @click.option("--cancel", is_flag=True, help="Turn back what is in progress.")
 @click.option("--status", is_flag=True, help="Only show what is in progress.")
-@_json_option
+@json_option
 @bootstrap_option
 @timeout_option
 def reassign(
@@ -92,7 +92,6 @@ def reassign(
 
     Who comes copies the records first; who goes is removed when all that come are in sync.
     """
-    validate_topic(name)
     if sum((bool(moves), drain_broker is not None, cancel, status)) != 1:
         raise click.UsageError("say one of --replicas, --drain-broker, --cancel and --status")
     wanted = dict(map(_move, moves))
@@ -106,6 +105,7 @@ def reassign(
         elif drain_broker is not None:
             changes.update(_drained(before, drain_broker, sorted(admin.describe_cluster().brokers)))
         else:
+            _require(name, {tp.partition for tp in before}, wanted)
             changes.update({TopicPartition(name, number): replicas for number, replicas in wanted.items()})
         if changes:
             admin.alter_partition_reassignments(changes)
@@ -128,6 +128,11 @@ def _describe(admin: Admin, name: str) -> tuple[PartitionDescription, ...]:
         raise unknown_topic(name) from None
 
 
+def _require(name: str, described: Collection[int], numbers: Iterable[int]) -> None:
+    if unknown := sorted(set(numbers) - set(described)):
+        raise unknown_partition(name, unknown[0], described)
+
+
 def _outcome(error: TidelogError | None) -> str:
     if error is None:
         return "elected"
@@ -139,19 +144,21 @@ def _leader(leader: int) -> object:
 
 
 def _move(text: str) -> tuple[int, tuple[int, ...]]:
-    number, found, ids = text.partition(":")
-    try:
-        if not found:
-            raise ValueError
-        return int(number), tuple(int(each) for each in ids.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not P:ID,ID… such as 0:1,2,3", param_hint="'--replicas'") from None
+    if not _MOVE.fullmatch(text):
+        raise click.BadParameter(f"{text!r} is not P:ID,ID… such as 0:1,2,3", param_hint="'--replicas'")
+    number, _, ids = text.partition(":")
+    return int(number), tuple(map(int, ids.split(",")))
 
 
 def _drained(
     described: Mapping[TopicPartition, PartitionDescription], leaving: int, alive: Sequence[int]
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """The replicas without that broker; in its place stands whoever has the fewest of this topic."""
+    if leaving not in alive and not any(leaving in each.replicas for each in described.values()):
+        there = ", ".join(map(str, alive))
+        raise click.ClickException(
+            f"broker {leaving} is not in the cluster now (there are: {there}), and has no replica"
+        )
     load = Counter({broker: 0 for broker in alive if broker != leaving})
     load.update(replica for each in described.values() for replica in each.replicas if replica in load)
     drained: dict[TopicPartition, tuple[int, ...]] = {}
@@ -162,7 +169,7 @@ def _drained(
         if not free:
             raise click.ClickException(
                 f"partition {tp.partition} has {count_of(len(each.replicas), 'replica')}, and no other broker is alive "
-                f"to take that of broker {leaving}"
+                f"to take that of broker {leaving}: start one more, or say --replicas with fewer"
             )
         heir = min(free, key=lambda broker: (load[broker], broker))
         load[heir] += 1

@@ -11,10 +11,10 @@ import click
 
 from tidelog.cli.advice import next_step
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.names import TOPIC
 from tidelog.cli.progress import Progress
 from tidelog.cli.record_lines import OutgoingRecord, parse_json, parse_plain, read_lines
 from tidelog.errors import MessageTooLargeError, TidelogError, UnknownTopicOrPartitionError
-from tidelog.model import validate_topic
 
 if TYPE_CHECKING:
     from tidelog.producer import Producer
@@ -28,7 +28,7 @@ _LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("files", nargs=-1, type=click.File("rb"), metavar="[FILE]…")
 @bootstrap_option
 @click.option(
@@ -39,6 +39,7 @@ _LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic
     show_default=True,
     help="Lines, or lossless JSON lines as tidelog consume writes them.",
 )
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option("--key-separator", metavar="TEXT", help="Each line is a key, this, and a value.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Send everything to this partition.")
 @click.option(
@@ -67,7 +68,6 @@ def produce(
 
     Succeeds once every record was acknowledged. A line keeps its bytes, except for the newline at its end.
     """
-    validate_topic(topic)
     if key_separator == "":
         raise click.BadParameter("must not be empty", param_hint="'--key-separator'")
     if form == "json" and key_separator is not None:

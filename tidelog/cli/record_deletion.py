@@ -8,16 +8,17 @@ import re
 import click
 
 from tidelog.cli.admins import open_admin, unknown_topic
-from tidelog.cli.find import bootstrap_option, timeout_option
+from tidelog.cli.find import bootstrap_option, json_option, timeout_option
+from tidelog.cli.names import TOPIC
 from tidelog.errors import UnknownTopicOrPartitionError
-from tidelog.model import TopicPartition, validate_topic
+from tidelog.model import TopicPartition
 
 _BEFORE = re.compile(r"([0-9]{1,10}):([0-9]{1,18}|end)\Z", re.ASCII)
 _HIGH_WATERMARK = -1
 
 
 @click.command("delete-records")
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
     "--before",
     "bounds",
@@ -26,7 +27,7 @@ _HIGH_WATERMARK = -1
     metavar="PARTITION:OFFSET",
     help="All of the partition below this offset; `end` is all that is committed. May be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 @bootstrap_option
 @timeout_option
 def delete_records(
@@ -36,7 +37,6 @@ def delete_records(
 
     Returns when every live replica of the partition begins at the offset.
     """
-    validate_topic(name)
     before: dict[TopicPartition, int] = {}
     for text in bounds:
         partition, offset = _bound(text)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from tidelog.cli.admins import count_of, open_admin, unknown_topic
-from tidelog.cli.find import bootstrap_option, timeout_option
+from tidelog.cli.find import bootstrap_option, json_option, timeout_option
+from tidelog.cli.names import TOPIC
 from tidelog.cli.partitions import elect, reassign
 from tidelog.cli.record_deletion import delete_records
 from tidelog.cli.table import format_table
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from tidelog.model import NO_LEADER, validate_topic
+from tidelog.model import NO_LEADER
 
 if TYPE_CHECKING:
     from tidelog.descriptions import PartitionDescription
 
 _MOST_PARTITIONS = 100_000
+
+
+class _Done(TypedDict, total=False):
+    """What `alter` has changed so far."""
+
+    configs: dict[str, str | None]
+    partitions: int
 
 
 @click.group()
@@ -32,7 +40,7 @@ topic.add_command(reassign)
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
     "--partitions", type=click.IntRange(1, _MOST_PARTITIONS), metavar="N", help="[default: the brokers' setting]"
 )
@@ -42,6 +50,7 @@ topic.add_command(reassign)
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
 )
+@json_option
 @bootstrap_option
 @timeout_option
 def create(
@@ -49,11 +58,11 @@ def create(
     partitions: int | None,
     replication_factor: int | None,
     configs: tuple[str, ...],
+    as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
     """Create a topic; returns when every partition has a leader."""
-    validate_topic(name)
     settings = dict(map(_setting, configs))
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.messages import NewTopic
@@ -64,11 +73,15 @@ def create(
         except TopicAlreadyExistsError:
             raise click.ClickException(f"topic {name!r} exists already: see tidelog topic describe {name}") from None
     count, replicas = created.num_partitions, created.replication_factor
+    if as_json:
+        told = {"topic": name, "topic_id": created.topic_id, "partitions": count, "replication_factor": replicas}
+        click.echo(json.dumps(told))
+        return
     click.echo(f"created {name}: {count_of(count, 'partition')}, {count_of(replicas, 'replica')} of each")
 
 
 @topic.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 @bootstrap_option
 @timeout_option
 def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
@@ -83,8 +96,8 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.argument("name", metavar="TOPIC", type=TOPIC)
+@json_option
 @bootstrap_option
 @timeout_option
 def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
@@ -92,7 +105,6 @@ def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: f
 
     The lag is what each follower is behind its leader, in records.
     """
-    validate_topic(name)
     with open_admin(bootstrap_servers, timeout) as admin:
         try:
             partitions = admin.describe_topics([name])[0].partitions
@@ -107,7 +119,7 @@ def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: f
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option("--partitions", type=click.IntRange(1, _MOST_PARTITIONS), metavar="N", help="How many it is to have.")
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic; may be repeated."
@@ -115,6 +127,7 @@ def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: f
 @click.option(
     "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the brokers' value; may be repeated."
 )
+@json_option
 @bootstrap_option
 @timeout_option
 def alter(
@@ -122,6 +135,7 @@ def alter(
     partitions: int | None,
     configs: tuple[str, ...],
     deleted: tuple[str, ...],
+    as_json: bool,
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
@@ -130,7 +144,6 @@ def alter(
     Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them. With more
     partitions, records with a key may go to another one than those before them.
     """
-    validate_topic(name)
     settings = _changes(configs, deleted)
     if not settings and partitions is None:
         raise click.UsageError("nothing to change: name --partitions N, a --config KEY=VALUE or a --delete-config KEY")
@@ -138,34 +151,41 @@ def alter(
         from tidelog.config_calls import ConfigResource
         from tidelog.partition_messages import NewPartitions
 
+        done: _Done = {}
         try:
             if settings:
                 admin.alter_configs({ConfigResource.topic(name): settings})
+                done["configs"] = settings
             if partitions is not None:
                 admin.create_partitions([NewPartitions(name, partitions)])
+                done["partitions"] = partitions
         except UnknownTopicOrPartitionError:
             raise unknown_topic(name) from None
-    for key, value in settings.items():
-        click.echo(f"{name}: {key} is the brokers' again" if value is None else f"{name}: {key}={value}")
-    if partitions is not None:
-        click.echo(f"{name} has {count_of(partitions, 'partition')} now")
+        finally:  # the settings took effect where only the partitions were refused
+            _show_changes(name, done, as_json)
 
 
 @topic.command()
-@click.argument("names", metavar="TOPIC…", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC…", nargs=-1, required=True, type=TOPIC)
+@json_option
 @bootstrap_option
 @timeout_option
-def delete(names: tuple[str, ...], bootstrap_servers: str | None, timeout: float) -> None:
+def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """Delete topics and all their records."""
-    for name in names:
-        validate_topic(name)
-    with open_admin(bootstrap_servers, timeout) as admin:
-        for name in names:
-            try:
-                admin.delete_topics([name])
-            except UnknownTopicOrPartitionError:
-                raise unknown_topic(name) from None
-            click.echo(f"deleted {name}")
+    deleted: list[str] = []
+    try:
+        with open_admin(bootstrap_servers, timeout) as admin:
+            for name in names:
+                try:
+                    admin.delete_topics([name])
+                except UnknownTopicOrPartitionError:
+                    raise unknown_topic(name) from None
+                deleted.append(name)
+                if not as_json:
+                    click.echo(f"deleted {name}")
+    finally:  # those before the one that could not be are gone
+        if deleted and as_json:
+            click.echo(json.dumps({"deleted": deleted}))
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -183,6 +203,16 @@ def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, st
             raise click.UsageError(f"{key} is named twice")
         changes[key] = value
     return changes
+
+
+def _show_changes(name: str, done: _Done, as_json: bool) -> None:
+    if as_json and done:
+        click.echo(json.dumps({"topic": name, **done}))
+        return
+    for key, value in done.get("configs", {}).items():
+        click.echo(f"{name}: {key} is the brokers' again" if value is None else f"{name}: {key}={value}")
+    if "partitions" in done:
+        click.echo(f"{name} has {count_of(done['partitions'], 'partition')} now")
 
 
 def _as_json(each: PartitionDescription) -> dict[str, object]:

@@ -1,0 +1,111 @@
+"""One broker as a process: reads its settings, logs, serves until SIGTERM or SIGINT, and says why it ended."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import resource
+import signal
+import sys
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+import uvloop
+
+from node.broker import Broker
+from node.settings import BrokerSettings
+from tidelog.clock import SystemClock
+from tidelog.errors import ConfigError, TidelogError
+
+log = logging.getLogger("node")
+
+_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+def main() -> int:
+    """0 after a polite stop, 1 with one line on standard error where the broker could not start or go on."""
+    parser = argparse.ArgumentParser(prog="node", description="one Tidelog broker")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        required=True,
+        action="append",
+        help="the broker's settings, a TOML file; may be repeated",
+    )
+    arguments = parser.parse_args()
+    logs_to_file = False
+    try:
+        settings = BrokerSettings.load(*arguments.config)
+        _log_to(settings)
+        logs_to_file = bool(settings.log_file)
+        _allow_many_files()
+        failure = uvloop.run(_serve(settings))
+    except (TidelogError, OSError) as error:
+        failure = error
+    if failure is None:
+        return 0
+    if logs_to_file:
+        log.error("the broker ends: %s", _told(failure))
+    print(f"broker: {_told(failure)}", file=sys.stderr)
+    return 1
+
+
+def _told(failure: Exception) -> str:
+    """Without the number that an OSError begins with where it names no file."""
+    if isinstance(failure, OSError) and failure.strerror and failure.filename is None:
+        return failure.strerror
+    return str(failure)
+
+
+async def _serve(settings: BrokerSettings) -> Exception | None:
+    broker = Broker(settings, SystemClock())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, broker.end)
+    starting = asyncio.ensure_future(broker.start())
+    ended = asyncio.ensure_future(broker.wait_ended())
+    try:
+        # A stop may be asked for while the start still waits for ZooKeeper or scans a log.
+        await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            _collect_seldom()
+            await ended
+    finally:
+        ended.cancel()
+        starting.cancel()
+        await asyncio.gather(starting, ended, return_exceptions=True)
+        await broker.stop()
+    return broker.failure
+
+
+def _collect_seldom() -> None:
+    """Requests leave few cycles behind, but each full collection stops the loop for as long as 30 ms."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+def _allow_many_files() -> None:
+    """Each partition keeps its newest segment's three files open: as many as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _log_to(settings: BrokerSettings) -> None:
+    handler: logging.Handler
+    if settings.log_file:
+        try:
+            handler = RotatingFileHandler(
+                settings.log_file, maxBytes=settings.log_file_max_bytes, backupCount=settings.log_file_backups
+            )
+        except OSError as error:
+            raise ConfigError(f"log_file: {settings.log_file} cannot be written: {error.strerror}") from None
+    else:
+        handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(_FORMAT, _TIME_FORMAT))
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
