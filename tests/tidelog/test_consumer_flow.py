@@ -329,3 +329,52 @@ async def test_an_iteration_follows_its_reader_who_seeks_or_leaves() -> None:
                 consumer.assign([P1])
                 consumer.seek(P1, 9)
     assert seen == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 8), (1, 9)]
+
+
+# --- time and cancellation ------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_poll_of_nothing_takes_its_time_and_no_more_whatever_the_cluster_does() -> None:
+    cluster = FakeCluster()
+    first, second = cluster.create("t", 2)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0, P1])
+        await consumer.poll(1000)
+        cluster.hung.add(2)
+        for timeout_ms in (0, 1, 37, 500, 12_345):
+            started = seconds()
+            assert await consumer.poll(timeout_ms) == {}
+            assert seconds() - started == pytest.approx(timeout_ms / 1000, abs=0.002)
+            cluster.move(first)
+        first.leader = second.leader = -1
+        started = seconds()
+        assert await consumer.poll(3000) == {} and await consumer.poll_batches(4000) == {}
+        assert seconds() - started == pytest.approx(7, abs=0.005)
+
+
+@on_virtual_time
+async def test_polls_that_are_cancelled_at_any_moment_lose_no_record() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    seen: list[int] = []
+    async with a_consumer(cluster, max_poll_records=1) as consumer:
+        consumer.assign([P0])
+        for number in range(200):
+            put(partition, b"%d" % number)
+            polling = asyncio.create_task(consumer.poll(10_000))
+            for _ in range(number % 9):
+                await asyncio.sleep(0.0002 * (number % 5))
+            polling.cancel()
+            await asyncio.wait({polling})
+            if not polling.cancelled():
+                seen += [record.offset for record in polling.result().get(P0, [])]
+            for question in (consumer.position(P0), consumer.end_offsets([P0])):
+                asked = asyncio.create_task(question)
+                await asyncio.sleep(0)
+                asked.cancel()
+        while len(seen) < 200:
+            polled = await consumer.poll(5000, max_records=50)
+            assert polled
+            seen += [record.offset for record in polled[P0]]
+    assert seen == list(range(200))
