@@ -94,7 +94,9 @@ class HttpPort:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             self._listening = socket.create_server((address, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise OSError(error.errno, f"cannot listen on {self.endpoint}: {os.strerror(error.errno or 0)}") from None
+            # The library's own words repeat the address.
+            reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+            raise OSError(error.errno, f"cannot listen on {self.endpoint}: {reason}") from None
         self._listening.setblocking(False)
         self.endpoint = Endpoint(host, self._listening.getsockname()[1])
         self._accepting = asyncio.create_task(self._accept(self._listening), name="http-port")

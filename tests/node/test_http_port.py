@@ -158,6 +158,12 @@ async def test_a_port_that_is_taken_is_named() -> None:
         assert raised.value.errno == errno.EADDRINUSE
 
 
+async def test_an_address_that_there_is_not_is_named_with_the_reason() -> None:
+    for host, reason in (("no.such.host.invalid", "[Nn]ame"), ("192.0.2.1", "Cannot assign requested address$")):
+        with pytest.raises(OSError, match=f"cannot listen on {host}:9680: .*{reason}"):
+            await HttpPort(Endpoint(host, 9680), tell).start()
+
+
 async def test_nobody_is_served_after_the_end() -> None:
     async with a_port() as port:
         reader, writer = await connect(port)
