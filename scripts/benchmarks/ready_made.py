@@ -17,7 +17,7 @@ from tidelog.records import BatchBuilder
 
 BATCH_BYTES = 64 << 10
 #: A producer has one batch of a partition in flight at a time; several share the work as tools beside each other do.
-PRODUCERS = 4
+PRODUCERS = 8
 _BATCHES = 64
 
 
