@@ -5,6 +5,7 @@
     waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
     take                     that batch leaves, with a sequence that it keeps for good
     succeed | fail | retry   and comes back with its outcome
+    give_up                  which its records do not wait for beyond their deadline
     split                    or comes back in halves, which the broker may take
 
 Per partition at most one batch is in flight and a batch that must be repeated stays first, so that order is kept
@@ -271,8 +272,17 @@ class Accumulator:
         """This partition's next batch needs another producer id; nothing of it is in flight."""
         queue.refused, queue.identity = queue.identity, None
 
+    def give_up(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
+        """The batch, if it is still in flight, has passed its deadline: its records are told, but the next one waits
+        until it is back, lest it be overtaken.
+        """
+        if queue.in_flight and queue.batches[0] is batch and not batch.given_up:
+            batch.given_up = True
+            batch.outcome.settle(batch.last_index, -1, NO_TIMESTAMP, _expired(batch, now_ms))
+            batch.outcome.announce()
+
     def expire(self, now_ms: int) -> list[PartitionQueue]:
-        """Give up what waits beyond its deadline; what is in flight comes back by itself. Those that still wait."""
+        """Give up what waits beyond its deadline; for what is in flight there is `give_up`. Those that still wait."""
         waiting = self.waiting_queues()
         for queue in waiting:
             while queue.batches and queue.batches[0].deadline_ms <= now_ms:
@@ -367,7 +377,8 @@ class Accumulator:
     ) -> BatchOutcome:
         # Settled before it leaves: a flush, on another thread, sees it in the queue or sees its outcome.
         batch = queue.batches[0]
-        batch.outcome.settle(batch.last_index, base_offset, log_append_time_ms, error)
+        if not batch.given_up:
+            batch.outcome.settle(batch.last_index, base_offset, log_append_time_ms, error)
         with self._lock:
             queue.batches.popleft()
             queue.in_flight = False

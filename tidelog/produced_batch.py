@@ -35,6 +35,7 @@ class Batch:
     retry_at_ms       not sent before
     sequence          of its first record; −1 until it is first sent under `identity`
     outcome_unknown   an attempt may have been appended without us knowing
+    given_up          its records were told that they failed while it was with the broker, where it still is
     failures          attempts that a broker may have seen, and that brought no outcome
     sent_epoch        the leader epoch of the last attempt
     """
@@ -46,6 +47,7 @@ class Batch:
         "deadline_ms",
         "failures",
         "first_index",
+        "given_up",
         "identity",
         "last_error",
         "outcome",
@@ -77,7 +79,7 @@ class Batch:
         self.identity: ProducerIdentity | None = None
         self.sequence = -1
         self.sent_epoch = -1
-        self.outcome_unknown = False
+        self.outcome_unknown = self.given_up = False
         self.last_error: TidelogError | None = None
 
     @property

@@ -228,8 +228,18 @@ class Sender:
         self._loop.call_soon(self._turn)
 
     def _timeout_ms(self, load: _Load) -> int:
-        left_ms = min(batch.deadline_ms for _, batch in load) - self._client.clock.monotonic_ms()
-        return max(1, min(self._settings.request_timeout_ms, left_ms))
+        """How long to wait for what is sent now; records whose own time is shorter are told when it is over."""
+        now_ms = self._client.clock.monotonic_ms()
+        lefts_ms = [batch.deadline_ms - now_ms for _, batch in load]
+        timeout_ms = max(1, min(self._settings.request_timeout_ms, max(lefts_ms)))
+        if min(lefts_ms) < timeout_ms:
+            for left_ms, (queue, batch) in zip(lefts_ms, load, strict=True):
+                if left_ms < timeout_ms:
+                    self._loop.call_later(max(0, left_ms) / 1000, self._expire, queue, batch)
+        return timeout_ms
+
+    def _expire(self, queue: PartitionQueue, batch: Batch) -> None:
+        self.accumulator.give_up(queue, batch, self._client.clock.monotonic_ms())
 
     def _on_answer(self, broker_id: int, load: _Load, answer: asyncio.Future[Response]) -> None:
         self._in_flight[broker_id].discard(answer)
@@ -271,15 +281,18 @@ class Sender:
     def _failed(self, queue: PartitionQueue, batch: Batch, error: TidelogError, *, sent: bool) -> None:
         at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(batch.attempts - 1)
         batch.failures += sent
-        may_repeat = batch.failures <= self._settings.retries
+        may_repeat = batch.failures <= self._settings.retries and not batch.given_up
         if isinstance(error, DuplicateSequenceError):
             self.accumulator.succeed(queue).announce()
-        elif isinstance(error, _FORGOTTEN) and self._settings.idempotent and may_repeat:
+        elif isinstance(error, _FORGOTTEN) and self._settings.idempotent:
             _log.warning("%s: %s; going on with a new producer id", queue.topic_partition, error)
             batch.outcome_unknown = False
-            self.accumulator.retry(queue, error, at_ms, outcome_unknown=False)
+            if may_repeat:
+                self.accumulator.retry(queue, error, at_ms, outcome_unknown=False)
+            else:
+                self.accumulator.fail(queue, error)
             self.accumulator.renounce_identity(queue)
-        elif isinstance(error, _TOO_LARGE) and batch.builder.record_count > 1:
+        elif isinstance(error, _TOO_LARGE) and batch.builder.record_count > 1 and not batch.given_up:
             _log.info(
                 "%s: %s; its %d records are sent in halves", queue.topic_partition, error, batch.builder.record_count
             )

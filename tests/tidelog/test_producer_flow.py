@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 import pytest
 
 from tests.tidelog.clients import a_producer, seconds
-from tests.tidelog.fake_cluster import FakeCluster, FakePartition
+from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import on_virtual_time, until
 from tidelog import Producer
 from tidelog.errors import (
@@ -18,6 +18,7 @@ from tidelog.errors import (
     InvalidRecordError,
     NotEnoughReplicasError,
     TimeoutError,
+    UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.messages import MetadataRequest, ProduceRequest
@@ -182,6 +183,67 @@ async def test_a_topic_made_anew_with_fewer_partitions_gets_all_records_in_those
         assert (await producer.send_and_wait("t", b"v", partition=2)).offset == 0
 
 
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_record_that_expires_on_its_way_is_told_in_time_and_shortens_nobody_elses() -> None:
+    cluster = FakeCluster(brokers=1)
+    old, fresh = cluster.create("t", 2)
+    async with a_producer(cluster, delivery_timeout_ms=10_000, linger_ms=1) as producer:
+        await producer.send_and_wait("t", b"0", partition=0)
+        old.leader = fresh.leader = -1
+        started = seconds()
+        late = await producer.send("t", b"late", partition=0)
+        await asyncio.sleep(9.5)
+        faults = iter([Fault.DELAY])
+        cluster.fault_of = lambda broker, request: next(faults, None) if isinstance(request, ProduceRequest) else None
+        cluster.requests.clear()
+        sent = asyncio.create_task(producer.send_and_wait("t", b"fresh", partition=1))
+        old.elect(1)
+        fresh.elect(1)
+        with pytest.raises(TimeoutError, match="delivery_timeout_ms"):
+            await late
+        assert seconds() - started == pytest.approx(10, abs=0.01)
+        following = await producer.send("t", b"following", partition=0)
+        assert (await sent).offset == 0
+        assert seconds() - started == pytest.approx(14.6, abs=0.3)
+        await following
+        asked = [[each.partition for each in request.partitions] for request in cluster.sent(ProduceRequest)]
+        assert asked == [[0, 1], [0]], "nothing was sent twice"
+        assert producer.sender.accumulator.buffered_bytes == 0
+    assert old.values() == [b"0", b"late", b"following"] and fresh.values() == [b"fresh"]
+
+
+@on_virtual_time
+@pytest.mark.parametrize("fault", [Fault.SWALLOW, Fault.LOSE_ANSWER, Fault.NOT_ENOUGH_REPLICAS, Fault.FORGET_PRODUCERS])
+async def test_what_expired_on_its_way_is_not_sent_again_and_what_follows_is_in_order(fault: Fault) -> None:
+    cluster = FakeCluster(brokers=1)
+    old, fresh = cluster.create("t", 2)
+    options = {"delivery_timeout_ms": 10_000, "linger_ms": 1, "request_timeout_ms": 2_000}
+    async with a_producer(cluster, **options) as producer:
+        await producer.send_and_wait("t", b"0", partition=0)
+        old.leader = fresh.leader = -1
+        late = await producer.send("t", b"late", partition=0)
+        await asyncio.sleep(9.5)
+        faults = iter([fault])
+        cluster.fault_of = lambda broker, request: next(faults, None) if isinstance(request, ProduceRequest) else None
+        following = [await producer.send("t", b"%d" % number, partition=number % 2) for number in (1, 2, 3, 4, 5)]
+        old.elect(1)
+        fresh.elect(1)
+        await until(lambda: cluster.requests != [] and isinstance(cluster.requests[-1][1], ProduceRequest))
+        cluster.hung.add(1)
+        await asyncio.sleep(1)
+        cluster.hung.clear()
+        with pytest.raises(TimeoutError):
+            await late
+        for future in following:
+            await future
+    assert [value for value in old.values() if value != b"late"] == [b"0", b"2", b"4"]
+    assert fresh.values() == [b"1", b"3", b"5"]
+    assert old.values().count(b"late") <= 1
+
+
 # --- how often ------------------------------------------------------------------------------------
 
 
@@ -198,6 +260,19 @@ async def test_a_batch_is_repeated_no_more_often_than_wished_and_the_last_refusa
                 await producer.send_and_wait("t", b"v")
             assert partition.produces == retries + 1
             await producer.send_and_wait("t", b"the next one has all its attempts")
+
+
+@on_virtual_time
+async def test_without_repetitions_a_broker_that_forgot_the_producer_costs_one_batch() -> None:
+    cluster = FakeCluster(brokers=1)
+    (partition,) = cluster.create("t")
+    async with a_producer(cluster, retries=0) as producer:
+        await producer.send_and_wait("t", b"0")
+        partition.producers.clear()
+        with pytest.raises(UnknownProducerIdError):
+            await producer.send_and_wait("t", b"1")
+        await producer.send_and_wait("t", b"2")
+    assert partition.values() == [b"0", b"2"]
 
 
 @on_virtual_time
