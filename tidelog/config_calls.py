@@ -22,7 +22,7 @@ from tidelog.admin_messages import (
 )
 from tidelog.broker_calls import ask_broker
 from tidelog.client import ClusterClient
-from tidelog.errors import BrokerError, InvalidRequestError, error_for, raise_first
+from tidelog.errors import BrokerError, InvalidConfigError, InvalidRequestError, error_for, raise_first
 from tidelog.messages import Request, Response
 
 #: Resources of one request; more are asked for one after the other.
@@ -113,9 +113,17 @@ def _batches(resources: Iterable[ConfigResource]) -> list[tuple[int | None, list
     ]
 
 
+def require_texts(settings: Mapping[str, str]) -> None:
+    """InvalidConfigError names a value that is none, which no checker has seen."""
+    for name, value in settings.items():
+        if not isinstance(value, str):
+            raise InvalidConfigError(f"{name}={value!r}: a setting's value is a str")
+
+
 def _as_changes(changes: Changes) -> Iterable[ConfigChange]:
     if not isinstance(changes, Mapping):
         return changes
+    require_texts({name: value for name, value in changes.items() if value is not None})
     return (
         ConfigChange(name, value, ConfigOp.DELETE if value is None else ConfigOp.SET) for name, value in changes.items()
     )

@@ -458,7 +458,7 @@ class StaleBrokerEpochError(BrokerError):
 
 
 class OffsetNotAvailableError(BrokerError):
-    """A new leader does not know its high watermark yet (KIP-207)."""
+    """The leader cannot say how far records are committed: it is new, or cut off from ZooKeeper (KIP-207)."""
 
     code = 78
     retriable = True

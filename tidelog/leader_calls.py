@@ -23,6 +23,9 @@ from tidelog.model import TopicPartition
 Q = TypeVar("Q")
 A = TypeVar("A")
 
+#: Of what an error lists.
+_MOST_NAMED = 3
+
 #: The partitions that one leader is asked about: (partition, question, its leader).
 Asked = Sequence[tuple[TopicPartition, Q, Leader]]
 
@@ -39,6 +42,20 @@ class Outcomes(Generic[A]):
     answers: dict[TopicPartition, A] = field(default_factory=dict)
     refused: dict[TopicPartition, TidelogError] = field(default_factory=dict)
     errors: dict[TopicPartition, TidelogError] = field(default_factory=dict)
+
+
+def summary(errors: Mapping[TopicPartition, TidelogError]) -> str:
+    """Who is missing and why, in a line that stays short however many there are."""
+    by_reason: dict[str, list[TopicPartition]] = {}
+    for tp in sorted(errors):
+        by_reason.setdefault(str(errors[tp]), []).append(tp)
+    told = [f"{_some(list(map(str, tps)))}: {reason}" for reason, tps in by_reason.items()]
+    return _some(told, "; ", "reasons")
+
+
+def _some(texts: list[str], separator: str = ", ", what: str = "partitions") -> str:
+    left = len(texts) - _MOST_NAMED
+    return separator.join(texts[:_MOST_NAMED]) + (f"{separator}and {left} more {what}" if left > 0 else "")
 
 
 class LeaderQuestion(Generic[Q, A]):
@@ -67,8 +84,7 @@ class LeaderQuestion(Generic[Q, A]):
         raise_first(outcomes.refused.values())
         if outcomes.errors:
             waited_ms = client.clock.monotonic_ms() - started_ms
-            missing = "; ".join(f"{tp}: {error}" for tp, error in sorted(outcomes.errors.items()))
-            raise TimeoutError(f"{self.what}: no answer in {waited_ms} ms for {missing}")
+            raise TimeoutError(f"{self.what}: no answer in {waited_ms} ms for {summary(outcomes.errors)}")
         return outcomes.answers
 
     async def try_ask(

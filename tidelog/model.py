@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tidelog.errors import InvalidTopicError
+from tidelog.errors import InvalidRequestError, InvalidTopicError
+
+T = TypeVar("T")
 
 #: What a records field may hold: the bytes themselves or a view of somebody's frame or file.
 Buffer = bytes | bytearray | memoryview
@@ -73,6 +76,15 @@ class Endpoint:
         if found is None or not 0 < int(found[3]) < 65536:
             raise ValueError(f"{text!r} is not host:port")
         return cls(found[1] or found[2], int(found[3]))
+
+
+def only(kind: type[T], values: Iterable[T]) -> tuple[T, ...]:
+    """The values; InvalidRequestError names the first of another type, which no checker has seen."""
+    taken = tuple(values)
+    for each in taken:
+        if not isinstance(each, kind):
+            raise InvalidRequestError(f"{each!r} is not a {kind.__name__}")
+    return taken
 
 
 def validate_topic(name: str) -> str:

@@ -17,9 +17,8 @@ from storage.file_names import BOOT_ID
 from storage.files import RealFiles
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
-from tests.processes.harness.replica_files import assert_replicas_identical, batches_on_disk, end_on_disk
+from tests.processes.harness.replica_files import batches_on_disk, end_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
-from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, TopicPartition
 from tidelog.model import NO_LEADER
 from tidelog.records.header import iter_headers

@@ -10,9 +10,12 @@ import pytest
 
 from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.virtual_time import VirtualClock, on_virtual_time
+from tidelog import ConfigResource
 from tidelog.aio import Admin
 from tidelog.errors import (
+    InvalidConfigError,
     InvalidReplicationFactorError,
+    InvalidRequestError,
     InvalidTopicError,
     RequestTimedOutError,
     TimeoutError,
@@ -154,3 +157,22 @@ async def test_a_partition_without_a_leader_is_described_as_far_as_it_is_known()
         lost, healthy = topic.partitions
         assert (lost.leader, lost.high_watermark, lost.lag) == (-1, None, None)
         assert healthy.lag == {1: None, 3: 0}
+
+
+@on_virtual_time
+async def test_what_no_checker_has_seen_is_named_before_anybody_is_asked() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 1)
+    wrong: Any = {"a": 5}
+    async with an_admin(cluster) as admin:
+        anything: Any = admin
+        with pytest.raises(InvalidRequestError, match="'t' is not a NewTopic"):
+            await anything.create_topics(["t"])
+        with pytest.raises(InvalidRequestError, match="'t' is not a NewPartitions"):
+            await anything.create_partitions({"t": 3})
+        with pytest.raises(InvalidConfigError, match="a=5: a setting's value is a str"):
+            await admin.create_topics([NewTopic("n", 1, configs=wrong)])
+        with pytest.raises(InvalidConfigError, match="a=5: a setting's value is a str"):
+            await admin.alter_configs({ConfigResource.topic("t"): wrong})
+        (described,) = await admin.describe_topics("t")
+        assert described.topic == "t", "one name is a name, not its letters"

@@ -20,8 +20,12 @@ def checked(checks: list[Check], name: str) -> Check:
 
 def test_before_the_first_start_only_the_machine_is_looked_at(tmp_path: Path) -> None:
     checks = examine_environment(tmp_path / "not" / "there" / "yet", None)
-    assert [check.name for check in checks] == ["Java", "ZooKeeper's jars", "data directory", "files"]
+    assert [check.name for check in checks] == ["Java", "ZooKeeper's jars", "data directory", "files", "cluster"]
     assert checked(checks, "data directory").sentence.endswith("yet")
+    assert (checked(checks, "cluster").state, checked(checks, "cluster").advice) == (
+        State.WARNING,
+        "tidelog up starts one",
+    )
 
 
 def test_without_java_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ from tidelog.messages import (
     ReplicasDescription,
     Response,
 )
-from tidelog.model import TopicPartition, validate_topic
+from tidelog.model import TopicPartition, only, validate_topic
 from tidelog.partition_facts import ask_facts
 from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
@@ -72,9 +72,10 @@ class Admin:
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
         """Returns when every partition has a leader that this client sees. The first topic's refusal is raised."""
-        wanted = tuple(topics)
+        wanted = only(NewTopic, topics)
         for topic in wanted:
             validate_topic(topic.name)
+            config_calls.require_texts(topic.configs or {})
         deadline_ms = self._deadline_ms(timeout_ms)
         self._client()
         answer = await self.controller.ask(
@@ -153,7 +154,9 @@ class Admin:
         """The named topics, or all. A partition without an answering leader has None where only a leader knows."""
         deadline_ms = self._deadline_ms(timeout_ms)
         client = self._client()
-        names = await self.list_topics(timeout_ms) if topics is None else [validate_topic(name) for name in topics]
+        if topics is None:
+            topics = await self.list_topics(timeout_ms)
+        names = [validate_topic(name) for name in ((topics,) if isinstance(topics, str) else topics)]
         client.track(*names)
         await client.bootstrapped(deadline_ms)
         await client.refresh(deadline_ms)

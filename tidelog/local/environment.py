@@ -23,7 +23,9 @@ def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Chec
         checks += [_java(), _jars()]
     checks.append(_disk(data_dir))
     checks.append(examine_file_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    if state is not None:
+    if state is None:
+        checks.append(Check("cluster", State.WARNING, f"none lies in {data_dir} yet", "tidelog up starts one"))
+    else:
         checks += [_ports(state), _zookeeper(state)]
         if not any(broker.running for broker in state.brokers):
             checks.append(Check("brokers", State.FAILURE, f"none of {len(state.brokers)} runs", "tidelog up"))
