@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import ClassVar
@@ -13,7 +14,7 @@ from storage.files import RealFiles
 from storage.log_manager import LogManager
 from storage.log_names import log_name
 from tests.storage.logs import UnsyncedFiles, append, read_all
-from tidelog.errors import InvalidTopicError
+from tidelog.errors import IneligibleReplicaError, InvalidTopicError
 from tidelog.model import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -116,6 +117,55 @@ def test_a_log_of_an_earlier_topic_of_the_same_name_is_set_aside_and_never_read(
     manager = open_manager(tmp_path)
     manager.open_logs()
     assert list(manager.logs()) == [ORDERS]
+
+
+def restarted(path: Path, topic_id: str) -> LogManager:
+    manager = open_manager(path)
+    manager.open_logs(hosted={ORDERS: topic_id})
+    return manager
+
+
+def written(path: Path, high_watermark: int) -> None:
+    """A log of three records of the topic "old", closed in order."""
+    manager = open_manager(path)
+    log = manager.get_or_create(ORDERS, "old", LogConfig())
+    for _ in range(3):
+        append(log)
+    manager.checkpoint_high_watermarks({ORDERS: high_watermark})
+    manager.close()
+
+
+def test_a_log_that_is_gone_although_something_was_committed_is_lost(tmp_path: Path) -> None:
+    written(tmp_path, high_watermark=3)
+    shutil.rmtree(tmp_path / log_name(ORDERS))
+    for _ in range(2):  # also the next process knows
+        manager = restarted(tmp_path, "old")
+        assert manager.possibly_short, "who lost a log may have lost more"
+        with pytest.raises(IneligibleReplicaError):
+            manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True)
+        manager.close()
+    manager = restarted(tmp_path, "old")
+    assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
+
+
+def test_a_log_that_is_gone_and_had_nothing_committed_is_as_good_as_a_new_one(tmp_path: Path) -> None:
+    written(tmp_path, high_watermark=0)
+    shutil.rmtree(tmp_path / log_name(ORDERS))
+    manager = restarted(tmp_path, "old")
+    assert not manager.possibly_short
+    assert manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True).log_end_offset == 0
+
+
+def test_a_log_that_ends_before_its_high_watermark_makes_its_broker_doubtful(tmp_path: Path) -> None:
+    written(tmp_path, high_watermark=4)
+    assert restarted(tmp_path, "old").possibly_short
+
+
+def test_what_was_committed_to_an_earlier_topic_of_the_name_is_not_missed(tmp_path: Path) -> None:
+    written(tmp_path, high_watermark=3)
+    manager = restarted(tmp_path, "new")
+    assert not manager.possibly_short
+    assert manager.get_or_create(ORDERS, "new", LogConfig(), in_sync=True).log_end_offset == 0
 
 
 def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Path) -> None:
