@@ -11,7 +11,7 @@ from storage.configs.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.partition_metadata import FILE_NAME, UNKNOWN, PartitionMetadata
 from tests.storage.logs import UnsyncedFiles, append
-from tidelog.errors import StorageError
+from tidelog.errors import IneligibleReplicaError
 from tidelog.model import TopicPartition
 
 FILES = UnsyncedFiles()
@@ -119,7 +119,7 @@ def test_another_id_without_a_checksum_makes_no_empty_log_of_a_replica_that_coun
     log_with(tmp_path, ANOTHER_ID_BY_KAFKA)
     for begun in range(3):  # nor does a later start, which finds no log to doubt
         manager = start(tmp_path, unread=unread and not begun)
-        with pytest.raises(StorageError, match="set aside in doubt"):
+        with pytest.raises(IneligibleReplicaError, match="set aside in doubt"):
             ends_at(manager, in_sync=True)
         assert manager.works
         manager.close()

@@ -12,7 +12,7 @@ from storage.configs.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles, append, read_all
-from tidelog.errors import DataDirectoryError, StorageError
+from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
 
 ORDERS = [TopicPartition("orders", partition) for partition in range(6)]
@@ -292,7 +292,9 @@ def test_an_empty_directory_makes_no_empty_log_of_a_replica_that_counts_as_in_sy
     for _ in range(2):  # nor does the next start, for which the directory is not new any more
         manager = machine.start(HOSTED)
         for tp in (ORDERS[0], ORDERS[3]):
-            with pytest.raises(StorageError, match=r"is gone, .* and the cluster still counts on its records"):
+            with pytest.raises(
+                IneligibleReplicaError, match=r"is gone, .* and the cluster still counts on its records"
+            ):
                 manager.get_or_create(tp, "id", LogConfig(), in_sync=True)
         manager.close()
     manager = machine.start(HOSTED)
