@@ -25,8 +25,9 @@ MACHINES = section("Three machines")
 
 
 def blocks(text: str, language: str = "") -> list[str]:
-    """What stands between fences."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    """What stands between fences of that language."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for name, block in found if name == language]
 
 
 def settings_files(directory: Path) -> list[Path]:
@@ -36,9 +37,9 @@ def settings_files(directory: Path) -> list[Path]:
     return paths
 
 
-def typed() -> list[str]:
-    """The tidelog commands of the blocks, without what a shell takes out of them."""
-    lines = "\n".join(blocks(OPERATIONS)).replace("$ tidelog", "tidelog").splitlines()
+def typed_in(text: str) -> list[str]:
+    """The tidelog commands of its blocks, without what a shell takes out of them."""
+    lines = "\n".join(blocks(text)).replace("$ tidelog", "tidelog").splitlines()
     return [re.split(r" [#<>|]", line)[0] for line in lines if line.startswith("tidelog ")]
 
 
@@ -98,7 +99,7 @@ def test_the_unit_lets_the_broker_write_its_logs_and_gives_it_the_time_to_hand_o
     assert int(patience_s) * 1000 > 5 * settings.controlled_shutdown_timeout_ms
 
 
-@pytest.mark.parametrize("command", typed())
+@pytest.mark.parametrize("command", typed_in(OPERATIONS))
 def test_every_command_that_is_to_be_typed_is_understood(command: str) -> None:
     found, context, words = find(command)
     found.parse_args(context, words)
