@@ -14,6 +14,7 @@ from benchmarks import machine, reading
 from benchmarks.figures import NotMeasured
 from benchmarks.lab import ClusterUnderTest
 from tidelog import Producer, RecordFuture, TopicPartition
+from tidelog.settings import ProducerOptions
 
 #: Different values, made before the clock starts.
 VALUES = 1 << 12
@@ -35,6 +36,7 @@ class Load(ABC):
 
     SETTINGS: ClassVar[str]
     PRODUCERS: ClassVar[int] = 1
+    OPTIONS: ClassVar[ProducerOptions] = {"client_id": "bench"}
 
     def __init__(self, cluster: ClusterUnderTest, size: int, partitions: int) -> None:
         self.cluster = cluster
@@ -51,7 +53,7 @@ class Load(ABC):
         value = os.urandom(self._size)
         with ExitStack() as stack:
             servers = self.cluster.bootstrap_servers
-            producers = [stack.enter_context(Producer(servers, client_id="bench")) for _ in range(self.PRODUCERS)]
+            producers = [stack.enter_context(Producer(servers, **self.OPTIONS)) for _ in range(self.PRODUCERS)]
             for producer in producers:  # connections, leaders and the producer's id; these records are counted too
                 self._futures += [producer.send(tp.topic, value, partition=tp.partition) for tp in self.tps]
                 producer.flush(FLUSH_S)

@@ -10,22 +10,30 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import count
+from typing import ClassVar
 
 from benchmarks.load import FLUSH_S, Load
 from tidelog import Producer, RecordFuture
 from tidelog.records import BatchBuilder
+from tidelog.settings import ProducerOptions
 
 BATCH_BYTES = 64 << 10
 #: A producer has one batch of a partition in flight at a time; several share the work as tools beside each other do.
 PRODUCERS = 8
+#: Of each: the clock runs until all that they hold is acknowledged.
+BUFFER_BYTES = 8 << 20
 _BATCHES = 64
 
 
 class BatchLoad(Load):
     """One `Producer.send_batch` for each batch."""
 
-    SETTINGS = f"{PRODUCERS} producers in one process, batches of {BATCH_BYTES >> 10} KiB made beforehand"
+    SETTINGS = (
+        f"{PRODUCERS} producers with {BUFFER_BYTES >> 20} MiB each in one process, batches of {BATCH_BYTES >> 10} KiB "
+        "made beforehand"
+    )
     PRODUCERS = PRODUCERS
+    OPTIONS: ClassVar[ProducerOptions] = {"client_id": "bench", "buffer_memory": BUFFER_BYTES}
 
     def _prepare(self) -> None:
         self._batches, self._records = batches_of(self._size)
@@ -69,7 +77,7 @@ def main(bootstrap_servers: str, topic: str, partitions: int, size: int, seconds
     """Send for so long; the number of acknowledged records."""
     batches, records = batches_of(size)
     futures: list[RecordFuture] = []
-    with Producer(bootstrap_servers, client_id="bench-writer") as producer:
+    with Producer(bootstrap_servers, **BatchLoad.OPTIONS) as producer:
         sent = send_until([producer], topic, partitions, batches, time.perf_counter() + seconds, futures)
         producer.flush(FLUSH_S)
     acknowledged = sum(future.succeeded() for future in futures)

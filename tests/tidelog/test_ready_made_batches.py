@@ -22,6 +22,7 @@ from tidelog.messages import ProduceRequest
 from tidelog.model import TopicPartition
 from tidelog.records import Codec, encode_batch, read_header, stamp_log_append_time
 from tidelog.records.header import HEADER, seal
+from tidelog.records.ready_made import ReadyMadeBatch
 
 P0 = TopicPartition("t", 0)
 
@@ -77,6 +78,13 @@ async def test_a_lost_answer_doubles_nothing_whoever_made_the_batch() -> None:
     headers = [read_header(batch) for batch in partition.batches]
     assert [header.base_sequence for header in headers] == [0, 2]
     assert 99 not in {header.producer_id for header in headers}
+
+
+def test_who_sent_it_before_and_where_it_stood_is_written_anew() -> None:
+    foreign = batch_of(b"a", b"b", producer_id=99, producer_epoch=3, base_sequence=41, base_offset=1000, leader_epoch=8)
+    mine = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 5}
+    assert ReadyMadeBatch(foreign).build(**mine) == batch_of(b"a", b"b", **mine)
+    assert ReadyMadeBatch(memoryview(foreign)).build() == batch_of(b"a", b"b")
 
 
 @on_virtual_time
