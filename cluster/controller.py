@@ -63,6 +63,9 @@ class Controller(Decisions):
         )
         self._in_flight: dict[TopicPartition, PartitionState] = {}
         self._deletions: dict[str, _Deletion] = {}
+        # What brokers that were away have not been told to delete. Who comes back with its process sets it aside
+        # itself; one that only slept would keep it, and follow a leader that does not count it.
+        self._untold: dict[int, set[TopicPartition]] = {}
 
     # --- events --------------------------------------------------------------------------------------
 
@@ -394,8 +397,10 @@ class Controller(Decisions):
         self.lacking.pop(broker_id, None)
         for deletion in self._deletions.values():
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
-        for move in self.moves.values():
-            move.waiting.discard(broker_id)
+        for tp, move in self.moves.items():
+            if broker_id in move.waiting:
+                move.waiting.remove(broker_id)
+                self._untold.setdefault(broker_id, set()).add(tp)
         for doubt in self.doubts.values():
             doubt.forget(broker_id)
         self.signs.ended(broker_id)
@@ -421,6 +426,8 @@ class Controller(Decisions):
                 if not deletion.removing and topic in self.topics:
                     effects += self.stop_replicas(broker_id, self.assigned_to(broker_id, topic))
         effects += self._dismiss([tp for tp, move in self.moves.items() if move.shed], ready)
+        for broker_id in ready:
+            effects += self._dispossess(broker_id)
         effects += self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
         return effects + self._absolve()
 
@@ -469,11 +476,18 @@ class Controller(Decisions):
                     continue
                 if broker_id in broker_ids or broker_id in self.arriving:
                     self.moves[tp].waiting.add(broker_id)
+                elif broker_id not in self.brokers:
+                    self._untold.setdefault(broker_id, set()).add(tp)
                 if broker_id in broker_ids:
                     gone.setdefault(broker_id, []).append(tp)
         for broker_id, mine in sorted(gone.items()):
             effects += self.stop_replicas(broker_id, mine)
         return effects
+
+    def _dispossess(self, broker_id: int) -> list[Effect]:
+        """One that is back deletes what went elsewhere meanwhile."""
+        untold = sorted(tp for tp in self._untold.pop(broker_id, ()) if tp in self.states and self._stays(tp))
+        return self.stop_replicas(broker_id, [tp for tp in untold if tp not in self.assigned_to(broker_id, tp.topic)])
 
     def _departed(self) -> list[Effect]:
         """What may follow now that replicas have gone: a topic's znodes, or a reassignment that comes to its end."""

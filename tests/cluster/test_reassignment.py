@@ -122,6 +122,45 @@ def test_who_goes_and_is_dead_is_not_waited_for() -> None:
     assert cluster.assigned(TP) == ReplicaAssignment((1, 3))
 
 
+def test_who_was_away_when_its_replica_went_elsewhere_deletes_it_when_it_is_back() -> None:
+    """One that only slept would keep it for ever: it has no start at which to set it aside."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.reassign(TP, 1, 3)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 3)
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 3)), "it is not waited for"
+    cluster.news()
+    cluster.come(broker(2, epoch=50))
+    cluster.settle()
+    assert "stop 2: t-0" in cluster.news()
+    cluster.come(broker(2, epoch=60))
+    cluster.settle()
+    assert "stop 2: t-0" not in cluster.news(), "once is enough"
+
+
+def test_who_has_the_replica_again_when_it_is_back_keeps_it() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.reassign(TP, 1, 3)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 3)
+    cluster.settle()
+    cluster.reassign(TP, 1, 2)
+    cluster.settle()
+    cluster.news()
+    cluster.come(broker(2, epoch=50))
+    cluster.settle()
+    assert "stop 2: t-0" not in cluster.news()
+
+
 def test_an_end_that_somebody_elses_write_came_before_is_written_again() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2), (1, 2))
