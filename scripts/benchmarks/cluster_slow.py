@@ -74,7 +74,8 @@ def _beside_a_stopped_consumer(cluster: ClusterUnderTest) -> tuple[float, float]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
             try:
                 assert reader.stdout is not None
-                reader.stdout.readline()
+                if not reader.stdout.readline():
+                    raise NotMeasured("the consumer that was to be stopped has ended by itself")
                 reader.send_signal(signal.SIGSTOP)
                 beside = probe.p99()
             finally:
