@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from cluster.coordination import BrokerIdTaken, Coordination
+from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper import ZooKeeperStore
 from node.controller_shell import ControllerShell
@@ -24,6 +24,7 @@ from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
 from node.handlers.operator import operator_handlers
+from node.handover import Handover
 from node.housekeeping import Housekeeping
 from node.http_port import HttpPort
 from node.identity import Identity
@@ -43,14 +44,12 @@ from storage.files import RealFiles
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
 from tidelog.clock import Clock
-from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
-from tidelog.errors import StorageError, TidelogError
+from tidelog.errors import StorageError
 from tidelog.model import Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_HANDOVER_RETRY_S = 0.1
 #: So many times as long a fetch may wait where nothing happens, and so often it still comes before a follower lags.
 _IDLE_WAITS = 4
 
@@ -290,7 +289,7 @@ class Broker:
             on_lost=self._on_registration_lost,
             on_registered=self._on_registered,
             on_absolved=self._on_absolved,
-            on_taken=self._on_id_taken,
+            on_taken=self.end,
         )
 
     # --- standing with ZooKeeper -------------------------------------------------------------------------------
@@ -307,9 +306,6 @@ class Broker:
         log.info("the cluster has dealt with what this broker's logs may lack")
         asyncio.get_running_loop().run_in_executor(None, self._logs.vouch)
 
-    def _on_id_taken(self, error: BrokerIdTaken) -> None:
-        self.end(error)
-
     # --- what goes on all the time -----------------------------------------------------------------------------
 
     async def _keep_ticking(self) -> None:
@@ -320,38 +316,8 @@ class Broker:
     # --- leaving -----------------------------------------------------------------------------------------------
 
     async def _hand_over(self) -> None:
-        """Ask the controller to move what this broker leads, within the time that the settings give it."""
         if self.failure is not None:
             return
-        try:
-            async with asyncio.timeout(self._settings.controlled_shutdown_timeout_ms / 1000):
-                while not await self._handed_over():  # noqa: ASYNC110 — each turn asks the controller anew
-                    await asyncio.sleep(_HANDOVER_RETRY_S)
-        except TimeoutError:
+        timeout_ms = self._settings.controlled_shutdown_timeout_ms
+        if not await Handover(self._identity, self._metadata, self._shell, timeout_ms).hand_over():
             log.warning("stopping with %d partitions still led", len(self._replicas.led()))
-
-    async def _handed_over(self) -> bool:
-        request = ControlledShutdownRequest(self._settings.broker_id, self._identity.broker_epoch)
-        try:
-            if self._shell.is_controller:
-                answer = await self._shell.controlled_shutdown(request)
-            else:
-                answer = await self._ask_controller(request)
-        except TidelogError as error:
-            log.info("the controller did not take over yet: %s", error)
-            return False
-        log.info("handed over, %d partitions remain", len(answer.remaining))
-        return answer.error_code == 0
-
-    async def _ask_controller(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        controller = self._metadata.brokers.get(self._shell.controller_id)
-        if controller is None:
-            raise TidelogError("no controller is known")
-        connection = await self._identity.connect(controller.replication_endpoint)
-        try:
-            timeout_ms = self._settings.controlled_shutdown_timeout_ms
-            answer = await connection.call(request, timeout_ms=timeout_ms)
-        finally:
-            connection.close()
-        assert isinstance(answer, ControlledShutdownResponse)
-        return answer

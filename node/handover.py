@@ -1,0 +1,63 @@
+"""A controlled shutdown as the broker that leaves sees it: others take over what it leads while it still answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from node.controller_shell import ControllerShell
+from node.identity import Identity
+from node.metadata_cache import MetadataCache
+from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.errors import BrokerNotAvailableError, TidelogError, error_for
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.1
+
+
+class Handover:
+    """Asks the controller, be it in this very process, for as long as the settings give it (ms)."""
+
+    def __init__(self, identity: Identity, metadata: MetadataCache, shell: ControllerShell, timeout_ms: int) -> None:
+        self._identity = identity
+        self._metadata = metadata
+        self._shell = shell
+        self._timeout_ms = timeout_ms
+
+    async def hand_over(self) -> bool:
+        """Whether a controller has moved what could be moved, before the time was over."""
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                while not await self._attempt():  # noqa: ASYNC110 — each turn asks the controller anew
+                    await asyncio.sleep(_RETRY_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _attempt(self) -> bool:
+        request = ControlledShutdownRequest(self._identity.broker_id, self._identity.broker_epoch)
+        try:
+            if self._shell.is_controller:
+                answer = await self._shell.controlled_shutdown(request)
+            else:
+                answer = await self._ask_controller(request)
+            if refusal := error_for(answer.error_code):
+                raise refusal
+        except TidelogError as error:
+            log.info("the controller did not take over yet: %s", error)
+            return False
+        log.info("handed over, %d partitions remain", len(answer.remaining))
+        return True
+
+    async def _ask_controller(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        controller = self._metadata.brokers.get(self._shell.controller_id)
+        if controller is None:
+            raise BrokerNotAvailableError("no controller is known")
+        connection = await self._identity.connect(controller.replication_endpoint)
+        try:
+            answer = await connection.call(request, timeout_ms=self._timeout_ms)
+        finally:
+            connection.close()
+        assert isinstance(answer, ControlledShutdownResponse)
+        return answer
