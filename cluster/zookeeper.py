@@ -100,41 +100,46 @@ class ZooKeeperStore:
         grants 2 to 20 of its ticks): a broker must know how long its session lives.
         """
         store = cls(hosts, session_timeout_ms, clock)
-        arrived = asyncio.Event()
-        unsubscribe = store.subscribe(lambda event: arrived.set())
-        store._client.start_async()
-        saying_so = store._loop.call_later(_SILENT_PATIENCE_S, log.warning, "waiting for ZooKeeper at %s", store._hosts)
         try:
-            async with asyncio.timeout(connect_timeout_ms / 1000):
-                await arrived.wait()
-        except TimeoutError:
-            await store.close()
-            raise UnreachableError(
-                f"no ZooKeeper answers at {store._hosts} (tried for {connect_timeout_ms} ms); start it, or name another"
-            ) from None
-        except asyncio.CancelledError:
+            await store._connect(connect_timeout_ms)
+            granted_ms = store._granted_timeout_ms
+            if granted_ms != session_timeout_ms:
+                raise ConfigError(
+                    f"ZooKeeper at {store._hosts} grants a session timeout of {granted_ms} ms instead of "
+                    f"{session_timeout_ms} ms; set the timeout between 2 and 20 of its ticks"
+                )
+            if store._chroot:
+                await store._make_chroot()
+        except BaseException:
             await store.close()
             raise
+        return store
+
+    async def _connect(self, timeout_ms: int) -> None:
+        arrived = asyncio.Event()
+        unsubscribe = self.subscribe(lambda event: arrived.set())
+        self._client.start_async()
+        saying_so = self._loop.call_later(_SILENT_PATIENCE_S, log.warning, "waiting for ZooKeeper at %s", self._hosts)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await arrived.wait()
+        except TimeoutError:
+            raise UnreachableError(
+                f"no ZooKeeper answers at {self._hosts} (tried for {timeout_ms} ms); start it, or name another"
+            ) from None
         finally:
             saying_so.cancel()
             unsubscribe()
-        granted_ms = store._granted_timeout_ms
-        if granted_ms != session_timeout_ms:
-            await store.close()
-            raise ConfigError(
-                f"ZooKeeper at {store._hosts} grants a session timeout of {granted_ms} ms instead of "
-                f"{session_timeout_ms} ms; set the timeout between 2 and 20 of its ticks"
-            )
-        if store._chroot:
-            # Below itself the client could make only the last of a chroot's levels.
-            store._client.chroot = ""
-            try:
-                if await store._request(lambda: store._client.exists_async(store._chroot)) is None:
-                    log.info("ZooKeeper at %s has no %s yet: it is made", store._hosts, store._chroot)
-                await store._request(lambda: store._client.ensure_path_async(store._chroot))
-            finally:
-                store._client.chroot = store._chroot
-        return store
+
+    async def _make_chroot(self) -> None:
+        # Below itself the client could make only the last of a chroot's levels.
+        self._client.chroot = ""
+        try:
+            if await self._request(lambda: self._client.exists_async(self._chroot)) is None:
+                log.info("ZooKeeper at %s has no %s yet: it is made", self._hosts, self._chroot)
+            await self._request(lambda: self._client.ensure_path_async(self._chroot))
+        finally:
+            self._client.chroot = self._chroot
 
     @property
     def session_id(self) -> int:
