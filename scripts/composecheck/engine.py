@@ -64,6 +64,14 @@ class Containers:
     def up(self) -> None:
         self._compose("up", "--detach")
 
+    def stop_all(self) -> None:
+        """As the beginning of `docker compose down`: what is left can still be looked at."""
+        self._compose("stop")
+
+    def exit_status(self, service: str) -> int:
+        """0 where it left politely, 137 where it had to be killed."""
+        return int(self._inspect(service, "{{.State.ExitCode}}"))
+
     def down(self, *options: str) -> None:
         self._compose("down", *options)
 
