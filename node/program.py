@@ -9,20 +9,17 @@ import logging
 import resource
 import signal
 import sys
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import uvloop
 
 from node.broker import Broker
+from node.process_log import log_to
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import TidelogError
 
 log = logging.getLogger("node")
-
-_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
-_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 def main() -> int:
@@ -39,7 +36,7 @@ def main() -> int:
     logs_to_file = False
     try:
         settings = BrokerSettings.load(*arguments.config)
-        _log_to(settings)
+        log_to(settings)
         logs_to_file = bool(settings.log_file)
         _allow_many_files()
         failure = uvloop.run(_serve(settings))
@@ -93,19 +90,3 @@ def _allow_many_files() -> None:
     """Each partition keeps its newest segment's three files open: as many as the system lets us have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _log_to(settings: BrokerSettings) -> None:
-    handler: logging.Handler
-    if settings.log_file:
-        try:
-            handler = RotatingFileHandler(
-                settings.log_file, maxBytes=settings.log_file_max_bytes, backupCount=settings.log_file_backups
-            )
-        except OSError as error:
-            raise ConfigError(f"log_file: {settings.log_file} cannot be written: {error.strerror}") from None
-    else:
-        handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(_FORMAT, _TIME_FORMAT))
-    logging.basicConfig(level=settings.log_level, handlers=[handler])
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
