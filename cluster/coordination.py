@@ -82,14 +82,16 @@ class Coordination(TopicNodes):
         """The cluster's id; the first caller ever invents it."""
         fresh = random_uuid()
         await self._patient.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
-        return znodes.decode_cluster_id((await self._patient.read(lambda: self._store.get(znodes.CLUSTER_ID))).data)
+        return znodes.decode_cluster_id(
+            (await self._patient.until_answered(lambda: self._store.get(znodes.CLUSTER_ID))).data
+        )
 
     async def next_producer_id_block(self, broker_id: int) -> range:
         """A block of producer ids that nobody else ever gets. Ids may be skipped, never shared."""
         async with self._patient.patience():
             while True:
                 try:
-                    node = await self._patient.read(lambda: self._store.get(znodes.PRODUCER_ID_BLOCK))
+                    node = await self._patient.until_answered(lambda: self._store.get(znodes.PRODUCER_ID_BLOCK))
                 except NoNodeError:
                     await self._patient.ensure(
                         znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(broker_id, range(0))
@@ -147,7 +149,9 @@ class Coordination(TopicNodes):
 
     async def is_registered(self, broker_id: int, broker_epoch: int, *, watch: bool = False) -> bool:
         """Whether the registration with this epoch stands. A watch fires when that may have changed."""
-        stat = await self._patient.read(lambda: self._store.exists(znodes.broker_path(broker_id), watch=watch))
+        stat = await self._patient.until_answered(
+            lambda: self._store.exists(znodes.broker_path(broker_id), watch=watch)
+        )
         return stat is not None and stat.czxid == broker_epoch
 
     async def read_broker(self, broker_id: int) -> BrokerRegistration | None:
@@ -161,7 +165,7 @@ class Coordination(TopicNodes):
 
     async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
         """All live brokers. The watch fires when one comes or goes."""
-        names = await self._patient.read(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
+        names = await self._patient.until_answered(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
         found = await asyncio.gather(*(self.read_broker(int(name)) for name in names if name.isdigit()))
         return {broker.broker_id: broker for broker in found if broker is not None}
 
@@ -195,10 +199,10 @@ class Coordination(TopicNodes):
 
     async def read_seat(self, *, watch: bool = False) -> ControllerSeat:
         """Who is the controller. The fence is read first, and so never newer than the answer."""
-        fence = await self._patient.read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        fence = await self._patient.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
         # The watch stands on `exists`, because a watch of `get` is not armed while the seat is vacant.
         if watch:
-            await self._patient.read(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
+            await self._patient.until_answered(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
         node = await self._patient.get_or_none(znodes.CONTROLLER)
         epoch = znodes.decode_controller_epoch(fence.data)
         if node is None:
@@ -234,7 +238,7 @@ class Coordination(TopicNodes):
             return
 
     async def _seat_if_taken(self, broker_id: int, epoch: int, epoch_version: int) -> ControllerSeat | None:
-        fence = await self._patient.read(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        fence = await self._patient.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
         node = await self._patient.get_or_none(znodes.CONTROLLER)
         mine = (
             node is not None
@@ -359,7 +363,7 @@ class Coordination(TopicNodes):
                 continue
 
     async def _notify(self, path: str, data: bytes) -> None:
-        await self._patient.read(lambda: self._store.create(path, data, sequence=True))
+        await self._patient.until_answered(lambda: self._store.create(path, data, sequence=True))
 
     async def _notifications(self, parent: str, decode: Callable[[bytes], T], *, watch: bool) -> dict[str, T | None]:
         found: dict[str, T | None] = {}

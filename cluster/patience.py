@@ -22,8 +22,8 @@ class PatientStore:
         self._store = store
         self._patience_ms = patience_ms
 
-    async def read(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Repeats a request while its outcome is unknown."""
+    async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Repeats a request while its outcome is unknown. It must do no harm when it happens twice."""
         async with self.patience():
             while True:
                 try:
@@ -34,13 +34,13 @@ class PatientStore:
     async def get_or_none(self, path: str) -> Node | None:
         """The node, None where there is none."""
         try:
-            return await self.read(lambda: self._store.get(path))
+            return await self.until_answered(lambda: self._store.get(path))
         except NoNodeError:
             return None
 
     async def children(self, parent: str, *, watch: bool = False) -> dict[str, bytes]:
         """What stands in the children of a node, by path in their order. The watch fires when one comes or goes."""
-        names = await self.read(lambda: self._store.children(parent, watch=watch))
+        names = await self.until_answered(lambda: self._store.children(parent, watch=watch))
         paths = [f"{parent}/{name}" for name in sorted(names)]
         nodes = await asyncio.gather(*map(self.get_or_none, paths))
         return {path: node.data for path, node in zip(paths, nodes, strict=True) if node is not None}
@@ -48,7 +48,7 @@ class PatientStore:
     async def ensure(self, path: str, data: bytes = b"") -> None:
         """Makes a persistent node unless it exists. NoNodeError without a parent."""
         try:
-            await self.read(lambda: self._store.create(path, data))
+            await self.until_answered(lambda: self._store.create(path, data))
         except NodeExistsError:
             return
 

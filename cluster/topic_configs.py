@@ -80,7 +80,7 @@ class TopicConfigs:
     async def _look_up(self, topic: str) -> tuple[Node | None, bool]:
         node, stat = await asyncio.gather(
             self._patient.get_or_none(znodes.topic_config_path(topic)),
-            self._patient.read(lambda: self._store.exists(znodes.topic_path(topic))),
+            self._patient.until_answered(lambda: self._store.exists(znodes.topic_path(topic))),
         )
         return node, stat is not None
 

@@ -56,7 +56,7 @@ class TopicNodes:
 
     async def topic_names(self, *, watch: bool = False) -> list[str]:
         """All topics. The watch fires when one comes or goes."""
-        return await self._patient.read(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
+        return await self._patient.until_answered(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
 
     @property
     def topic_configs(self) -> TopicConfigs:
@@ -130,7 +130,7 @@ class TopicNodes:
 
     async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
         """The topics somebody wants deleted."""
-        return await self._patient.read(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
+        return await self._patient.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
 
     async def request_deletion(self, topic: str) -> None:
         """Writes the wish down, so that the next controller knows it too."""
@@ -153,12 +153,12 @@ class TopicNodes:
         operations: list[Operation] = []
         parent = znodes.partitions_path(topic)
         try:
-            numbers = await self._patient.read(lambda: self._store.children(parent))
+            numbers = await self._patient.until_answered(lambda: self._store.children(parent))
         except NoNodeError:
             numbers = None
         for number in numbers or ():
             tp = TopicPartition(topic, int(number))
-            if await self._patient.read(partial(self._store.exists, znodes.state_path(tp))):
+            if await self._patient.until_answered(partial(self._store.exists, znodes.state_path(tp))):
                 operations.append(Delete(znodes.state_path(tp)))
             operations.append(Delete(znodes.partition_path(tp)))
         if numbers is not None:

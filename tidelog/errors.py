@@ -3,7 +3,7 @@
     TidelogError
     ├── BrokerError             travels on the wire under Kafka's frozen code
     │   ├── UnknownServerError, OffsetOutOfRangeError, CorruptMessageError, …
-    │   └── (one class for one code; the table at the end maps both ways)
+    │   └── (one class for one code; `error_for` finds it)
     └── ClientError             ours: never on the wire
         ├── TimeoutError        the caller's own deadline passed (also a builtin TimeoutError)
         ├── DisconnectedError   the connection went away; what was in flight may or may not have happened

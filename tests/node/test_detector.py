@@ -10,19 +10,9 @@ import pytest
 from cluster.state import BrokerRegistration
 from cluster.store import OutcomeUnknownError
 from node.detector import Detector, FenceLimiter, ProbeOutcome, probe
-from tidelog.clock import SystemClock
+from tests.hand_clock import HandClock
 from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint
-
-
-class FrozenClock(SystemClock):
-    """Monotonic time stands where the test puts it."""
-
-    def __init__(self) -> None:
-        self.at_ms = 0
-
-    def monotonic_ms(self) -> int:
-        return self.at_ms
 
 
 def broker(port: int = 1, broker_id: int = 7) -> BrokerRegistration:
@@ -57,7 +47,7 @@ class Court:
     """Counts probes and fences."""
 
     def __init__(self, outcome: ProbeOutcome) -> None:
-        self.clock = FrozenClock()
+        self.clock = HandClock()
         self.outcome = outcome
         self.probes = 0
         self.fenced: list[int] = []

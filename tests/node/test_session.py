@@ -6,19 +6,11 @@ import asyncio
 
 from cluster.memory import MemoryZooKeeper
 from node.session import Session
-from tidelog.clock import SystemClock
-
-
-class SteppedClock(SystemClock):
-    def __init__(self) -> None:
-        self.at_ms = 1000
-
-    def monotonic_ms(self) -> int:
-        return self.at_ms
+from tests.hand_clock import HandClock
 
 
 async def test_a_session_is_cut_off_one_timeout_after_the_last_answered_request_was_sent() -> None:
-    clock = SteppedClock()
+    clock = HandClock()
     zookeeper = MemoryZooKeeper(clock, session_timeout_ms=300)
     store = zookeeper.connect()
     session = Session(store, clock, on_hung=lambda: None)
