@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tests.processes.harness.disks import full
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import TopicPartition
-from tidelog.errors import StorageError
+from tidelog.errors import InvalidReplicationFactorError, StorageError
 from tidelog.local.broker import broker_command, broker_environment
 
 SOON = {"replica_high_watermark_checkpoint_interval_ms": 300}
@@ -73,8 +73,13 @@ def two_disks(cluster: RunningCluster, second: Path) -> Iterator[TwoDisks]:
 
 def create_on_both(cluster: RunningCluster, broker: TwoDisks) -> tuple[list[TopicPartition], list[TopicPartition]]:
     """Partitions, some of which have their log in the second directory: (there, in the first)."""
-    wait_for("broker 1 to be back", lambda: len(cluster.admin.describe_cluster().brokers) == 3, 30)
-    tps = cluster.create_topic("t", partitions=6)
+
+    def create() -> list[TopicPartition]:
+        with suppress(InvalidReplicationFactorError):  # the controller has not heard of broker 1 yet
+            return cluster.create_topic("t", partitions=6)
+        return []
+
+    tps = wait_for("broker 1 to be back", create)
     there = broker.in_second(tps)
     assert len(there) == 3
     return there, [tp for tp in tps if tp not in there]
