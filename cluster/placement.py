@@ -100,4 +100,6 @@ def check_replicas(partition: int, replicas: Sequence[int], brokers: Collection[
     if len(set(replicas)) != len(replicas):
         raise InvalidReplicaAssignmentError(f"partition {partition} names a broker twice: {list(replicas)}")
     if unknown := sorted(set(replicas) - set(brokers)):
-        raise InvalidReplicaAssignmentError(f"partition {partition} names brokers that are not alive: {unknown}")
+        raise InvalidReplicaAssignmentError(
+            f"partition {partition} names brokers that are not alive: {unknown}; there are {sorted(brokers)}"
+        )

@@ -14,6 +14,12 @@ from tidelog.errors import DataDirectoryError
 
 FILE_NAME = "meta.properties"
 
+_WHOSE = {
+    "version": "another version wrote it",
+    "broker.id": "it is another broker's",
+    "cluster.id": "it is another cluster's",
+}
+
 
 def write(directory: Path, files: Files, broker_id: int, cluster_id: str) -> None:
     """Makes the directory this broker's, durably."""
@@ -31,5 +37,8 @@ def check(directory: Path, files: Files, broker_id: int, cluster_id: str) -> boo
     for name, wanted in (("version", "0"), ("broker.id", str(broker_id)), ("cluster.id", cluster_id)):
         found = fields.get(name, "")
         if found != wanted:
-            raise DataDirectoryError(f"{directory / FILE_NAME} says {name}={found or 'nothing'}, not {wanted}")
+            raise DataDirectoryError(
+                f"{directory / FILE_NAME} says {name}={found or 'nothing'}, not {wanted}:"
+                f" {_WHOSE[name]}; it is left as it is, see log_dirs"
+            )
     return True

@@ -83,7 +83,7 @@ def test_what_cannot_be_placed_is_refused() -> None:
         ({0: ()}, "no replica"),
         ({0: (1, 1)}, "twice"),
         ({0: (1, 2), 1: (1,)}, "different numbers"),
-        ({0: (1, 9)}, "not alive"),
+        ({0: (1, 9)}, r"not alive: \[9\]; there are \[1, 2, 3\]"),
     ],
 )
 def test_a_manual_assignment_that_makes_no_sense_is_refused(

@@ -116,7 +116,7 @@ def test_one_directory_of_another_broker_keeps_all_of_them_as_they_were(machine:
     meta = machine.paths[2] / "meta.properties"
     ours = meta.read_text()
     meta.write_text(ours.replace("broker.id=1", "broker.id=2"))
-    with pytest.raises(DataDirectoryError, match=f"{meta} says broker.id=2, not 1"):
+    with pytest.raises(DataDirectoryError, match=f"{meta} says broker.id=2, not 1: it is another broker's"):
         machine.start()
     meta.write_text(ours)
     assert all(each.clean for each in machine.start().directories)
