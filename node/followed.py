@@ -64,7 +64,13 @@ class Followed:
         tp, log_ = self.replica.topic_partition, self.replica.log
         leader_epoch = self.following.leader_epoch
         self.ask = FetchPartition(
-            tp.topic, tp.partition, leader_epoch, log_.log_end_offset, max_bytes, log_.log_start_offset
+            tp.topic,
+            tp.partition,
+            leader_epoch,
+            log_.log_end_offset,
+            max_bytes,
+            log_.log_start_offset,
+            self.replica.topic_id,
         )
         self.named_in = fetch
         return self.ask

@@ -18,6 +18,7 @@ from storage.record_search import Searcher, TimestampOffset
 from storage.retention import SegmentFacts
 from tidelog.errors import (
     FencedLeaderEpochError,
+    InconsistentTopicIdError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     StorageError,
@@ -131,6 +132,11 @@ class Replica:
         if self.offline:
             raise StorageError(f"the log directory of {self.topic_partition} is offline")
         return self
+
+    def check_topic(self, topic_id: str) -> None:
+        """The asking side must mean this topic, and not another of the name; empty, it does not know."""
+        if topic_id not in ("", self.topic_id):
+            raise InconsistentTopicIdError(f"{self.topic_partition} is of topic {self.topic_id} here, not {topic_id}")
 
     def leader_or_raise(self, current_leader_epoch: int = NO_EPOCH) -> Replica:
         """This replica where it leads in the epoch that the asking side believes in, else why it cannot answer."""

@@ -236,7 +236,11 @@ class Fetcher:
             max_bytes,
             tuple(
                 FetchPartition(
-                    *buffer.topic_partition, leader.epoch, buffer.fetch_offset, settings.max_partition_fetch_bytes
+                    *buffer.topic_partition,
+                    leader.epoch,
+                    buffer.fetch_offset,
+                    settings.max_partition_fetch_bytes,
+                    topic_id=leader.topic_id,
                 )
                 for buffer, _, leader in load
             ),

@@ -153,7 +153,7 @@ class ProduceRequest(Request):
 
 @frozen
 class FetchPartition(Message):
-    """`log_start_offset` is the follower's, −1 from consumers."""
+    """`log_start_offset` is the follower's, −1 from consumers; an empty `topic_id` is not checked."""
 
     topic: str
     partition: int
@@ -161,6 +161,7 @@ class FetchPartition(Message):
     fetch_offset: int
     partition_max_bytes: int
     log_start_offset: int = -1
+    topic_id: str = ""
 
 
 @frozen

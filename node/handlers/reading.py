@@ -15,6 +15,7 @@ MAX_RESPONSE_BYTES = 52_428_800
 def leader_for(replicas: Replicas, asked: FetchPartition) -> Replica:
     """The replica to read from. A BrokerError says why there is none."""
     replica = replicas.get_or_raise(TopicPartition(asked.topic, asked.partition))
+    replica.check_topic(asked.topic_id)
     replica.leader_or_raise(asked.current_leader_epoch)
     if asked.partition_max_bytes < 0:
         raise InvalidFetchSizeError(f"{asked.partition_max_bytes} bytes")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 
 import pytest
 
 from node.later import LaterResponse
 from node.server import RequestContext
 from tests.node.client_requests import TP, fetch_request, produce_request, values_of
-from tests.node.memory_cluster import MemoryCluster
+from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     ClusterAuthorizationFailedError,
     FencedLeaderEpochError,
+    InconsistentTopicIdError,
     InvalidRequestError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
@@ -81,6 +83,33 @@ async def test_only_the_first_partition_of_an_answer_may_exceed_what_was_asked_f
         ):
             answer = await cluster.leader.ask(FetchRequest(-1, 0, 1, limit, wanted))
             assert [len(values_of(each.records or b"", 0)) for each in answer.partitions] == got, limit
+
+
+@on_virtual_time
+async def test_one_who_means_another_topic_of_that_name_gets_none_of_this_ones_records() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        named = FetchPartition(*TP, 0, 0, 1 << 20, topic_id=TOPIC_ID)
+        for replica_id in (-1, 2):
+            fetch = FetchRequest(replica_id, 0, 1, 1 << 20, (replace(named, topic_id="made anew"),))
+            assert await cluster.leader.fetch(fetch, sender_epoch=2) == (InconsistentTopicIdError.code, [], -1)
+        assert (await cluster.leader.fetch(FetchRequest(-1, 0, 1, 1 << 20, (named,))))[1] == [b"a"]
+
+
+@on_virtual_time
+async def test_a_follower_whose_leader_slept_through_a_deletion_copies_nothing_of_the_deleted_topic() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"old")
+        for awake in (2, 3):
+            await cluster.nodes[awake].ask(cluster.leader_and_isr(topic_id="made anew"), sender_epoch=1)
+        await asyncio.sleep(5)
+        assert [cluster.nodes[awake].replica().log.log_end_offset for awake in (2, 3)] == [0, 0]
+        await cluster.nodes[1].ask(cluster.leader_and_isr(topic_id="made anew"), sender_epoch=1)
+        await asyncio.sleep(5)  # who was refused asks again
+        await cluster.produce(b"new")
+        assert [cluster.nodes[awake].replica().log.log_end_offset for awake in (2, 3)] == [1, 1]
 
 
 @on_virtual_time

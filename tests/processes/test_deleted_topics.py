@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
 from cluster import znodes
 from cluster.state import TopicAssignment
+from tests.processes.harness.asking import ask
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
+from tidelog.messages import FetchPartition, FetchRequest, FetchResponse
 
 PARTITIONS = 3
 
@@ -60,7 +63,18 @@ def test_a_topic_that_was_created_again_while_a_broker_slept_has_none_of_the_old
         require_bite("the topic is the same", topic_id(cluster) != before)
         with ordeal(cluster, tps) as under:
             under.workload.wait_acknowledged(300)
-            asleep.close()
             if sleep == "killed":
                 cluster.restart(sleeper)
+            else:
+                made_anew = [FetchPartition(*tp, -1, 0, 1 << 20, topic_id="AnotherTopicOfThatName") for tp in tps]
+                with ThreadPoolExecutor() as asking:  # when it wakes up it finds the questions waiting
+                    answers = [
+                        asking.submit(ask, cluster.address(sleeper), FetchRequest(-1, 0, 1, 1 << 20, (each,)), 20_000)
+                        for each in made_anew
+                    ]
+                    asleep.close()
+                for answer in answers:
+                    response = answer.result()
+                    assert isinstance(response, FetchResponse)
+                    assert not response.partitions[0].records, "what it has is of another topic"
             cluster.wait_serves(sleeper)

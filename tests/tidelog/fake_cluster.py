@@ -18,6 +18,7 @@ from tidelog.errors import (
     DisconnectedError,
     DuplicateSequenceError,
     FencedLeaderEpochError,
+    InconsistentTopicIdError,
     InvalidRecordError,
     LeaderNotAvailableError,
     MessageTooLargeError,
@@ -336,6 +337,8 @@ class FakeCluster:
     def _fetch_one(self, broker: int, code: int, asked: FetchPartition) -> FetchPartitionResponse:
         try:
             partition = self._led(broker, asked.topic, asked.partition, asked.current_leader_epoch)
+            if asked.topic_id != self.topic_ids[asked.topic]:
+                raise InconsistentTopicIdError(asked.topic_id)
             if code:
                 return FetchPartitionResponse(asked.topic, asked.partition, code)
             if not partition.first_offset <= asked.fetch_offset <= partition.end_offset:
