@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import msgpack
@@ -18,7 +20,7 @@ from node.server import MAX_PARKED, RequestContext, Server
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
 from tidelog.connection import Connection
-from tidelog.errors import TimeoutError, UnsupportedVersionError
+from tidelog.errors import DisconnectedError, TimeoutError, UnsupportedVersionError
 from tidelog.messages import (
     ApiKey,
     ApiRange,
@@ -61,9 +63,9 @@ class Broker:
 
 @asynccontextmanager
 async def scripted_broker(*apis: ApiRange) -> AsyncIterator[Broker]:
-    with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as socket:
-        socket.setsockopt(zmq.LINGER, 0)
-        yield Broker(socket, apis)
+    with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.setsockopt(zmq.LINGER, 0)
+        yield Broker(router, apis)
 
 
 METADATA = ApiRange(ApiKey.METADATA, 0, 0)
@@ -115,6 +117,56 @@ async def test_every_request_bears_a_deadline_and_who_it_is_for() -> None:
         assert (header.cluster_id, header.client_id, header.sender_epoch, header.addressee_epoch) == ("c", "t", 11, 42)
         assert asked_ms + 20_000 <= header.deadline_ms <= asked_ms + 26_000
         connection.close()
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def shake_hands_and_fall_silent(peer: socket.socket, kind: bytes) -> None:
+    """ZMTP's handshake, and never a word again, not even to a ping."""
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    peer.settimeout(20)
+    peer.sendall(GREETING + bytes([4, len(ready)]) + ready)
+    with suppress(ConnectionError):
+        while peer.recv(4096):
+            pass
+
+
+@pytest.fixture
+def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.sockets.HEARTBEAT_INTERVAL_MS", 50)
+    monkeypatch.setattr("tidelog.sockets.HEARTBEAT_TIMEOUT_MS", 200)
+
+
+@pytest.mark.usefixtures("_quick_heartbeats")
+async def test_a_broker_that_answers_no_ping_is_given_up_long_before_the_requests_time_is_over() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def broker() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                shake_hands_and_fall_silent(peer, b"ROUTER")
+
+        script = asyncio.create_task(asyncio.to_thread(broker))
+        endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
+        async with asyncio.timeout(30):
+            with pytest.raises(DisconnectedError):
+                await Connection.open(endpoint, client_id="t", timeout_ms=600_000)
+            await script
+
+
+@pytest.mark.usefixtures("_quick_heartbeats")
+async def test_a_client_that_answers_no_ping_is_hung_up_on() -> None:
+    async with serving(lambda request, context: ANSWER, most_queued=1000) as server:
+
+        def client() -> None:
+            with socket.create_connection(("127.0.0.1", server.endpoint.port)) as peer:
+                shake_hands_and_fall_silent(peer, b"DEALER")
+
+        async with asyncio.timeout(30):
+            await asyncio.to_thread(client)
 
 
 # --- the other side -------------------------------------------------------------------------------
