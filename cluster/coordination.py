@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cluster import znodes
+from cluster.conflicts import BrokerIdTaken, ControllerFenced, StateConflict
 from cluster.state import (
     NO_VERSION,
     BrokerRegistration,
@@ -32,10 +33,9 @@ from cluster.store import (
     Store,
     TransactionFailedError,
 )
-from cluster.topic_nodes import ControllerFenced, TopicNodes
+from cluster.topic_nodes import TopicNodes
 from cluster.uuids import random_uuid
 from tidelog.clock import Clock
-from tidelog.errors import TidelogError
 from tidelog.model import NO_LEADER, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -43,19 +43,6 @@ log = logging.getLogger(__name__)
 PRODUCER_ID_BLOCK_SIZE = 1000
 
 T = TypeVar("T")
-
-
-class StateConflict(TidelogError):
-    """A partition's state is not what the writer thought. `actual` is what stands there, None: no such partition."""
-
-    def __init__(self, tp: TopicPartition, actual: VersionedState | None) -> None:
-        super().__init__(f"{tp}: the state is {actual}")
-        self.tp = tp
-        self.actual = actual
-
-
-class BrokerIdTaken(TidelogError):
-    """Another live process is registered under this broker id."""
 
 
 class Coordination(TopicNodes):

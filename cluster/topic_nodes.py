@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from cluster import znodes
+from cluster.conflicts import AssignmentConflict, ControllerFenced
 from cluster.patience import PatientStore
 from cluster.state import TopicAssignment
 from cluster.store import (
@@ -26,25 +27,12 @@ from cluster.store import (
     TransactionFailedError,
 )
 from cluster.topic_configs import TopicConfigs
-from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
 #: Operations of one multi, which has to stay well below ZooKeeper's 1 MB.
 _REMOVAL_BATCH = 500
-
-
-class ControllerFenced(TidelogError):
-    """Another controller was elected: this one's writes are refused for ever."""
-
-
-class AssignmentConflict(TidelogError):
-    """A topic's assignment is not what the controller thought. `actual` is what stands there, None: no such topic."""
-
-    def __init__(self, topic: str, actual: TopicAssignment | None) -> None:
-        super().__init__(f"{topic}: the assignment is {actual}")
-        self.actual = actual
 
 
 class TopicNodes:

@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from cluster import znodes
 from cluster.backoff import Backoff
+from cluster.conflicts import ControllerFenced
 from cluster.coordination import Coordination
 from cluster.rebalancing import Rebalancing
 from cluster.state import BrokerRegistration, ControllerSeat
 from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
-from cluster.topic_nodes import ControllerFenced
 from node.controller_channel import LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
 from node.identity import Identity

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cluster import znodes
-from cluster.coordination import BrokerIdTaken, Coordination
+from cluster.conflicts import BrokerIdTaken
+from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration
 from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
 

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from cluster import znodes
+from cluster.conflicts import AssignmentConflict, ControllerFenced, StateConflict
 from cluster.controller import Controller
-from cluster.coordination import Coordination, StateConflict
+from cluster.coordination import Coordination
 from cluster.doubt import LogEnd
 from cluster.effects import (
     Absolve,
@@ -34,7 +35,6 @@ from cluster.effects import (
 from cluster.rebalancing import Rebalancing
 from cluster.state import BrokerRegistration, ControllerSeat, TopicAssignment
 from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
-from cluster.topic_nodes import AssignmentConflict, ControllerFenced
 from node.controller_channel import ControllerChannel, OpenConnection, Word
 from node.detector import Detector, FenceLimiter
 from node.outbox import Batch, QuestionBatch, StateBatch, StopBatch

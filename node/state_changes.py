@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from cluster.backoff import Backoff
-from cluster.coordination import StateConflict
+from cluster.conflicts import StateConflict
 from cluster.partition import Facts, IsrProposal
 from node.replica import Replica
 from node.surroundings import IsrStore

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from cluster import znodes
-from cluster.coordination import BrokerIdTaken, Coordination, StateConflict
+from cluster.conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
+from cluster.coordination import Coordination
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from cluster.store import Node, OutcomeUnknownError
-from cluster.topic_nodes import AssignmentConflict, ControllerFenced
 from cluster.uuids import random_uuid
 from tests.cluster.stores import Server
 from tidelog.clock import SystemClock

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from cluster.coordination import StateConflict
+from cluster.conflicts import StateConflict
 from cluster.state import PartitionState, VersionedState
 from node.conversation import FetchSettings
 from node.fetchers import Fetchers

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from cluster import znodes
-from cluster.coordination import BrokerIdTaken, Coordination
+from cluster.conflicts import BrokerIdTaken
+from cluster.coordination import Coordination
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration
 from node.registration import Registration
