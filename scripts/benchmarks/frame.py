@@ -34,7 +34,7 @@ def run(
         if kafka is not None:
             say(f"run {count} of {runs}  Kafka …")
             try:
-                results.add_kafka(kafka.measure(rows))
+                kafka.measure(rows, results.add_kafka)
             except Exception as error:
                 results.failures.append(f"Kafka, run {count}: {error}")
                 say(f"    not measured: {error}")

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, NotMeasured
 from benchmarks.lab import Lab, wait_for
+from benchmarks.table import number
 
 _START_S = 300
 _MEASURE_S = 900
@@ -35,6 +36,7 @@ class Kafka:
     def __init__(self, scripts: Path, lab: Lab) -> None:
         self._scripts = scripts.absolute()
         self._seconds = lab.seconds
+        self._say = lab.say
         for name in ("kafka-cluster", "measure.py"):
             if not (self._scripts / name).is_file():
                 sys.exit(f"bench: --kafka {scripts}: no {name} there")
@@ -46,39 +48,40 @@ class Kafka:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog-bench"
         self._directory = cache / "kafka"
 
-    def measure(self, figures: Sequence[Figure]) -> dict[str, float]:
+    def measure(self, figures: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
+        """What is known goes to `add` at once: a part that fails costs those after it, not those before."""
         wanted = {figure.kafka for figure in figures if figure.kafka}
         if not wanted:
-            return {}
+            return
         self._fetch_jars()
         shutil.rmtree(self._directory, ignore_errors=True)
         try:
-            return self._measure(wanted)
+            for values in self._parts(wanted):
+                found = {name: value for name, value in values.items() if name in wanted}
+                add(found)
+                if found:
+                    self._say(f"    {', '.join(f'{name} {number(value)}' for name, value in found.items())}")
         finally:
             gc.collect()  # its clients have threads, which would go on looking for the brokers
             self._cluster("stop")
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _measure(self, wanted: set[str]) -> dict[str, float]:
+    def _parts(self, wanted: set[str]) -> Iterator[dict[str, float]]:
         started = time.monotonic()
         addresses = json.loads(self._cluster("start").splitlines()[-1])["bootstrap"]
         _first_acknowledgement(addresses)
-        values = {"start:seconds": time.monotonic() - started}
+        yield {"start:seconds": time.monotonic() - started}
         brokers = self._brokers()
-        values["idle:rss_mb"] = max(float(broker["rss_mb"]) for broker in brokers.values())
+        yield {"idle:rss_mb": _largest_mb(brokers)}
         pids = ",".join(str(broker["pid"]) for broker in brokers.values())
         parts = {part for name in wanted for prefix, part in _PARTS.items() if name.startswith(prefix)}
         if parts:
             parts_asked = ("--only", ",".join(sorted(parts)))
-            values |= self._script(
-                "measure.py", addresses, "--pids", pids, "--seconds", str(self._seconds), *parts_asked
-            )
-        if "loaded:rss_mb" in wanted:
-            values["loaded:rss_mb"] = max(float(broker["rss_mb"]) for broker in self._brokers().values())
+            yield self._script("measure.py", addresses, "--pids", pids, "--seconds", str(self._seconds), *parts_asked)
+            yield {"loaded:rss_mb": _largest_mb(self._brokers())}
         for name, partitions in _FAILOVERS.items():
             if any(each.startswith(f"{name}:") for each in wanted):
-                values |= self._failover(addresses, name, partitions)
-        return {name: value for name, value in values.items() if name in wanted}
+                yield self._failover(addresses, name, partitions)
 
     def _failover(self, addresses: str, name: str, partitions: int) -> dict[str, float]:
         pids = [f"--pid={each.removeprefix('broker-')}={broker['pid']}" for each, broker in self._brokers().items()]
@@ -111,6 +114,10 @@ class Kafka:
             what = name or told["name"]
             values |= {f"{what}:{field}": float(value) for field, value in told.items() if _is_number(value)}
         return values
+
+
+def _largest_mb(brokers: Mapping[str, Mapping[str, Any]]) -> float:
+    return max(float(broker["rss_mb"]) for broker in brokers.values())
 
 
 def _is_number(value: object) -> bool:
