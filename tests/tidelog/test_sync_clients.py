@@ -129,7 +129,7 @@ def test_a_callback_neither_waits_for_what_it_keeps_from_happening_nor_closes() 
 def test_the_wait_for_metadata_and_that_for_room_share_one_patience() -> None:
     cluster = FakeCluster()
     (first,) = cluster.create("t")
-    patience_s = 1.0
+    patience_s = 2.0
     options: Any = {"buffer_memory": 1, "max_block_ms": int(patience_s * 1000)}
     with Producer(cluster.bootstrap, _opener=cluster.open, **options) as producer:
         producer.send("t", b"v").get(10)
