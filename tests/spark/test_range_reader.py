@@ -6,7 +6,14 @@ import pytest
 from file_cluster import FileCluster, FileConsumer, HandClock, OneConsumer
 
 from tidelog import Consumer
-from tidelog.errors import DataLossError, DisconnectedError, NotLeaderOrFollowerError, TimeoutError, UnknownServerError
+from tidelog.errors import (
+    DataLossError,
+    DisconnectedError,
+    LogTruncationError,
+    NotLeaderOrFollowerError,
+    TimeoutError,
+    UnknownServerError,
+)
 from tidelog.model import TopicPartition
 from tidelog.records import encode_batch
 from tidelog.spark.columns import kafka_schema
@@ -63,6 +70,22 @@ def test_loss_can_be_allowed(consumer: FileConsumer, caplog: pytest.LogCaptureFi
     consumer.cluster.set_start(T0, 30)
     assert offsets(consumer, 10, 50, fail_on_data_loss=False) == list(range(30, 50))
     assert "t-0 [10, 30)" in caplog.text
+
+
+@pytest.mark.parametrize(("divergent", "lost"), [(15, r"t-0 \[15, 30\)"), (-1, r"t-0 \[10, 30\)")])
+def test_what_was_read_and_an_unclean_election_cut_away_is_loss(
+    consumer: FileConsumer, divergent: int, lost: str
+) -> None:
+    class Cut(FileConsumer):
+        def poll_batches(self, timeout_ms: int) -> dict[TopicPartition, object]:  # type: ignore[override]
+            if self._positions[T0] == 30 and "poll_batches" in self.calls:
+                self.calls.clear()
+                raise LogTruncationError("another log", topic_partition=T0, offset=30, divergent_offset=divergent)
+            return super().poll_batches(timeout_ms)  # type: ignore[return-value]
+
+    with pytest.raises(DataLossError, match=lost):
+        offsets(Cut(consumer.cluster), 10, 50)
+    assert offsets(Cut(consumer.cluster), 10, 50, fail_on_data_loss=False) == list(range(10, 50))
 
 
 def test_what_compaction_removed_is_no_loss(consumer: FileConsumer) -> None:

@@ -12,7 +12,14 @@ from pyspark.sql.types import StructType
 
 from tidelog import Consumer
 from tidelog.clock import Clock, SystemClock
-from tidelog.errors import DataLossError, MessageTooLargeError, OffsetOutOfRangeError, TidelogError, TimeoutError
+from tidelog.errors import (
+    DataLossError,
+    LogTruncationError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    TidelogError,
+    TimeoutError,
+)
 from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES
 from tidelog.spark.clients import Clients
@@ -82,6 +89,8 @@ class RangeReader:
             failure: TidelogError | None = None
             while rows.position < span.until:
                 try:
+                    if isinstance(failure, LogTruncationError):
+                        self._report(partition, range(max(span.start, failure.divergent_offset), rows.position))
                     if isinstance(failure, OffsetOutOfRangeError):
                         self._skip_lost(consumer, partition, rows)
                     fetched = consumer.poll_batches(timeout_ms=_POLL_MS).get(partition)
