@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks import judging
@@ -178,3 +179,18 @@ def test_without_a_judge_nothing_passes_for_judged(lab: Lab, written: Path, monk
     assert status(Results(), lab.judge, judge_asked_for=False) == 0
     assert status(Results(), lab.judge, judge_asked_for=True) == 1
     assert status(Results(failures=["made-up"]), lab.judge, judge_asked_for=False) == 1
+
+
+class HalfAKafka:
+    """Its second part fails."""
+
+    def measure(self, rows: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
+        add({rows[0].kafka: 25.0})
+        raise NotMeasured("failover.py took longer than 900 s")
+
+
+def test_what_kafka_has_shown_stays_when_a_later_part_of_it_fails(lab: Lab) -> None:
+    kafka: Any = HalfAKafka()
+    results = run([benchmark_of({RATE.key: 50.0, BOUND.key: 100.0})], [RATE], lab, 1, kafka, lambda line: None)
+    assert results.kafka_median(RATE.kafka) == 25.0
+    assert results.failures == ["Kafka, run 1: failover.py took longer than 900 s"]
