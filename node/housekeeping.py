@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 #: Logs that are looked at before other work gets a turn of the loop.
 _TURN = 64
 _REMOVAL_CHECK_MS = 1000
+_EPOCHS_CHECK_MS = 1000
 #: A timer of the loop cannot wait for ever; a setting of 2⁶³ − 1 ms means as much.
 _LONGEST_PAUSE_S = 10 * 365 * 86_400
 
@@ -34,6 +35,9 @@ class Checkpoints(Protocol):
 
     def checkpoint_recovery_points(self) -> None: ...
     def checkpoint_log_starts(self) -> None: ...
+    @property
+    def has_unwritten_epochs(self) -> bool: ...
+    def write_epochs(self) -> None: ...
 
 
 class Round(Protocol):
@@ -72,7 +76,7 @@ class Housekeeping:
         cleaners = settings.log_cleaner_threads if settings.log_cleaner_enable else 0
         self._cleaners = cleaners
         # One thread for each kind of work: a disk that is slow with one delays no other.
-        self._threads = ThreadPoolExecutor(cleaners + 4, thread_name_prefix="housekeeping")
+        self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="housekeeping")
 
     def start(self) -> None:
         """Begins; returns at once."""
@@ -95,6 +99,7 @@ class Housekeeping:
             every(settings.log_retention_check_interval_ms, self.delete_old_segments),
             every(settings.producer_id_expiration_check_interval_ms, self.forget_idle_producers),
             every(_REMOVAL_CHECK_MS, self.remove_deleted),
+            every(_EPOCHS_CHECK_MS, self.write_epochs),
             *(self._keep_cleaning() for _ in range(self._cleaners)),
         ]
         self._tasks = [asyncio.get_running_loop().create_task(work) for work in works]
@@ -118,6 +123,11 @@ class Housekeeping:
         now_ms = self._clock.now_ms()
         if self._upkeep.is_removal_due(now_ms):
             await self._on_thread(lambda: self._upkeep.remove_deleted(now_ms))
+
+    async def write_epochs(self) -> None:
+        """The leader epochs that have begun since, of all logs in one step."""
+        if self._checkpoints.has_unwritten_epochs:
+            await self._on_thread(self._checkpoints.write_epochs)
 
     async def forget_idle_producers(self) -> None:
         """In every log; a producer that comes back after so long begins anew."""

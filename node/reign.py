@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 #: How long an answer waits, at most, until every broker tells its clients the same.
 _PROPAGATION_MS = 500
 #: So many writes have one outcome: the brokers hear of them while the next are under way.
-_WRITES = 100
+_WRITES = 250
 #: How often it is looked whether those who may have lost records have been waited for long enough.
 _DOUBT_CHECK_S = 1.0
 

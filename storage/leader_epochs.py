@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -25,8 +26,11 @@ class EpochStart(NamedTuple):
 class LeaderEpochs:
     """Epochs with their start offsets; both strictly increase from entry to entry.
 
-    Changes are written at once but not synced: what a power failure takes can be read from the batches again, and
-    `sync` runs before the recovery point moves past them.
+    An epoch that begins waits for the next `write`: a thousand partitions that change their leaders at once would
+    otherwise keep the loop waiting for a thousand files. Everything else is written at once. Nothing is synced but by
+    `sync`, which runs before the recovery point moves past an epoch: what is lost above it is in the batches.
+
+    `on_begun` is told of each that waits. `write` and `sync` may run on any thread; after `close` nothing is written.
     """
 
     def __init__(self, directory: Path, files: Files, entries: list[EpochStart]) -> None:
@@ -34,6 +38,10 @@ class LeaderEpochs:
         self._files = files
         self._entries = entries
         self._unsynced = False
+        self.on_begun: Callable[[LeaderEpochs], object] = lambda epochs: None
+        self._unwritten = False
+        self._closed = False
+        self._writing = threading.Lock()
 
     @classmethod
     def load(cls, directory: Path, files: Files) -> LeaderEpochs | None:
@@ -68,7 +76,8 @@ class LeaderEpochs:
         ):
             return False
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
-        self._store([*kept, EpochStart(epoch, start_offset)])
+        self._take([*kept, EpochStart(epoch, start_offset)])
+        self.on_begun(self)
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
@@ -135,12 +144,29 @@ class LeaderEpochs:
     def clear(self) -> None:
         self._store([])
 
+    def write(self) -> None:
+        """Has the file say what is known, for whoever reads it after this process. StorageError."""
+        with self._writing:
+            if self._unwritten and not self._closed:
+                self._unwritten = False  # first: what begins meanwhile is written next time
+                write_lines(self._files, self._path, self._entries, sync=False)
+
     def sync(self) -> None:
+        """Durably. StorageError."""
         if self._unsynced:
             self._unsynced = False
+            self.write()
             self._files.open(self._path).sync()
 
+    def close(self) -> None:
+        """The directory may belong to another log from now on."""
+        with self._writing:
+            self._closed = True
+
     def _store(self, entries: list[EpochStart]) -> None:
-        write_lines(self._files, self._path, entries, sync=False)
+        self._take(entries)
+        self.write()
+
+    def _take(self, entries: list[EpochStart]) -> None:
         self._entries = entries
-        self._unsynced = True
+        self._unwritten = self._unsynced = True

@@ -1,6 +1,6 @@
 """One replica's log of one partition: an ordered row of segments, written at the end and read anywhere.
 
-All calls but `flush` belong to the thread that owns the log; `flush` may run on any other beside them.
+All calls but `flush` and `leader_epochs.write` belong to the log's owner; these two may run on any thread beside them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ HIGH_WATERMARK = -1
 class Log:
     """Batches by offset.
 
-    log_start_offset  first offset that may be read. Raised by trimming, never lowered.
+    log_start_offset  first offset that may be read, at most log_end_offset. Raised by trimming, never lowered.
     topic_id          from `partition.metadata`; "" where that is missing or damaged.
     config            may be replaced at any time.
-
-    log_start_offset ≤ log_end_offset
     """
 
     def __init__(
@@ -54,13 +52,13 @@ class Log:
         self.topic_id, self.topic_id_proven = partition_metadata.read(files, directory)
         self._files = files
         self._segments = Segments(directory, files, recovered.segments)
-        self._epochs = recovered.epochs
-        self._reader = Reader(self._segments, self._epochs)
+        self.leader_epochs = recovered.epochs
+        self._reader = Reader(self._segments, self.leader_epochs)
         self._snapshots = Snapshots(directory, files)
         self._on_cut = on_cut
         self.log_start_offset = self._segments.base_offsets[0]
         producers = recovery.rebuild_producers(self._segments, self._snapshots)
-        self._appender = Appender(self._segments, self._epochs, self._snapshots, producers, recovered.last_batch)
+        self._appender = Appender(self._segments, self.leader_epochs, self._snapshots, producers, recovered.last_batch)
         self._recovery_point = RecoveryPoint(min(recovery_point, self.log_end_offset))
         self._sweep_snapshots()
         self._failure: StorageError | None = None
@@ -157,11 +155,11 @@ class Log:
     @property
     def latest_epoch(self) -> int | None:
         """The leader epoch that began last; None in a log that has seen none."""
-        return self._epochs.latest
+        return self.leader_epochs.latest
 
     @property
     def epochs(self) -> tuple[EpochStart, ...]:
-        return self._epochs.entries()
+        return self.leader_epochs.entries()
 
     @property
     def largest_timestamp(self) -> int:
@@ -170,7 +168,7 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> EpochStart | None:
         """(the greatest epoch ≤ `epoch` in this log, the offset at which it ends); None where the log cannot say."""
-        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def assign_topic_id(self, topic_id: str) -> None:
         """Writes `partition.metadata`, which says which topic of this name the log belongs to."""
@@ -182,7 +180,7 @@ class Log:
     def assign_leader_epoch(self, epoch: int) -> None:
         """At becoming leader: the epoch begins at the log end."""
         self._raise_if_failed()
-        self._epochs.assign(epoch, self.log_end_offset)
+        self.leader_epochs.assign(epoch, self.log_end_offset)
 
     def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
         """Appends exactly one batch from a producer and gives it its offsets; the caller's buffer is not changed.
@@ -275,7 +273,7 @@ class Log:
 
     def _confirmed(self, found: TimestampOffset | None) -> TimestampOffset | None:
         """No CRC covers the epoch of a batch."""
-        if found is not None and self._epochs.span_of(found.offset)[0] not in (None, found.leader_epoch):
+        if found is not None and self.leader_epochs.span_of(found.offset)[0] not in (None, found.leader_epoch):
             raise CorruptMessageError(f"{self.directory.name}: offset {found.offset} is not of its batch's epoch")
         return found
 
@@ -325,7 +323,7 @@ class Log:
         self._announce_cut(offset)
         self._segments.begin_anew(offset, self.config.index_interval_bytes)
         self.log_start_offset = offset
-        self._epochs.clear()
+        self.leader_epochs.clear()
         self._snapshots.keep_only(())
         self._settle_after_cut(offset)
 
@@ -337,7 +335,7 @@ class Log:
 
     def _settle_after_cut(self, offset: int) -> None:
         self._appender.restart(recovery.rebuild_producers(self._segments, self._snapshots))
-        self._epochs.truncate_from_end(self.log_end_offset)
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
         with self._failing_for_good():
             self._recovery_point.lower(self.log_end_offset)
             if self.log_end_offset < offset and self._on_cut is not None:
@@ -357,7 +355,7 @@ class Log:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        self._epochs.truncate_from_start(offset)
+        self.leader_epochs.truncate_from_start(offset)
         return True
 
     def delete_records(self, before_offset: int, high_watermark: int) -> int:
@@ -464,7 +462,7 @@ class Log:
         for segment in self._segments.row:
             if segment.next_offset > start and segment.base_offset < end:
                 segment.sync()
-        self._epochs.sync()
+        self.leader_epochs.sync()
         self._files.sync_directory(self.directory)
         if not self._named:
             self._files.sync_directory(self.directory.parent)
@@ -483,11 +481,13 @@ class Log:
                 producers = self._appender.producers
                 self._snapshots.write(self.log_end_offset, producers, sync=bool(producers.producers))
             self.flush()
+            self.leader_epochs.write()
         self.abandon()
 
     def abandon(self) -> None:
         """Gives the files back as they are."""
         self._abandoned = True
+        self.leader_epochs.close()
         self._segments.close()
 
     def fail(self, error: StorageError) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +39,7 @@ from storage.checkpoints import (
 from storage.configs.log_config import LogConfig
 from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
 from storage.files import Files, Lock
+from storage.leader_epochs import LeaderEpochs
 from storage.log import Log
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
 from tidelog.errors import DataDirectoryError, StorageError
@@ -72,6 +74,8 @@ class LogDirectory:
         self.failure: StorageError | None = None
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
+        #: Whose files are to be written (`write_epochs`); filled by the logs' owner, emptied by any thread.
+        self._begun: deque[LeaderEpochs] = deque()
         self._files = files
         self._lock = lock
         #: Logs that threads are opening right now; a directory is not given back before they are done.
@@ -203,6 +207,7 @@ class LogDirectory:
             _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
         else:
             log.raise_log_start(log_start)
+        log.leader_epochs.on_begun = self._begun.append
         return log
 
     # --- logs that go out of use ---------------------------------------------------------------------
@@ -274,6 +279,16 @@ class LogDirectory:
                 else:
                     self._log_starts.pop(tp, None)
             self._write(LOG_STARTS, self._log_starts)
+
+    @property
+    def has_unwritten_epochs(self) -> bool:
+        """Leader epochs have begun since `write_epochs`."""
+        return bool(self._begun)
+
+    def write_epochs(self) -> None:
+        """Has the logs' files say which leader epochs have begun. Any thread's, one at a time."""
+        while self._begun:
+            self._begun.popleft().write()
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
         """Up to where the log is compacted, as last noted; 0 where that is not known."""

@@ -386,6 +386,17 @@ class LogManager:
             with self._failing(directory):
                 directory.checkpoint_log_starts()
 
+    @property
+    def has_unwritten_epochs(self) -> bool:
+        """Whether `write_epochs` has something to do."""
+        return any(directory.has_unwritten_epochs for directory in self.directories)
+
+    def write_epochs(self) -> None:
+        """Notes the leader epochs that have begun."""
+        for directory in self.directories:
+            with self._failing(directory):
+                directory.write_epochs()
+
     def cleaner_offset(self, tp: TopicPartition) -> int:
         """Up to where a log is compacted; 0 where that is not known."""
         directory = self._home_of(tp)

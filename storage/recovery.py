@@ -235,6 +235,7 @@ def _settle_epochs(log: RecoveredLog, *, known: bool, synced_to: int) -> None:
         starts = ((header.partition_leader_epoch, header.base_offset) for header in headers)
         log.epochs.rebuild(starts, borne_out=log.epochs.latest if known else None)
     log.epochs.truncate_from_start(log.segments[0].base_offset)
+    log.epochs.write()
 
 
 def _confirm_epochs(log: RecoveredLog) -> bool:

@@ -100,6 +100,20 @@ async def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> Non
         await keeping.stop()
 
 
+async def test_the_epoch_that_has_begun_is_in_its_file_a_moment_later(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        file = tmp_path / str(TP) / "leader-epoch-checkpoint"
+        keeping = here.keeping()
+        await keeping.write_epochs()
+        assert file.read_text() == "0\n1\n0 0\n"
+        await here.cluster.produce(b"a")
+        await here.cluster.elect(1)
+        assert here.log.latest_epoch == 1 and "1 1" not in file.read_text(), "nobody waits for it"
+        await keeping.write_epochs()
+        assert file.read_text() == "0\n2\n0 0\n1 1\n"
+        await keeping.stop()
+
+
 async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         now_ms = SystemClock().now_ms()

@@ -147,6 +147,7 @@ def test_the_epochs_of_a_log(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, FILES, [])
     epochs.assign(0, 0)
     epochs.assign(3, 4711)
+    epochs.write()
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == blocks("Small files")[1]
     read = LeaderEpochs.load(tmp_path, FILES)
     assert read is not None and read.entries() == (EpochStart(0, 0), EpochStart(3, 4711))

@@ -80,6 +80,7 @@ def test_answers_are_those_of_the_epochs_of_all_offsets(story: list[tuple[str, i
                 del twin.epochs[: value - twin.start]
                 twin.start = value
             elif step == "reload" and epochs.entries():
+                epochs.write()
                 loaded = LeaderEpochs.load(directory, files)
                 assert loaded is not None
                 epochs = loaded
@@ -101,4 +102,54 @@ def test_the_checkpoint_is_kafkas(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
     epochs.assign(0, 0)
     epochs.assign(3, 17)
+    epochs.write()
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 17\n"
+
+
+def noted(directory: Path) -> tuple[EpochStart, ...] | None:
+    loaded = LeaderEpochs.load(directory, UnsyncedFiles())
+    return None if loaded is None else loaded.entries()
+
+
+def test_an_epoch_that_begins_waits_for_the_next_write_and_one_that_is_cut_off_for_nothing(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
+    epochs.assign(1, 0)
+    assert noted(tmp_path) is None
+    epochs.write()
+    assert noted(tmp_path) == ((1, 0),)
+    epochs.assign(2, 10)
+    epochs.assign(3, 20)
+    epochs.truncate_from_end(15)
+    assert noted(tmp_path) == ((1, 0), (2, 10))
+
+
+def test_what_is_synced_is_written_first(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
+    epochs.assign(1, 0)
+    epochs.sync()
+    assert noted(tmp_path) == ((1, 0),)
+
+
+def test_nothing_is_written_into_a_directory_that_was_given_back(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
+    epochs.assign(7, 0)
+    epochs.close()
+    epochs.write()
+    assert noted(tmp_path) is None, "it may be another topic's by now"
+
+
+def test_an_epoch_that_begins_during_a_write_is_written_by_the_next(tmp_path: Path) -> None:
+    class Busy(UnsyncedFiles):
+        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+            super().replace(path, data, sync=sync)
+            epochs.assign(2, 10)
+
+    begun: list[LeaderEpochs] = []
+    epochs = LeaderEpochs(tmp_path, Busy(), [])
+    epochs.on_begun = begun.append
+    epochs.assign(1, 0)
+    epochs.write()
+    assert noted(tmp_path) == ((1, 0),)
+    assert begun == [epochs, epochs]
+    epochs.write()
+    assert noted(tmp_path) == ((1, 0), (2, 10))

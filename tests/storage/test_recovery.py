@@ -19,11 +19,12 @@ SMALL = {"segment_bytes": 600, "index_interval_bytes": 150}
 
 
 def write_log(directory: Path, batches: int = 25) -> bytes:
-    """A log in two epochs and several segments, left as a killed process leaves it; all its bytes."""
+    """A log in three epochs and several segments, left as a killed process leaves it; all its bytes."""
     log = open_log(directory, **SMALL)
     for number in range(batches):
         append(log, NOW - number % 7, NOW - 3, leader_epoch=number // 10)
     data = read_all(log)
+    log.leader_epochs.write()
     log.abandon()
     return data
 

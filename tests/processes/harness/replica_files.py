@@ -11,6 +11,7 @@ from typing import NamedTuple
 from storage.files import RealFiles
 from storage.leader_epochs import LeaderEpochs
 from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.waiting import wait_for
 from tidelog import TopicPartition
 from tidelog.records.header import iter_headers
 
@@ -60,9 +61,8 @@ def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition]
         assert len(by_broker) == replicas
         check_replicas(tp, by_broker, end)
         for broker_id, batches in by_broker.items():
-            noted = LeaderEpochs.load(cluster.replica_dir(broker_id, tp), RealFiles())
-            assert noted is not None, f"{tp}: broker {broker_id} has no epochs"
-            check_epochs(tp, batches, [(epoch, start) for epoch, start in noted.entries() if start < end])
+            noted = noted_epochs(cluster.replica_dir(broker_id, tp), until=batches[-1].leader_epoch)
+            check_epochs(tp, batches, [(epoch, start) for epoch, start in noted if start < end])
         compared += sum(map(len, by_broker.values()))
     return compared
 
@@ -82,6 +82,17 @@ def check_replicas(tp: TopicPartition, by_broker: Mapping[int, Sequence[BatchOnD
     for before, after in itertools.pairwise(reference):
         assert after.base_offset == before.last_offset + 1, f"{tp}: gap at {after.base_offset}"
         assert after.leader_epoch >= before.leader_epoch, f"{tp}: the epoch falls at {after.base_offset}"
+
+
+def noted_epochs(replica_dir: Path, *, until: int) -> list[tuple[int, int]]:
+    """The epochs in the replica's file, and where they begin, once that one is there: it is noted a moment late."""
+
+    def look() -> list[tuple[int, int]]:
+        noted = LeaderEpochs.load(replica_dir, RealFiles())
+        entries = [] if noted is None else list(noted.entries())
+        return entries if entries and entries[-1][0] >= until else []
+
+    return wait_for(f"{replica_dir} to note epoch {until}", look)
 
 
 def check_epochs(tp: TopicPartition, batches: Sequence[BatchOnDisk], noted: Sequence[tuple[int, int]]) -> None:
