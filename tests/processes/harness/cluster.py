@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
 from cluster import znodes
 from cluster.state import VersionedState
@@ -198,17 +199,22 @@ class RunningCluster:
             stat = client.exists(znodes.broker_path(broker_id))
             assert stat is not None, f"broker {broker_id} is not registered"
             czxid, session = stat.czxid, stat.ephemeralOwner
-        credentials = (session, session_password(session))
-        thief = KazooClient(self.zookeeper_hosts, timeout=5, client_id=credentials)
-        thief.start(timeout=10)
-        thief.stop()
-        thief.close()
-        with self.zookeeper() as client:
-            wait_for(
-                f"the registration of broker {broker_id} to go",
-                lambda: (found := client.exists(znodes.broker_path(broker_id))) is None or found.czxid != czxid,
-                timeout_s=10,
-            )
+
+            def is_gone() -> bool:
+                found = client.exists(znodes.broker_path(broker_id))
+                return found is None or found.czxid != czxid
+
+            def close_session() -> bool:
+                thief = KazooClient(self.zookeeper_hosts, timeout=5, client_id=(session, session_password(session)))
+                with suppress(KazooTimeoutError):  # both want it, and neither has it for long
+                    thief.start(timeout=3)
+                thief.stop()
+                thief.close()
+                with suppress(AssertionError):  # the broker was quicker: it has taken the session back
+                    wait_for(f"the registration of broker {broker_id} to go", is_gone, timeout_s=1)
+                return is_gone()
+
+            wait_for(f"the session of broker {broker_id} to end", close_session)
 
     def _wait_gone(self, broker_id: int) -> None:
         process = self.local.broker_process(broker_id)

@@ -26,23 +26,6 @@ def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 30) -> 
         time.sleep(_LOOK_AGAIN_S)
 
 
-def wait_still(what: str, look: Callable[[], T], for_s: float = 0.5, timeout_s: float = 30) -> T:
-    """What `look` returns once it has returned the same for so long."""
-    seen: list[T] = []
-    since = time.monotonic()
-
-    def is_still() -> bool:
-        nonlocal since
-        found = look()
-        if seen != [found]:
-            seen[:] = [found]
-            since = time.monotonic()
-        return time.monotonic() - since >= for_s
-
-    wait_for(f"{what} to stand still", is_still, timeout_s)
-    return seen[0]
-
-
 def wait_bitten(what: str, look: Callable[[], T | None], timeout_s: float = 30) -> T:
     """The same for the sign that a fault bit; Void where it is not seen."""
     began = time.monotonic()
