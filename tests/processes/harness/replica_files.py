@@ -43,8 +43,9 @@ def batches_on_disk(partition_directory: Path) -> list[BatchOnDisk]:
 
 
 def end_on_disk(cluster: RunningCluster, broker_id: int, tp: TopicPartition) -> int:
-    """Behind the last batch in the broker's files, committed or not."""
-    return batches_on_disk(cluster.replica_dir(broker_id, tp))[-1].last_offset + 1
+    """Behind the last batch in the broker's files, committed or not; 0 where there is none."""
+    batches = batches_on_disk(cluster.replica_dir(broker_id, tp))
+    return batches[-1].last_offset + 1 if batches else 0
 
 
 def assert_replicas_identical(cluster: RunningCluster, tps: list[TopicPartition], replicas: int = 3) -> int:
