@@ -17,8 +17,9 @@ from storage.file_names import BOOT_ID
 from storage.files import RealFiles
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
-from tests.processes.harness.replica_files import batches_on_disk, end_on_disk
+from tests.processes.harness.replica_files import assert_replicas_identical, batches_on_disk, end_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, TopicPartition
 from tidelog.model import NO_LEADER
 from tidelog.records.header import iter_headers
@@ -329,6 +330,34 @@ def check_mended(cluster: RunningCluster, broker_id: int, tp: TopicPartition, da
     for path in (cluster.local.broker_dir(broker_id) / name for name in (HIGH_WATERMARKS, RECOVERY_POINTS)):
         wait_for(f"{tp} to be in {path}", lambda path=path: tp in read_offsets(RealFiles(), path))  # type: ignore[misc]
         assert read_offsets(RealFiles(), path)[tp] <= end_on_disk(cluster, broker_id, tp), path
+
+
+@pytest.mark.parametrize("cluster", [SOON], indirect=True)
+@pytest.mark.parametrize("kind", ["gone", "cut"])
+def test_a_log_that_lost_what_was_committed_leads_nothing_however_early_it_is_back(
+    cluster: RunningCluster, kind: str
+) -> None:
+    (tp,) = cluster.create_topic("t")
+    with Workload(cluster.bootstrap_servers, [tp]) as workload:
+        workload.wait_acknowledged(300)
+    victim = cluster.leader(tp)
+    directory = cluster.local.broker_dir(victim)
+    wait_for("a checkpoint", lambda: read_offsets(RealFiles(), directory / HIGH_WATERMARKS).get(tp, 0) > 250)
+    cluster.kill_all()
+    before = end_on_disk(cluster, victim, tp)
+    if kind == "gone":
+        shutil.rmtree(directory / str(tp))
+    else:
+        segment = newest_segment(directory / str(tp))
+        cut_off(segment, segment.stat().st_size // 2)
+        require_bite("nothing is cut off", before - end_on_disk(cluster, victim, tp))
+    cluster.restart(victim)
+    wait_for("it to be back alone", lambda: cluster.znode(tp).state.leader == NO_LEADER)
+    assert len(cluster.znode(tp).state.isr) == 3
+    cluster.local.start()
+    cluster.wait_in_sync(tp)
+    assert workload.check(cluster.bootstrap_servers) >= 300
+    assert_replicas_identical(cluster, [tp])
 
 
 @pytest.mark.slow
