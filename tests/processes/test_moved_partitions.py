@@ -77,10 +77,12 @@ def test_a_reassignment_goes_on_whoever_dies_meanwhile(four: RunningCluster) -> 
         for _ in range(3):
             four.admin.alter_partition_reassignments(targets)
             victim = four.controller()
+            epoch = four.broker_epoch(victim)
             four.kill(victim)
             underway += len(assignment(four, "t").adding)
             workload.wait_acknowledged(100)
             four.restart(victim)
+            four.wait_serves(victim, since=epoch)
             wait_settled(four, tps)
             for tp in tps:
                 four.wait_in_sync(tp)

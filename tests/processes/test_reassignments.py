@@ -63,8 +63,10 @@ def test_partitions_move_although_somebody_is_killed_meanwhile(four: RunningClus
     with ordeal(four, TPS) as under:
         under.workload.wait_acknowledged(2000)
         move(four)
+        epoch = four.broker_epoch(broker_id)
         four.kill(broker_id)
         require_bite("it died too late, all had moved", (left := unfinished(four)) and f"{len(left)} still to move")
         under.workload.wait_acknowledged(100)
         four.restart(broker_id)
+        four.wait_serves(broker_id, since=epoch)
         wait_moved(four)
