@@ -10,9 +10,10 @@ At most one write of a partition is in flight. Whatever happens meanwhile is loo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from cluster.decisions import Decisions
+from cluster.departures import Departures
 from cluster.doubt import LogEnd
 from cluster.effects import (
     Absolve,
@@ -20,9 +21,7 @@ from cluster.effects import (
     CloseChannel,
     Effect,
     OpenChannel,
-    RemoveTopic,
     SendMetadata,
-    SettleAssignment,
     WriteOutcome,
     WriteRefused,
     WriteState,
@@ -32,14 +31,6 @@ from cluster.reassignment import Move
 from cluster.rebalancing import imbalanced
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment, VersionedState
 from tidelog.model import TopicPartition
-
-
-@dataclass(slots=True)
-class _Deletion:
-    """A topic on its way out, and the live replicas that have yet to say that they are rid of it."""
-
-    waiting: set[tuple[int, TopicPartition]] = field(default_factory=set)
-    removing: bool = False
 
 
 class Controller(Decisions):
@@ -62,10 +53,7 @@ class Controller(Decisions):
             doubt_timeout_ms=doubt_timeout_ms,
         )
         self._in_flight: dict[TopicPartition, PartitionState] = {}
-        self._deletions: dict[str, _Deletion] = {}
-        # What brokers that were away have not been told to delete. Who comes back with its process sets it aside
-        # itself; one that only slept would keep it, and follow a leader that does not count it.
-        self._untold: dict[int, set[TopicPartition]] = {}
+        self.departures = Departures(self)
 
     # --- events --------------------------------------------------------------------------------------
 
@@ -84,11 +72,11 @@ class Controller(Decisions):
         self._let_wait({broker_id: broker for broker_id, broker in brokers.items() if broker.possibly_short})
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
         effects += self.deletions_wanted(deletions)
-        self.renewing |= {tp for tp in self.came_back() if self._stays(tp)}
+        self.renewing |= {tp for tp in self.came_back() if self.departures.stays(tp)}
         writes = self._reconsider(self.partitions())
         leaderless = {tp for tp in self.held if self.states[tp].state.leader not in self.brokers}
         awaited = self._in_flight.keys() | self.renewing | leaderless
-        told = {tp: state for tp, state in self.states.items() if tp not in awaited and self._stays(tp)}
+        told = {tp: state for tp, state in self.states.items() if tp not in awaited and self.departures.stays(tp)}
         return effects + self._tell(told) + writes + self._admit()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
@@ -120,7 +108,7 @@ class Controller(Decisions):
     ) -> list[Effect]:
         """All topics as they are now, with the states of those that were unknown so far."""
         for topic in sorted(set(self.topics) - set(topics)):
-            if topic not in self._deletions:
+            if not self.departures.is_deleting(topic):
                 self._forget(topic)
         fresh = [assignment for name, assignment in sorted(topics.items()) if name not in self.topics]
         return self.topics_created(fresh, states)
@@ -142,7 +130,7 @@ class Controller(Decisions):
     def assignment_written(self, assignment: TopicAssignment) -> list[Effect]:
         """The assignment of a known topic as it stands now: with partitions added, reassigned, or settled."""
         before = self.topics.get(assignment.topic)
-        if before is None or assignment.topic in self._deletions:
+        if before is None or self.departures.is_deleting(assignment.topic):
             return []
         self.topics[assignment.topic] = assignment
         changed: list[TopicPartition] = []
@@ -199,9 +187,9 @@ class Controller(Decisions):
                 self.cast_doubt(broker_id)  # its former self may have been let in meanwhile
         for tp in shed:
             self.host(tp)
-        told = {tp: state for tp, state in changed.items() if self._stays(tp)}
+        told = {tp: state for tp, state in changed.items() if self.departures.stays(tp)}
         effects = self._tell(told) if told else []
-        effects += self._dismiss(shed, self.brokers)
+        effects += self.departures.dismiss(shed, self.brokers)
         return effects + self._reconsider(again) + self._admit() + self._departed()
 
     def states_read(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
@@ -228,7 +216,7 @@ class Controller(Decisions):
             self.topics[topic] = replace(self.topics[topic], configs=dict(configs[topic]))
         tps = [tp for topic in fresh for tp in self.topics[topic].topic_partitions()]
         # One that is being written is told with its settings as soon as it is.
-        told = {tp: self.states[tp] for tp in tps if tp in self.states and self._stays(tp)}
+        told = {tp: self.states[tp] for tp in tps if tp in self.states and self.departures.stays(tp)}
         if not told:
             return []
         effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(told))]
@@ -250,7 +238,7 @@ class Controller(Decisions):
         effects: list[Effect] = []
         for broker_id in sorted(self.brokers.keys() & set(broker_ids)):
             hosted = self.hosted.get(broker_id, set())
-            states = {tp: self.states[tp] for tp in hosted if tp in self.states and self._stays(tp)}
+            states = {tp: self.states[tp] for tp in hosted if tp in self.states and self.departures.stays(tp)}
             effects += self.leader_and_isr(states, [broker_id])
         return effects
 
@@ -286,7 +274,7 @@ class Controller(Decisions):
 
         `election_refusal` says beforehand, and once nothing of it is `undecided` any more, why one had no effect.
         """
-        wanted = [tp for tp in tps if tp in self.states and self._stays(tp)]
+        wanted = [tp for tp in tps if tp in self.states and self.departures.stays(tp)]
         self.wishes |= dict.fromkeys(wanted, unclean)
         return self._reconsider(wanted)
 
@@ -295,40 +283,28 @@ class Controller(Decisions):
         leaders = {
             tp: (self.replicas(tp)[0], known.state.leader)
             for tp, known in self.states.items()
-            if self._stays(tp) and tp not in self.moves
+            if self.departures.stays(tp) and tp not in self.moves
         }
         return self.elections_wanted(imbalanced(leaders, percentage))
 
     def deletions_wanted(self, topics: Iterable[str]) -> list[Effect]:
         """Topics to be deleted. Those that do not exist only lose the wish."""
         effects: list[Effect] = []
-        everybody = tuple(sorted(self.brokers))
         for topic in topics:
-            if topic in self._deletions:
-                continue
-            deletion = self._deletions[topic] = _Deletion()
-            if topic not in self.topics:
-                continue
-            self._abandon(self.topics[topic].topic_partitions())
-            effects.append(SendMetadata(everybody, deleted_topics=(topic,)))
-            for broker_id in (*everybody, *self.arriving):
-                deletion.waiting |= {(broker_id, tp) for tp in self.assigned_to(broker_id, topic)}
-            for broker_id in everybody:
-                effects += self.stop_replicas(broker_id, self.assigned_to(broker_id, topic))
+            if not self.departures.is_deleting(topic):
+                effects += self.departures.delete(topic)
+                if topic in self.topics:
+                    self._abandon(self.topics[topic].topic_partitions())
         return effects + self._departed()
 
     def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
         """A broker has deleted its replicas of these."""
-        for tp in tps:
-            if tp.topic in self._deletions:
-                self._deletions[tp.topic].waiting.discard((broker_id, tp))
-            elif tp in self.moves:
-                self.moves[tp].waiting.discard(broker_id)
+        self.departures.stopped(broker_id, tps)
         return self._departed()
 
     def topic_removed(self, topic: str) -> list[Effect]:
         """The topic's znodes are gone."""
-        self._deletions.pop(topic, None)
+        self.departures.removed(topic)
         self._forget(topic)
         return []
 
@@ -337,20 +313,6 @@ class Controller(Decisions):
     def busy_with(self, broker_id: int) -> bool:
         """Whether something is still to be decided or written of a partition of this broker."""
         return self._entangled(broker_id) or not self.held.keys().isdisjoint(self.hosted.get(broker_id, ()))
-
-    def settled_assignment(self, topic: str) -> TopicAssignment | None:
-        """The assignment to write for those partitions whose reassignment has come to its end; None without any."""
-        if topic not in self.topics or topic in self._deletions:
-            return None
-        assignment = self.topics[topic]
-        over = [tp.partition for tp, move in self.moves.items() if tp.topic == topic and move.shed and not move.waiting]
-        return (
-            assignment.reassigned({number: assignment.assigned(number).settled() for number in over}) if over else None
-        )
-
-    def is_deleting(self, topic: str) -> bool:
-        """Somebody wants it deleted, and it is not gone yet."""
-        return topic in self._deletions
 
     def undecided(self, tp: TopicPartition) -> bool:
         """Whether an election of this partition is under way."""
@@ -361,7 +323,7 @@ class Controller(Decisions):
     def _reconsider(self, tps: Iterable[TopicPartition], *, evict_leaving: bool = False) -> list[Effect]:
         effects: list[Effect] = []
         for tp in sorted(tps, key=self._is_led):  # clients wait for those that nobody leads
-            if tp in self._in_flight or tp.topic not in self.topics or not self._stays(tp):
+            if tp in self._in_flight or tp.topic not in self.topics or not self.departures.stays(tp):
                 continue
             effects += self._write(tp, self.wanted(tp, evict_leaving=evict_leaving))
         questions, self.questions = self.questions, {}
@@ -395,12 +357,7 @@ class Controller(Decisions):
         self.leaving.discard(broker_id)
         self.offline.pop(broker_id, None)
         self.lacking.pop(broker_id, None)
-        for deletion in self._deletions.values():
-            deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
-        for tp, move in self.moves.items():
-            if broker_id in move.waiting:
-                move.waiting.remove(broker_id)
-                self._untold.setdefault(broker_id, set()).add(tp)
+        self.departures.buried(broker_id)
         for doubt in self.doubts.values():
             doubt.forget(broker_id)
         self.signs.ended(broker_id)
@@ -418,16 +375,10 @@ class Controller(Decisions):
             effects.append(OpenChannel(self.brokers[broker_id]))
         if before:
             effects.append(SendMetadata(before))
-        everything = {tp: state for tp, state in self.states.items() if self._stays(tp)}
+        everything = {tp: state for tp, state in self.states.items() if self.departures.stays(tp)}
         effects += self.leader_and_isr(everything, ready)
         effects.append(SendMetadata(tuple(ready), self.messages(everything)))
-        for topic, deletion in self._deletions.items():
-            for broker_id in ready:
-                if not deletion.removing and topic in self.topics:
-                    effects += self.stop_replicas(broker_id, self.assigned_to(broker_id, topic))
-        effects += self._dismiss([tp for tp, move in self.moves.items() if move.shed], ready)
-        for broker_id in ready:
-            effects += self._dispossess(broker_id)
+        effects += self.departures.admitted(ready)
         effects += self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
         return effects + self._absolve()
 
@@ -439,17 +390,11 @@ class Controller(Decisions):
         """
         self.arriving |= brokers
         for broker_id, broker in brokers.items():
-            # What is on its way out waits for them too: they may still have it.
-            for topic, deletion in self._deletions.items():
-                if not deletion.removing and topic in self.topics:
-                    deletion.waiting |= {(broker_id, tp) for tp in self.assigned_to(broker_id, topic)}
-            for tp, move in self.moves.items():
-                if move.shed and broker_id in self.topics[tp.topic].removing.get(tp.partition, ()):
-                    move.waiting.add(broker_id)
+            self.departures.expect(broker_id)
             if broker.possibly_short:
                 self.cast_doubt(broker_id)
                 hosted = self.hosted.get(broker_id, ())
-                self.renewing |= {tp for tp in hosted if tp in self.states and self._stays(tp)}
+                self.renewing |= {tp for tp in hosted if tp in self.states and self.departures.stays(tp)}
 
     def _absolve(self) -> list[Effect]:
         """Takes the mark from those of whom nothing is in doubt any more."""
@@ -466,45 +411,8 @@ class Controller(Decisions):
             return []
         return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states))]
 
-    def _dismiss(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
-        """These brokers delete what they had of partitions that have shed them; those that arrive will be told."""
-        effects: list[Effect] = []
-        gone: dict[int, list[TopicPartition]] = {}
-        for tp in sorted(tps):
-            for broker_id in self.topics[tp.topic].removing.get(tp.partition, ()):
-                if not self._stays(tp):
-                    continue
-                if broker_id in broker_ids or broker_id in self.arriving:
-                    self.moves[tp].waiting.add(broker_id)
-                elif broker_id not in self.brokers:
-                    self._untold.setdefault(broker_id, set()).add(tp)
-                if broker_id in broker_ids:
-                    gone.setdefault(broker_id, []).append(tp)
-        for broker_id, mine in sorted(gone.items()):
-            effects += self.stop_replicas(broker_id, mine)
-        return effects
-
-    def _dispossess(self, broker_id: int) -> list[Effect]:
-        """One that is back deletes what went elsewhere meanwhile."""
-        untold = sorted(tp for tp in self._untold.pop(broker_id, ()) if tp in self.states and self._stays(tp))
-        return self.stop_replicas(broker_id, [tp for tp in untold if tp not in self.assigned_to(broker_id, tp.topic)])
-
     def _departed(self) -> list[Effect]:
-        """What may follow now that replicas have gone: a topic's znodes, or a reassignment that comes to its end."""
-        effects: list[Effect] = []
-        for topic, deletion in self._deletions.items():
-            writing = any(tp.topic == topic for tp in self._in_flight)
-            if not deletion.waiting and not deletion.removing and not writing:
-                deletion.removing = True
-                effects.append(RemoveTopic(topic))
-        settling: set[str] = set()
-        for tp, move in list(self.moves.items()):
-            if move.announced and not self.topics[tp.topic].assigned(tp.partition).moving:
-                del self.moves[tp]  # only the order had changed
-            elif move.shed and not move.waiting and not move.settling:
-                move.settling = True
-                settling.add(tp.topic)
-        return effects + [SettleAssignment(topic) for topic in sorted(settling)]
+        return self.departures.due(self._in_flight)
 
     def _adopt(self, assignment: TopicAssignment) -> None:
         self.topics[assignment.topic] = assignment
@@ -531,6 +439,3 @@ class Controller(Decisions):
             self.forced.pop(tp, None)
             for replicas in (*self.hosted.values(), *self.offline.values(), *self.lacking.values()):
                 replicas.discard(tp)
-
-    def _stays(self, tp: TopicPartition) -> bool:
-        return tp.topic not in self._deletions

@@ -52,7 +52,7 @@ class RemoveTopic:
 
 @dataclass(frozen=True, slots=True)
 class SettleAssignment:
-    """Replicas of this topic have left: write `Controller.settled_assignment`, and answer with `assignment_written`."""
+    """Replicas of this topic have left: write `Departures.settled_assignment`, and answer with `assignment_written`."""
 
     topic: str
 

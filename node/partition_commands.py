@@ -80,7 +80,7 @@ class PartitionCommands:
         async with turn(reign.topics_lock, self._clock, deadline_ms):
             while True:
                 before = controller.topics.get(new.name)
-                if before is None or controller.is_deleting(new.name):
+                if before is None or controller.departures.is_deleting(new.name):
                     raise UnknownTopicOrPartitionError(f"topic {new.name!r} does not exist")
                 wanted = plan_partitions(new, before, controller.brokers.keys() - controller.leaving)
                 if validate_only:
@@ -102,7 +102,7 @@ class PartitionCommands:
         results: dict[TopicPartition, BrokerError | None] = {}
         elected: list[TopicPartition] = []
         for tp in tps:
-            if tp not in controller.states or controller.is_deleting(tp.topic):
+            if tp not in controller.states or controller.departures.is_deleting(tp.topic):
                 results[tp] = UnknownTopicOrPartitionError(f"{tp} does not exist")
             elif (refusal := controller.election_refusal(tp, unclean=unclean)) and not controller.undecided(tp):
                 results[tp] = refusal
@@ -168,7 +168,7 @@ class PartitionCommands:
         async with turn(reign.topics_lock, self._clock, deadline_ms):
             while True:
                 before = controller.topics.get(topic)
-                if before is None or controller.is_deleting(topic):
+                if before is None or controller.departures.is_deleting(topic):
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                 results: dict[TopicPartition, BrokerError | None] = {}
                 changes = {}

@@ -361,7 +361,7 @@ class Reign:
 
     async def _settle_assignment(self, topic: str) -> None:
         async with self.topics_lock:
-            settled = self.controller.settled_assignment(topic)
+            settled = self.controller.departures.settled_assignment(topic)
             if settled is not None and await self.change_assignment(settled):
                 log.info("%s: a reassignment has come to its end", topic)
         self._progress.made()

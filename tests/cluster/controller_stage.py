@@ -131,7 +131,7 @@ class Cluster:
             self.play(self.controller.states_written([self.answer(write) for write in writes]))
             topics, self.settling = self.settling, []
             for topic in topics:
-                if (settled := self.controller.settled_assignment(topic)) is not None:
+                if (settled := self.controller.departures.settled_assignment(topic)) is not None:
                     self.assign(settled)
 
     def assign(self, wanted: TopicAssignment) -> None:

@@ -27,7 +27,7 @@ def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 COMMANDS = dict(leaves(tidelog))
 
 
-@pytest.mark.parametrize("name", COMMANDS.keys() - WITHOUT_JSON)
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_JSON))
 def test_every_command_speaks_json(name: str) -> None:
     assert any("--json" in parameter.opts for parameter in COMMANDS[name].params)
 
