@@ -122,8 +122,8 @@ def test_who_goes_and_is_dead_is_not_waited_for() -> None:
     assert cluster.assigned(TP) == ReplicaAssignment((1, 3))
 
 
-def test_who_was_away_when_its_replica_went_elsewhere_deletes_it_when_it_is_back() -> None:
-    """One that only slept would keep it for ever: it has no start at which to set it aside."""
+def moved_while_one_was_away() -> Cluster:
+    """Broker 2 had a replica of what lies on 1 and 3 now."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -133,6 +133,12 @@ def test_who_was_away_when_its_replica_went_elsewhere_deletes_it_when_it_is_back
     cluster.settle()
     cluster.leader_tells_isr(TP, 1, 3)
     cluster.settle()
+    return cluster
+
+
+def test_who_was_away_when_its_replica_went_elsewhere_deletes_it_when_it_is_back() -> None:
+    """One that only slept would keep it for ever: it has no start at which to set it aside."""
+    cluster = moved_while_one_was_away()
     assert cluster.assigned(TP) == ReplicaAssignment((1, 3)), "it is not waited for"
     cluster.news()
     cluster.come(broker(2, epoch=50))
@@ -144,15 +150,7 @@ def test_who_was_away_when_its_replica_went_elsewhere_deletes_it_when_it_is_back
 
 
 def test_who_has_the_replica_again_when_it_is_back_keeps_it() -> None:
-    cluster = Cluster(1, 2, 3)
-    cluster.create("t", (1, 2))
-    cluster.settle()
-    cluster.die(2)
-    cluster.settle()
-    cluster.reassign(TP, 1, 3)
-    cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 3)
-    cluster.settle()
+    cluster = moved_while_one_was_away()
     cluster.reassign(TP, 1, 2)
     cluster.settle()
     cluster.news()
