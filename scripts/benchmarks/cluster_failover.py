@@ -6,16 +6,14 @@ Every partition of the dead leader gets one record, sent after the death with th
 from __future__ import annotations
 
 import os
-import signal
 import time
 
-from benchmarks.figures import Benchmark, Figure, NotMeasured
+from benchmarks.figures import Benchmark, Figure
 from benchmarks.lab import ClusterUnderTest, Lab
 from tidelog import Producer, TopicPartition
 
 PARTITIONS = 1_000
 _PATIENCE_S = 60.0
-_END_MS = 10_000
 
 _LAST = Figure(
     "cluster-failover.last", f"SIGKILL of a leader, {PARTITIONS:,} partitions: to the last acknowledgement", "s", "≤ 2",
@@ -37,14 +35,7 @@ def measure(lab: Lab) -> dict[str, float]:
 
 def _gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller: bool) -> tuple[float, float]:
     topic = tps[0].topic
-    leaders, controller = cluster.leaders(topic), cluster.controller()
-    candidates = sorted({leader for leader in leaders.values() if (leader == controller) == of_controller})
-    if not candidates:
-        raise NotMeasured(f"broker {controller} is the controller, {set(leaders.values())} lead: nobody to kill")
-    victim = candidates[0]
-    led = [tp for tp in tps if leaders[tp.partition] == victim]
-    process = cluster.local.broker_process(victim)
-    assert process is not None
+    victim, led = cluster.leader_of_some(tps, controller=of_controller)
     value = os.urandom(100)
     acknowledged: list[float] = []
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
@@ -52,8 +43,7 @@ def _gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller:
         for future in [producer.send(topic, value, partition=tp.partition) for tp in tps]:
             future.get(_PATIENCE_S)
         killed = time.monotonic()
-        process.signal(signal.SIGKILL)
-        process.wait(_END_MS)
+        cluster.kill(victim)
         futures = [producer.send(topic, value, partition=tp.partition) for tp in led]
         for future in futures:
             future.add_callback(lambda _: acknowledged.append(time.monotonic()))

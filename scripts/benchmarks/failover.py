@@ -5,17 +5,15 @@ What counts is the first record that was *sent after* the death; an answer that 
 
 from __future__ import annotations
 
-import signal
 import time
 
-from benchmarks.figures import Benchmark, Figure, NotMeasured
+from benchmarks.figures import Benchmark, Figure
 from benchmarks.lab import Lab, wait_for
 from benchmarks.pulse import Pulse
 
 _PARTITIONS = 6
 _PACE_S = 0.005
 _PATIENCE_S = 60.0
-_END_MS = 10_000
 
 _LEADER = Figure(
     "failover.leader", "failover: SIGKILL of a leader to the next acknowledgement", "s", "≤ 0.5",
@@ -34,19 +32,10 @@ def measure(lab: Lab) -> dict[str, float]:
 def _gap(lab: Lab, *, of_controller: bool) -> float:
     cluster = lab.cluster
     tps = cluster.create_topic(_PARTITIONS)
-    topic = tps[0].topic
-    leaders, controller = cluster.leaders(topic), cluster.controller()
-    candidates = sorted({leader for leader in leaders.values() if (leader == controller) == of_controller})
-    if not candidates:
-        raise NotMeasured(f"the leaders are {leaders}, the controller is broker {controller}: nobody to kill")
-    victim = candidates[0]
-    led = [tp for tp in tps if leaders[tp.partition] == victim]
-    process = cluster.local.broker_process(victim)
-    assert process is not None
+    victim, led = cluster.leader_of_some(tps, controller=of_controller)
     with Pulse(cluster.bootstrap_servers, tps, _PACE_S) as pulse:
         killed = time.monotonic()
-        process.signal(signal.SIGKILL)
-        process.wait(_END_MS)
+        cluster.kill(victim)
         dead = time.monotonic()
 
         def recovered() -> list[float]:
@@ -55,7 +44,7 @@ def _gap(lab: Lab, *, of_controller: bool) -> float:
 
         first = wait_for("an acknowledgement on every partition of the dead leader", recovered, _PATIENCE_S)
     cluster.restart(victim)
-    cluster.wait_in_sync(topic)
+    cluster.wait_in_sync(tps[0].topic)
     return max(first) - killed
 
 

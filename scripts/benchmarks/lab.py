@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,7 @@ T = TypeVar("T")
 REPLICAS = 3
 MIN_IN_SYNC = 2
 _LOOK_AGAIN_S = 0.02
+_END_MS = 10_000
 
 
 class ClusterUnderTest:
@@ -63,6 +65,25 @@ class ClusterUnderTest:
 
     def controller(self) -> int:
         return wait_for("a controller", lambda: max(self.admin.describe_cluster().controller, 0))
+
+    def leader_of_some(self, tps: Sequence[TopicPartition], *, controller: bool) -> tuple[int, list[TopicPartition]]:
+        """A broker that leads some of a topic's partitions and is, or is not, the controller; and those that it leads.
+
+        NotMeasured where there is none.
+        """
+        leaders, controls = self.leaders(tps[0].topic), self.controller()
+        chosen = min((each for each in leaders.values() if (each == controls) == controller), default=None)
+        if chosen is None:
+            raise NotMeasured(f"broker {controls} is the controller, {sorted(set(leaders.values()))} lead: nobody fits")
+        return chosen, [tp for tp in tps if leaders[tp.partition] == chosen]
+
+    def kill(self, broker_id: int) -> None:
+        """SIGKILL; returns when it is dead."""
+        process = self.local.broker_process(broker_id)
+        assert process is not None
+        process.signal(signal.SIGKILL)
+        if not process.wait(_END_MS):
+            raise NotMeasured(f"broker {broker_id} does not end")
 
     def pid(self, broker_id: int) -> int:
         return self.local.known_state().broker(broker_id).pid

@@ -16,6 +16,16 @@ def short(broker_id: int, epoch: int) -> BrokerRegistration:
     return replace(broker(broker_id, epoch), possibly_short=True)
 
 
+def both_replicas_went_down() -> Cluster:
+    """Of a partition on brokers 1 and 2, both in sync; broker 3 has no part in it."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    return cluster
+
+
 @pytest.mark.parametrize(
     ("live", "doubt", "expected"),
     [
@@ -106,11 +116,7 @@ def test_what_one_that_may_be_short_was_in_sync_for_shrinks_in_a_new_epoch() -> 
 
 
 def test_a_whole_member_that_comes_back_leads_and_the_short_one_copies() -> None:
-    cluster = Cluster(1, 2, 3)
-    cluster.create("t", (1, 2))
-    cluster.settle()
-    cluster.die(1, 2)
-    cluster.settle()
+    cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1), "it is waited for the other one"
@@ -122,11 +128,7 @@ def test_a_whole_member_that_comes_back_leads_and_the_short_one_copies() -> None
 
 
 def test_where_all_are_short_the_greatest_leads_alone() -> None:
-    cluster = Cluster(1, 2, 3)
-    cluster.create("t", (1, 2))
-    cluster.settle()
-    cluster.die(1, 2)
-    cluster.settle()
+    cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.come(short(2, 99))
     cluster.settle()
@@ -140,11 +142,7 @@ def test_where_all_are_short_the_greatest_leads_alone() -> None:
 
 
 def test_it_is_not_waited_for_ever() -> None:
-    cluster = Cluster(1, 2, 3)
-    cluster.create("t", (1, 2))
-    cluster.settle()
-    cluster.die(1, 2)
-    cluster.settle()
+    cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
     cluster.play(cluster.controller.time_passed(1000))
@@ -158,11 +156,7 @@ def test_it_is_not_waited_for_ever() -> None:
 
 
 def test_somebody_may_decide_not_to_wait() -> None:
-    cluster = Cluster(1, 2, 3)
-    cluster.create("t", (1, 2))
-    cluster.settle()
-    cluster.die(1, 2)
-    cluster.settle()
+    cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
@@ -171,11 +165,7 @@ def test_somebody_may_decide_not_to_wait() -> None:
 
 
 def test_one_that_dies_in_doubt_comes_back_in_doubt_and_is_asked_again() -> None:
-    cluster = Cluster(1, 2, 3)
-    cluster.create("t", (1, 2))
-    cluster.settle()
-    cluster.die(1, 2)
-    cluster.settle()
+    cluster = both_replicas_went_down()
     cluster.come(short(1, 97))
     cluster.come(short(2, 98))
     cluster.settle()

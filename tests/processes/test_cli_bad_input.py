@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from tests.processes.harness.command import Outcome, Shell, processes_of
+from tests.processes.harness.command import Outcome, Shell, a_newcomer, processes_of
 from tests.processes.harness.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("bad input")  # one cluster, not one for each worker
@@ -324,12 +324,8 @@ def test_a_malformed_frame_does_not_disturb_a_broker(shell: Shell) -> None:
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Shell]:
     """A user without a cluster."""
-    user = Shell(tmp_path, tmp_path / "home")
-    try:
+    with a_newcomer(tmp_path) as user:
         yield user
-    finally:
-        user.run("down", "--purge")
-        assert processes_of(tmp_path) == []
 
 
 def fake_java(directory: Path, says: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness.command import TIDELOG, Shell, processes_of
+from tests.processes.harness.command import TIDELOG, Shell, a_newcomer
 
 ROOT = Path(__file__).parent.parent.parent
 #: They tell how things are by their status, and a reassignment may be under way just then.
@@ -25,12 +25,8 @@ def quick_start() -> list[str]:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    user = Shell(tmp_path, tmp_path / "home")
-    try:
+    with a_newcomer(tmp_path) as user:
         yield user
-    finally:
-        user.run("down", "--purge")
-        assert processes_of(tmp_path) == []
 
 
 def test_every_line_of_the_quick_start_works_in_its_order(shell: Shell) -> None:

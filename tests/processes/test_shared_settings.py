@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness.command import Shell, processes_of
+from tests.processes.harness.command import Shell, a_newcomer
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    user = Shell(tmp_path, tmp_path / "home")
-    try:
+    with a_newcomer(tmp_path) as user:
         yield user
-    finally:
-        user.run("down")
-        assert processes_of(tmp_path) == []
 
 
 def partitions_of(shell: Shell, topic: str) -> int:

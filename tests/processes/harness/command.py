@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,17 @@ class Shell:
         outcome = self.run(*arguments, given=given)
         assert outcome.status == 0, outcome.complaint
         return outcome.output
+
+
+@contextmanager
+def a_newcomer(directory: Path) -> Iterator[Shell]:
+    """A user without a cluster; in the end what they started is gone, and nothing of it runs."""
+    user = Shell(directory, directory / "home")
+    try:
+        yield user
+    finally:
+        user.run("down", "--purge")
+        assert processes_of(directory) == []
 
 
 def processes_of(directory: Path) -> list[str]:
