@@ -46,6 +46,7 @@ from tidelog.errors import (
     UnsupportedVersionError,
 )
 from tidelog.frozen import frozen
+from tidelog.group_messages import GROUP_REQUESTS
 from tidelog.listeners import CLIENTS
 from tidelog.messages import (
     CLIENT_REQUESTS,
@@ -74,7 +75,14 @@ _MOST_ERROR_TEXT = 1000
 
 _REQUESTS: dict[int, type[Request]] = {
     cls.api: cls
-    for cls in (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *PARTITION_REQUESTS, *CONTROL_REQUESTS)
+    for cls in (
+        *CLIENT_REQUESTS,
+        *ADMIN_REQUESTS,
+        *GROUP_REQUESTS,
+        *OPERATOR_REQUESTS,
+        *PARTITION_REQUESTS,
+        *CONTROL_REQUESTS,
+    )
 }
 
 

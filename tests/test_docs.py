@@ -11,7 +11,15 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from tidelog import admin_messages, control_messages, errors, messages, operator_messages, partition_messages
+from tidelog import (
+    admin_messages,
+    control_messages,
+    errors,
+    group_messages,
+    messages,
+    operator_messages,
+    partition_messages,
+)
 from tidelog.messages import Message, Request
 from tidelog.model import Buffer
 
@@ -19,7 +27,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 MESSAGES = [
     cls
-    for module in (messages, admin_messages, operator_messages, partition_messages, control_messages)
+    for module in (messages, admin_messages, group_messages, operator_messages, partition_messages, control_messages)
     for cls in vars(module).values()
     if isinstance(cls, type) and issubclass(cls, Message) and is_dataclass(cls) and cls.__module__ == module.__name__
 ]

@@ -202,7 +202,7 @@ def _coder(annotation: Any) -> _Coder:
         return _Coder(_LIST, *_message_coder(kind))
     if annotation == Buffer:
         return _Coder(frozenset({int}), _attach, lambda value, body: body.take(value))
-    if annotation in (int, bool, str):
+    if annotation in (int, bool, str, bytes):
         return _Coder(frozenset({annotation}))
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):

@@ -34,6 +34,8 @@ __all__ = [
     "ClosedError",
     "ClusterAuthorizationFailedError",
     "ConfigError",
+    "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError",
     "CorruptMessageError",
     "DataDirectoryError",
     "DataLossError",
@@ -41,14 +43,21 @@ __all__ = [
     "DuplicateSequenceError",
     "ElectionNotNeededError",
     "EligibleLeadersNotAvailableError",
+    "FencedInstanceIdError",
     "FencedLeaderEpochError",
     "FetchSessionIdNotFoundError",
+    "GroupIdNotFoundError",
+    "GroupMaxSizeReachedError",
+    "GroupSubscribedToTopicError",
+    "IllegalGenerationError",
     "InconsistentClusterIdError",
+    "InconsistentGroupProtocolError",
     "InconsistentTopicIdError",
     "IneligibleReplicaError",
     "InvalidConfigError",
     "InvalidFetchSessionEpochError",
     "InvalidFetchSizeError",
+    "InvalidGroupIdError",
     "InvalidPartitionsError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
@@ -56,6 +65,7 @@ __all__ = [
     "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidRequiredAcksError",
+    "InvalidSessionTimeoutError",
     "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTxnStateError",
@@ -64,14 +74,18 @@ __all__ = [
     "LocalError",
     "LogDirNotFoundError",
     "LogTruncationError",
+    "MemberIdRequiredError",
     "MessageTooLargeError",
     "NetworkError",
     "NoBrokersError",
     "NoReassignmentInProgressError",
+    "NonEmptyGroupError",
     "NotControllerError",
+    "NotCoordinatorError",
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
     "NotLeaderOrFollowerError",
+    "OffsetMetadataTooLargeError",
     "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
@@ -79,6 +93,7 @@ __all__ = [
     "PolicyViolationError",
     "PreferredLeaderNotAvailableError",
     "ProtocolError",
+    "RebalanceInProgressError",
     "RecordListTooLargeError",
     "ReplicaNotAvailableError",
     "RequestTimedOutError",
@@ -92,6 +107,7 @@ __all__ = [
     "TopicDeletionDisabledError",
     "UncleanableLogError",
     "UnknownLeaderEpochError",
+    "UnknownMemberIdError",
     "UnknownProducerIdError",
     "UnknownServerError",
     "UnknownTopicIdError",
@@ -237,12 +253,39 @@ class StaleControllerEpochError(BrokerError):
     code = 11
 
 
+class OffsetMetadataTooLargeError(BrokerError):
+    """The metadata of a commit is longer than the broker stores."""
+
+    code = 12
+
+
 class NetworkError(BrokerError):
     """A broker lost a connection that it needed for the answer."""
 
     code = 13
     retriable = True
     stale_metadata = True
+
+
+class CoordinatorLoadInProgressError(BrokerError):
+    """The coordinator is still reading what the group has committed."""
+
+    code = 14
+    retriable = True
+
+
+class CoordinatorNotAvailableError(BrokerError):
+    """The group has no coordinator as of now."""
+
+    code = 15
+    retriable = True
+
+
+class NotCoordinatorError(BrokerError):
+    """Another broker coordinates the group."""
+
+    code = 16
+    retriable = True
 
 
 class InvalidTopicError(BrokerError):
@@ -275,6 +318,42 @@ class InvalidRequiredAcksError(BrokerError):
     """`acks` is none of 0, 1 and −1."""
 
     code = 21
+
+
+class IllegalGenerationError(BrokerError):
+    """The member speaks of a generation that is over."""
+
+    code = 22
+
+
+class InconsistentGroupProtocolError(BrokerError):
+    """The member understands no protocol that all others understand."""
+
+    code = 23
+
+
+class InvalidGroupIdError(BrokerError):
+    """A group needs a name."""
+
+    code = 24
+
+
+class UnknownMemberIdError(BrokerError):
+    """The group has no such member, or no more."""
+
+    code = 25
+
+
+class InvalidSessionTimeoutError(BrokerError):
+    """The session timeout lies outside of what the broker allows."""
+
+    code = 26
+
+
+class RebalanceInProgressError(BrokerError):
+    """A new generation is about to begin: join again."""
+
+    code = 27
 
 
 class TopicAuthorizationFailedError(BrokerError):
@@ -409,6 +488,18 @@ class ListenerNotFoundError(BrokerError):
     stale_metadata = True
 
 
+class NonEmptyGroupError(BrokerError):
+    """The group has members, and only an empty one can be changed like this."""
+
+    code = 68
+
+
+class GroupIdNotFoundError(BrokerError):
+    """No group has this name."""
+
+    code = 69
+
+
 class FetchSessionIdNotFoundError(BrokerError):
     """The broker keeps no such fetch session for this connection: begin a new one."""
 
@@ -464,10 +555,28 @@ class OffsetNotAvailableError(BrokerError):
     retriable = True
 
 
+class MemberIdRequiredError(BrokerError):
+    """A newcomer must come back with the id that it was given."""
+
+    code = 79
+
+
 class PreferredLeaderNotAvailableError(BrokerError):
     """The preferred leader is not alive, or not in sync."""
 
     code = 80
+
+
+class GroupMaxSizeReachedError(BrokerError):
+    """The group has as many members as the broker allows."""
+
+    code = 81
+
+
+class FencedInstanceIdError(BrokerError):
+    """Another member has taken over this instance id."""
+
+    code = 82
 
 
 class EligibleLeadersNotAvailableError(BrokerError):
@@ -486,6 +595,12 @@ class NoReassignmentInProgressError(BrokerError):
     """There is no reassignment of the partition to be cancelled."""
 
     code = 85
+
+
+class GroupSubscribedToTopicError(BrokerError):
+    """Members of the group are subscribed to the topic, so that its offsets must stay."""
+
+    code = 86
 
 
 class InvalidRecordError(BrokerError):

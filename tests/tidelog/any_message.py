@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 
 from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.control_messages import CONTROL_REQUESTS
+from tidelog.group_messages import GROUP_REQUESTS
 from tidelog.messages import CLIENT_REQUESTS, Message
 from tidelog.model import Buffer
 from tidelog.operator_messages import OPERATOR_REQUESTS
 from tidelog.partition_messages import PARTITION_REQUESTS
 
-REQUESTS = (*CLIENT_REQUESTS, *ADMIN_REQUESTS, *OPERATOR_REQUESTS, *PARTITION_REQUESTS, *CONTROL_REQUESTS)
+REQUESTS = (
+    *CLIENT_REQUESTS,
+    *ADMIN_REQUESTS,
+    *GROUP_REQUESTS,
+    *OPERATOR_REQUESTS,
+    *PARTITION_REQUESTS,
+    *CONTROL_REQUESTS,
+)
 
 #: What stands in the fields at the ends.
 Scalars = Mapping[Any, st.SearchStrategy[Any]]
@@ -24,6 +32,7 @@ ANY: Scalars = {
     int: st.integers(-(2**63), 2**63 - 1),
     bool: st.booleans(),
     str: st.text(max_size=20),
+    bytes: st.binary(max_size=40),
     Buffer: st.binary(max_size=40),
 }
 

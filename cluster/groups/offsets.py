@@ -1,0 +1,110 @@
+"""What one group has committed: the register that its coordinator answers from, and its records are read into.
+
+A commit is written first and counts when it is committed itself; of two the one that was written later counts,
+whichever is heard of first. Pure: time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from tidelog.frozen import frozen
+from tidelog.groups.offsets_topic import Commit
+from tidelog.model import TopicPartition
+
+#: Kafka's `offset.metadata.max.bytes`.
+MAX_METADATA_BYTES = 4096
+
+
+@frozen
+class Placed:
+    """A commit, and the offset of its record."""
+
+    commit: Commit
+    record_offset: int
+
+
+class Offsets:
+    """By partition. `pending` counts writes under way, whose partitions must not expire meanwhile."""
+
+    def __init__(self) -> None:
+        self._placed: dict[TopicPartition, Placed] = {}
+        self._pending: dict[TopicPartition, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._placed or self._pending)
+
+    def get(self, tp: TopicPartition) -> Commit | None:
+        """The committed offset; None where there is none."""
+        placed = self._placed.get(tp)
+        return None if placed is None else placed.commit
+
+    def all(self) -> dict[TopicPartition, Commit]:
+        """Of every partition that has one."""
+        return {tp: placed.commit for tp, placed in sorted(self._placed.items())}
+
+    # --- writing -------------------------------------------------------------------------------------
+
+    def begin(self, tps: Iterable[TopicPartition]) -> None:
+        """Commits of these are being written."""
+        for tp in tps:
+            self._pending[tp] = self._pending.get(tp, 0) + 1
+
+    def written(self, commits: Mapping[TopicPartition, Commit], first_offset: int) -> None:
+        """They are committed, in records one after the other from `first_offset`."""
+        self.failed(commits)
+        for record_offset, (tp, commit) in enumerate(commits.items(), first_offset):
+            self.read(tp, commit, record_offset)
+
+    def failed(self, tps: Iterable[TopicPartition]) -> None:
+        """They are not under way any more."""
+        for tp in tps:
+            left = self._pending[tp] - 1
+            if left:
+                self._pending[tp] = left
+            else:
+                del self._pending[tp]
+
+    # --- reading the topic ---------------------------------------------------------------------------
+
+    def read(self, tp: TopicPartition, commit: Commit | None, record_offset: int) -> None:
+        """A record of the topic; None: a tombstone."""
+        placed = self._placed.get(tp)
+        if placed is not None and placed.record_offset > record_offset:
+            return
+        if commit is None:
+            self._placed.pop(tp, None)
+        else:
+            self._placed[tp] = Placed(commit, record_offset)
+
+    # --- forgetting ----------------------------------------------------------------------------------
+
+    def expired(
+        self, now_ms: int, retention_ms: int, *, empty_since_ms: int | None, subscribed: Collection[str] | None
+    ) -> list[TopicPartition]:
+        """Whose offsets nobody will ask for any more (KIP-211), by the wall clock.
+
+        empty_since_ms   the group had members and has none since then; None: it has some, or never had any
+        subscribed       what its members consume; None: they do not say, and everything stays; empty: it has none
+        """
+        if subscribed is None:
+            return []
+        return [
+            tp
+            for tp, placed in self._placed.items()
+            if tp.topic not in subscribed
+            and tp not in self._pending
+            and _is_due(placed.commit, now_ms, retention_ms, empty_since_ms)
+        ]
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """Their tombstones are written."""
+        for tp in tps:
+            self._placed.pop(tp, None)
+
+
+def _is_due(commit: Commit, now_ms: int, retention_ms: int, empty_since_ms: int | None) -> bool:
+    if commit.expires_ms >= 0:
+        return now_ms >= commit.expires_ms
+    since_ms = commit.committed_ms if empty_since_ms is None else max(commit.committed_ms, empty_since_ms)
+    return now_ms - since_ms >= retention_ms

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.groups.assignors import (
+    ASSIGNORS,
+    Assignments,
+    Candidate,
+    assign_cooperatively,
+    assign_in_turn,
+    assign_ranges,
+    assign_sticky,
+)
+from tidelog.groups.consumer_protocol import Subscription
+from tidelog.groups.sticky_memory import Memory, encode_memory
+from tidelog.model import TopicPartition
+
+
+def member(name: str, *topics: str, owned: str = "", generation: int = -1, instance: str | None = None) -> Candidate:
+    return Candidate(name, instance, Subscription(topics or ("t",), partitions(owned), generation))
+
+
+def eager(name: str, *topics: str, had: str = "", generation: int = -1) -> Candidate:
+    memory = encode_memory(Memory(partitions(had), generation))
+    return Candidate(name, None, Subscription(topics or ("t",), user_data=memory))
+
+
+def partitions(names: str) -> tuple[TopicPartition, ...]:
+    """ "t0 u3" """
+    return tuple(TopicPartition(name[0], int(name[1:])) for name in names.split())
+
+
+def shown(given: Assignments) -> dict[str, str]:
+    return {who: " ".join(f"{tp.topic}{tp.partition}" for tp in tps) for who, tps in given.items()}
+
+
+def test_range_gives_each_member_a_run_of_each_topic() -> None:
+    members = [member("b", "t", "u"), member("a", "t", "u")]
+    assert shown(assign_ranges(members, {"t": 3, "u": 3})) == {"a": "t0 t1 u0 u1", "b": "t2 u2"}
+    assert shown(assign_ranges(members, {"t": 1})) == {"a": "t0", "b": ""}
+
+
+def test_range_asks_only_those_that_subscribe_and_knows_only_topics_that_exist() -> None:
+    members = [member("a", "t"), member("b", "t", "u", "gone")]
+    assert shown(assign_ranges(members, {"t": 2, "u": 2})) == {"a": "t0", "b": "t1 u0 u1"}
+
+
+def test_round_robin_goes_through_all_partitions_in_turn() -> None:
+    members = [member("b", "t", "u"), member("a", "t", "u")]
+    assert shown(assign_in_turn(members, {"t": 3, "u": 3})) == {"a": "t0 t2 u1", "b": "t1 u0 u2"}
+    unlike = [member("a", "t"), member("b", "t", "u"), member("c", "u")]
+    assert shown(assign_in_turn(unlike, {"t": 1, "u": 2})) == {"a": "t0", "b": "u0", "c": "u1"}
+
+
+def test_a_static_member_that_restarts_under_another_id_has_the_same_place() -> None:
+    before = assign_ranges([member("z9", instance="one"), member("a", instance="two")], {"t": 2})
+    after = assign_ranges([member("b", instance="one"), member("a", instance="two")], {"t": 2})
+    assert shown(before) == {"z9": "t0", "a": "t1"}
+    assert shown(after) == {"b": "t0", "a": "t1"}
+
+
+@pytest.mark.parametrize("make", [eager, member], ids=["eager", "cooperative"])
+def test_sticky_takes_from_those_that_have_too_much_and_no_more_than_that(make: object) -> None:
+    if make is eager:
+        members = [eager("a", had="t0 t1 t2", generation=4), eager("b", had="t3 t4 t5", generation=4), eager("c")]
+    else:
+        members = [
+            member("a", owned="t0 t1 t2", generation=4),
+            member("b", owned="t3 t4 t5", generation=4),
+            member("c"),
+        ]
+    assert shown(assign_sticky(members, {"t": 6})) == {"a": "t0 t1", "b": "t3 t4", "c": "t2 t5"}
+
+
+def test_sticky_gives_what_the_dead_had_to_those_that_have_least() -> None:
+    members = [eager("a", had="t0 t3", generation=1), eager("b", had="t1", generation=1)]
+    assert shown(assign_sticky(members, {"t": 4})) == {"a": "t0 t3", "b": "t1 t2"}
+
+
+def test_of_two_that_say_they_had_it_the_later_generation_is_believed_and_of_one_generation_neither() -> None:
+    members = [eager("a", had="t0 t1", generation=2), eager("b", had="t0 t2", generation=3)]
+    assert shown(assign_sticky(members, {"t": 4})) == {"a": "t1 t3", "b": "t0 t2"}
+    both = [eager("b", had="t0", generation=3), eager("a", had="t0", generation=3)]
+    assert shown(assign_sticky(both, {"t": 2})) == {"a": "t0", "b": "t1"}, "as if nobody had had anything"
+
+
+def test_sticky_forgets_what_is_not_subscribed_or_is_gone_or_makes_no_sense() -> None:
+    members = [
+        eager("a", "t", had="u0 u1 t9", generation=1),
+        Candidate("b", None, Subscription(("t", "u"), user_data=b"\x00\x00\x00\x05junk")),
+    ]
+    assert shown(assign_sticky(members, {"t": 1, "u": 2})) == {"a": "t0", "b": "u0 u1"}
+
+
+def test_cooperative_takes_away_in_one_generation_and_gives_in_the_next() -> None:
+    topics = {"t": 6}
+    first = [member("a", owned="t0 t1 t2 t3 t4 t5", generation=1), member("b")]
+    taken = assign_cooperatively(first, topics)
+    assert shown(taken) == {"a": "t0 t1 t2", "b": ""}
+    second = [Candidate("a", None, Subscription(("t",), tuple(taken["a"]), 2)), member("b", generation=2)]
+    assert shown(assign_cooperatively(second, topics)) == {"a": "t0 t1 t2", "b": "t3 t4 t5"}
+
+
+TOPICS = st.fixed_dictionaries({"t": st.integers(1, 9), "u": st.integers(1, 9), "v": st.integers(1, 4)})
+WANTS = st.dictionaries(
+    st.sampled_from("abcdef"), st.sets(st.sampled_from(["t", "u", "v", "gone"]), min_size=1), min_size=1
+)
+
+
+def candidates(wants: Mapping[str, set[str]], had: Assignments, generation: int) -> list[Candidate]:
+    return [
+        Candidate(who, None, Subscription(tuple(topics), tuple(had.get(who, ())), generation))
+        for who, topics in wants.items()
+    ]
+
+
+@given(st.sampled_from(sorted(ASSIGNORS)), TOPICS, st.lists(WANTS, min_size=1, max_size=4))
+def test_every_partition_that_somebody_wants_has_one_owner_that_wants_it(
+    name: str, topics: dict[str, int], generations: list[dict[str, set[str]]]
+) -> None:
+    had: Assignments = {}
+    for generation, wants in enumerate(generations):
+        members = candidates(wants, had, generation)
+        given_ = ASSIGNORS[name](members, topics)
+        assert set(given_) == set(wants)
+        owned = [tp for tps in given_.values() for tp in tps]
+        assert len(owned) == len(set(owned))
+        for who, tps in given_.items():
+            assert {tp.topic for tp in tps} <= wants[who]
+        if name == "cooperative-sticky":
+            others = {tp: who for who in wants for tp in had.get(who, ())}
+            assert all(others.get(tp, who) == who for who, tps in given_.items() for tp in tps)
+            # What was only taken away is given in the next generation, which may find something else to even out.
+            for later in range(1, 4):
+                given_ = assign_cooperatively(candidates(wants, given_, generation + later), topics)
+            owned = [tp for tps in given_.values() for tp in tps]
+        wanted = {topic for topics_ in wants.values() for topic in topics_} & topics.keys()
+        assert set(owned) == {TopicPartition(topic, n) for topic in wanted for n in range(topics[topic])}
+        had = given_
+
+
+@given(TOPICS, st.lists(WANTS, min_size=1, max_size=4))
+def test_sticky_is_even_and_changes_nothing_where_nothing_has_changed(
+    topics: dict[str, int], generations: list[dict[str, set[str]]]
+) -> None:
+    had: Assignments = {}
+    for generation, wants in enumerate(generations):
+        had = assign_sticky(candidates(wants, had, generation), topics)
+        for who, tps in had.items():
+            for tp in tps:
+                for other, theirs in had.items():
+                    assert tp.topic not in wants[other] or len(tps) <= len(theirs) + 1, (who, tp, other)
+        assert assign_sticky(candidates(wants, had, generation), topics) == had
+
+
+@given(st.integers(1, 40), st.sets(st.sampled_from("abcdefgh"), min_size=1), st.sets(st.sampled_from("abcdefgh")))
+def test_among_equals_sticky_moves_as_few_partitions_as_can_be(count: int, before: set[str], joined: set[str]) -> None:
+    first = assign_sticky(candidates({who: {"t"} for who in before}, {}, 0), {"t": count})
+    after = before | joined
+    second = assign_sticky(candidates({who: {"t"} for who in after}, first, 1), {"t": count})
+    kept = sum(len(set(first[who]) & set(second[who])) for who in before)
+    least, more = divmod(count, len(after))
+    held = sorted((len(first.get(who, ())) for who in after), reverse=True)
+    quotas = [least + (nth < more) for nth in range(len(after))]
+    assert kept == sum(map(min, held, quotas))

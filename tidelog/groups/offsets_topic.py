@@ -1,0 +1,207 @@
+"""`__consumer_offsets`: where groups keep what they have committed, and themselves, in Kafka's records.
+
+    key     0, 1  a commit: group, topic, partition          value 3: offset, leader epoch, metadata, when
+            2     a group                                     value 3: protocol, generation, leader, members
+    A null value takes the key's entry away.
+
+Written are the versions that Kafka 3.9 writes; read are all that are older too. Keys of later versions (transactional
+ids, KIP-848) are unknown here, and skipped by whoever loads a partition.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import CorruptMessageError
+from tidelog.frozen import frozen
+from tidelog.groups.wire import Reader, Writer
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+_COMMIT_KEY = 1
+_GROUP_KEY = 2
+_VALUE = 3
+
+
+@frozen
+class CommitKey:
+    """Whose offset, of what."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@frozen
+class GroupKey:
+    """Whose members."""
+
+    group: str
+
+
+@frozen
+class UnknownKey:
+    """Written by a version that knows more."""
+
+    version: int
+
+
+Key = CommitKey | GroupKey | UnknownKey
+
+
+@frozen
+class Commit:
+    """A committed offset.
+
+    leader_epoch   of the record before it; −1: not known
+    metadata       what the committer wanted to remember
+    committed_ms   when, by the coordinator's clock
+    expires_ms     in old records alone, where the committer asked for a time; −1: as the broker's setting says
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    expires_ms: int = -1
+
+
+@frozen
+class MemberRecord:
+    """A member of a group as its last generation was written."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@frozen
+class GroupRecord:
+    """A generation; `protocol` and `leader` None and no members where the group is empty."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    changed_ms: int
+    members: tuple[MemberRecord, ...]
+
+
+def partition_for(group: str, partitions: int) -> int:
+    """The partition of the topic that keeps this group: Java's hash of the name, and Kafka's absolute value of it.
+
+    >>> partition_for("console-consumer-1", 50)
+    24
+    """
+    value = 0
+    data = group.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value >> 31 else value
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+def encode_key(key: CommitKey | GroupKey) -> bytes:
+    """The record's key."""
+    out = Writer()
+    out.int16(_COMMIT_KEY if isinstance(key, CommitKey) else _GROUP_KEY)
+    out.string(key.group)
+    if isinstance(key, CommitKey):
+        out.string(key.topic)
+        out.int32(key.partition)
+    return bytes(out)
+
+
+def decode_key(data: bytes) -> Key:
+    """What the record is about; CorruptMessageError where it cannot be told."""
+    reader = Reader(data)
+    version = reader.int16()
+    if version in (0, _COMMIT_KEY):
+        return CommitKey(reader.string(), reader.string(), reader.int32())
+    if version == _GROUP_KEY:
+        return GroupKey(reader.string())
+    return UnknownKey(version)
+
+
+def encode_commit(commit: Commit) -> bytes:
+    """The value under a `CommitKey`."""
+    out = Writer()
+    out.int16(_VALUE)
+    out.int64(commit.offset)
+    out.int32(commit.leader_epoch)
+    out.string(commit.metadata)
+    out.int64(commit.committed_ms)
+    return bytes(out)
+
+
+def decode_commit(data: bytes) -> Commit:
+    """CorruptMessageError for what this is not."""
+    reader = Reader(data)
+    version = _version(reader)
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else -1
+    return Commit(offset, leader_epoch, reader.string(), reader.int64(), reader.int64() if version == 1 else -1)
+
+
+def encode_group(record: GroupRecord) -> bytes:
+    """The value under a `GroupKey`."""
+    out = Writer()
+    out.int16(_VALUE)
+    out.string(record.protocol_type)
+    out.int32(record.generation)
+    out.string(record.protocol)
+    out.string(record.leader)
+    out.int64(record.changed_ms)
+
+    def write(member: MemberRecord) -> None:
+        out.string(member.member_id)
+        out.string(member.instance_id)
+        out.string(member.client_id)
+        out.string(member.client_host)
+        out.int32(member.rebalance_timeout_ms)
+        out.int32(member.session_timeout_ms)
+        out.data(member.subscription)
+        out.data(member.assignment)
+
+    out.array(record.members, write)
+    return bytes(out)
+
+
+def decode_group(data: bytes) -> GroupRecord:
+    """CorruptMessageError for what this is not."""
+    reader = Reader(data)
+    version = _version(reader)
+
+    def read() -> MemberRecord:
+        member_id = reader.string()
+        instance_id = reader.nullable_string() if version >= 3 else None
+        client_id, client_host = reader.string(), reader.string()
+        rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+        session_timeout_ms = reader.int32()
+        if version == 0:
+            rebalance_timeout_ms = session_timeout_ms
+        return MemberRecord(
+            member_id,
+            instance_id,
+            client_id,
+            client_host,
+            rebalance_timeout_ms,
+            session_timeout_ms,
+            reader.data(),
+            reader.data(),
+        )
+
+    protocol_type, generation = reader.string(), reader.int32()
+    protocol, leader = reader.nullable_string(), reader.nullable_string()
+    changed_ms = reader.int64() if version >= 2 else -1
+    return GroupRecord(protocol_type, generation, protocol, leader, changed_ms, tuple(reader.array(read)))
+
+
+def _version(reader: Reader) -> int:
+    version = reader.int16()
+    if not 0 <= version <= _VALUE:
+        raise CorruptMessageError(f"a value of version {version}, and not of 0 to {_VALUE}")
+    return version

@@ -1,0 +1,35 @@
+"""What a sticky assignor remembers between generations, in the user data of a subscription (KIP-54, 341)."""
+
+from __future__ import annotations
+
+from tidelog.errors import CorruptMessageError
+from tidelog.frozen import frozen
+from tidelog.groups.wire import Reader, Writer
+from tidelog.model import TopicPartition
+
+
+@frozen
+class Memory:
+    """What a member had, and in which generation; −1: not known."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int = -1
+
+
+def encode_memory(memory: Memory) -> bytes:
+    """As Kafka's StickyAssignor writes it, version 1."""
+    out = Writer()
+    out.partitions(memory.partitions)
+    out.int32(memory.generation)
+    return bytes(out)
+
+
+def decode_memory(data: bytes | None) -> Memory | None:
+    """Also of version 0, which knew no generation; None for what is something else: it only makes things less even."""
+    if not data:
+        return None
+    reader = Reader(data)
+    try:
+        return Memory(reader.partitions(), reader.int32() if reader.left else -1)
+    except CorruptMessageError:
+        return None

@@ -1,0 +1,125 @@
+"""The plain types of Kafka's schemas before KIP-482: big-endian integers, and lengths before what they measure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from tidelog.errors import CorruptMessageError
+from tidelog.model import TopicPartition
+
+T = TypeVar("T")
+
+
+class Writer:
+    """Appends fields; `bytes(writer)` is all of them."""
+
+    def __init__(self) -> None:
+        self._parts = bytearray()
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._parts)
+
+    def int16(self, value: int) -> None:
+        self._parts += struct.pack(">h", value)
+
+    def int32(self, value: int) -> None:
+        self._parts += struct.pack(">i", value)
+
+    def int64(self, value: int) -> None:
+        self._parts += struct.pack(">q", value)
+
+    def string(self, value: str | None) -> None:
+        if value is None:
+            self.int16(-1)
+            return
+        data = value.encode()
+        self.int16(len(data))
+        self._parts += data
+
+    def data(self, value: bytes | None) -> None:
+        self.int32(-1 if value is None else len(value))
+        self._parts += value or b""
+
+    def array(self, values: Iterable[T], write: Callable[[T], None]) -> None:
+        entries = list(values)
+        self.int32(len(entries))
+        for entry in entries:
+            write(entry)
+
+    def partitions(self, tps: Iterable[TopicPartition]) -> None:
+        """Topic by topic, as Kafka's schemas have them."""
+        topics: dict[str, list[int]] = {}
+        for tp in sorted(tps):
+            topics.setdefault(tp.topic, []).append(tp.partition)
+
+        def write(topic: str) -> None:
+            self.string(topic)
+            self.array(topics[topic], self.int32)
+
+        self.array(topics, write)
+
+
+class Reader:
+    """Takes fields off, one after the other. CorruptMessageError where there is less than they say."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def int16(self) -> int:
+        return int(struct.unpack(">h", self._take(2))[0])
+
+    def int32(self) -> int:
+        return int(struct.unpack(">i", self._take(4))[0])
+
+    def int64(self) -> int:
+        return int(struct.unpack(">q", self._take(8))[0])
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise CorruptMessageError("null where a string belongs")
+        return value
+
+    def nullable_string(self) -> str | None:
+        length = self.int16()
+        try:
+            return None if length == -1 else self._take(length).decode()
+        except UnicodeDecodeError as error:
+            raise CorruptMessageError(f"a string is not UTF-8: {error}") from error
+
+    def data(self) -> bytes:
+        return self.nullable_data() or b""
+
+    def nullable_data(self) -> bytes | None:
+        length = self.int32()
+        return None if length == -1 else self._take(length)
+
+    def array(self, read: Callable[[], T]) -> list[T]:
+        length = self.int32()
+        # Every entry takes a byte at least.
+        if not 0 <= length <= self.left:
+            raise CorruptMessageError(f"an array of {length} entries in {self.left} bytes")
+        return [read() for _ in range(length)]
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        def read() -> list[TopicPartition]:
+            topic = self.string()
+            return [TopicPartition(topic, partition) for partition in self.array(self.int32)]
+
+        return tuple(tp for tps in self.array(read) for tp in tps)
+
+    @property
+    def left(self) -> int:
+        """Bytes that nobody has taken yet."""
+        return len(self._data) - self._at
+
+    def _take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise CorruptMessageError(f"{length} bytes where {self.left} are left")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
