@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from cluster.groups.member import JoinRequest, Member
+from cluster.groups.member import JoinRequest, Member, Protocol
 from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
 from tidelog.errors import (
     BrokerError,
@@ -32,6 +32,7 @@ from tidelog.errors import (
     UnknownMemberIdError,
 )
 from tidelog.frozen import frozen
+from tidelog.groups.offsets_topic import GroupRecord, MemberRecord
 
 #: How long a newcomer is waited for whose request is waiting itself: its connection may be gone (as in Kafka).
 NEWCOMER_MS = 300_000
@@ -77,7 +78,7 @@ class Group:
     """One group.
 
     generation      rises with each round of joining; −1 before the first
-    protocol_type   "consumer", or whatever else its members are; "" while it is empty
+    protocol_type   "consumer", or whatever else its members are, or were last; "" where it never had any
     protocol        what this generation is assigned by
     leader          who assigns; "" nobody
     members         by id
@@ -100,6 +101,53 @@ class Group:
         self._unsynced: set[str] = set()
         self._stored = 0
         self._storing: Store | None = None
+
+    # --- its record in the offsets topic -------------------------------------------------------------
+
+    def record(self, assignments: Mapping[str, bytes], changed_ms: int) -> GroupRecord:
+        """What a `Store` asks to be written, with the wall clock's time."""
+        members = tuple(
+            MemberRecord(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(self.protocol),
+                assignments.get(member.member_id, b""),
+            )
+            for member in self.members.values()
+        )
+        return GroupRecord(
+            self.protocol_type, self.generation, self.protocol or None, self.leader or None, changed_ms, members
+        )
+
+    def restore(self, record: GroupRecord, now_ms: int) -> None:
+        """A new coordinator goes on from what was written last; the members' sessions begin anew."""
+        self.protocol_type, self.generation = record.protocol_type, record.generation
+        self.protocol, self.leader = record.protocol or "", record.leader or ""
+        for told in record.members:
+            rebalance_timeout_ms = (
+                told.session_timeout_ms if told.rebalance_timeout_ms < 0 else told.rebalance_timeout_ms
+            )
+            member = Member(
+                told.member_id,
+                told.instance_id,
+                told.client_id,
+                told.client_host,
+                told.session_timeout_ms,
+                told.rebalance_timeout_ms,
+                (Protocol(self.protocol, told.subscription),),
+                told.assignment,
+            )
+            member.heard(now_ms)
+            self.members[told.member_id] = member
+            if told.instance_id is not None:
+                self._static[told.instance_id] = told.member_id
+        self.state = State.STABLE if self.members else State.EMPTY
+        if len(self.members) > self._settings.max_size:
+            self._prepare(now_ms)
 
     # --- joining -------------------------------------------------------------------------------------
 
@@ -230,7 +278,8 @@ class Group:
         self._round = None
         self.generation += 1
         if not self.members:
-            self.state, self.protocol, self.protocol_type, self.leader = State.EMPTY, "", "", ""
+            # The type stays: what the group has committed expires as a consumer group's (KIP-211).
+            self.state, self.protocol, self.leader = State.EMPTY, "", ""
             return [self._store({})]
         self.state, self.protocol = State.COMPLETING, self._choose_protocol()
         present = [member for member in self.members.values() if member.joining is not None]

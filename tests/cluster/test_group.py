@@ -395,6 +395,43 @@ def test_a_group_that_moves_to_another_coordinator_tells_everybody_who_waits() -
     assert isinstance(coordinator.heard("b"), NotCoordinatorError)
 
 
+def test_a_group_that_is_written_and_read_again_goes_on_with_the_same_generation() -> None:
+    coordinator = stable("a", "b")
+    record = coordinator.group.record({"a": b"0", "b": b"1"}, 1_700_000_000_000)
+    assert (record.protocol_type, record.generation, record.protocol, record.leader) == ("consumer", 1, "range", "a")
+    assert [(told.member_id, told.subscription, told.assignment) for told in record.members] == [
+        ("a", b"topics", b"0"),
+        ("b", b"topics", b"1"),
+    ]
+    there = Coordinator(now_ms=77_000)
+    there.group.restore(record, there.now_ms)
+    assert there.is_in(State.STABLE)
+    there.heartbeat("a")
+    there.sync("b")
+    assert there.synced("b") == b"1"
+    there.pass_time(SESSION_MS, "a")
+    assert sorted(there.group.members) == ["a"], "sessions begin anew, and end"
+
+
+def test_an_empty_group_that_is_read_again_is_empty_and_its_generations_go_on() -> None:
+    coordinator = stable("a")
+    coordinator.leave("a")
+    record = coordinator.group.record({}, 1_700_000_000_000)
+    assert (record.protocol_type, record.protocol, record.leader, record.members) == ("consumer", None, None, ())
+    there = Coordinator()
+    there.group.restore(record, there.now_ms)
+    assert there.is_in(State.EMPTY)
+    there.join("b")
+    assert there.joined("b").generation == record.generation + 1
+
+
+def test_a_group_that_is_read_with_more_members_than_may_be_joins_again() -> None:
+    record = stable("a", "b", "c").group.record({}, 0)
+    there = Coordinator(Group("g", GroupSettings(0, max_size=2)))
+    there.group.restore(record, there.now_ms)
+    assert there.is_in(State.PREPARING)
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["join", "join", "sync", "sync", "sync", "leave", "beat", "time", "write", "fail", "static"]),

@@ -181,7 +181,7 @@ def decode_group(data: bytes) -> GroupRecord:
         client_id, client_host = reader.string(), reader.string()
         rebalance_timeout_ms = reader.int32() if version >= 1 else -1
         session_timeout_ms = reader.int32()
-        if version == 0:
+        if rebalance_timeout_ms < 0:
             rebalance_timeout_ms = session_timeout_ms
         return MemberRecord(
             member_id,
