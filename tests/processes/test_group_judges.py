@@ -1,0 +1,206 @@
+"""The verdicts on groups, held to what they must not let pass: each test plants what a broken coordinator would do."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.processes.harness.handovers import Kept, Processed, Turn, by_partition, handover_violations, unowned_s
+from tests.processes.harness.histories import (
+    Assigned,
+    Commit,
+    Fetched,
+    Outcome,
+    fencing_violations,
+    outcome_of,
+    register_violations,
+    sharing_violations,
+)
+from tidelog.errors import (
+    CoordinatorNotAvailableError,
+    IllegalGenerationError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
+    RequestTimedOutError,
+)
+from tidelog.model import TopicPartition
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def commit(offset: int, invoked_s: float, done_s: float, outcome: Outcome = Outcome.OK, generation: int = -1) -> Commit:
+    return Commit("g", TP, offset, outcome, invoked_s, done_s, generation)
+
+
+def fetched(offset: int, invoked_s: float, done_s: float) -> Fetched:
+    return Fetched("g", TP, offset, invoked_s, done_s)
+
+
+def assigned(member: str, generation: int, at_s: float, *tps: TopicPartition) -> Assigned:
+    return Assigned("g", member, generation, frozenset(tps), at_s)
+
+
+COMMITS = [
+    commit(10, 1, 2),
+    commit(20, 3, 6),
+    commit(30, 7, 8, Outcome.FAILED),
+    commit(40, 9, math.inf, Outcome.UNKNOWN),
+    commit(50, 20, 21),
+]
+
+
+@pytest.mark.parametrize(
+    "fetches",
+    [
+        pytest.param([fetched(-1, 0, 0.5)], id="before everything"),
+        pytest.param([fetched(-1, 0, 1.5), fetched(10, 0, 1.5)], id="while the first is under way, either"),
+        pytest.param([fetched(10, 2.5, 2.6)], id="what is committed"),
+        pytest.param([fetched(10, 4, 7), fetched(20, 4, 7)], id="two readers of one commit under way"),
+        pytest.param([fetched(20, 10, 11), fetched(40, 12, 13)], id="an unknown outcome that counts later"),
+        pytest.param([fetched(50, 30, 31)], id="an unknown outcome that never counts"),
+    ],
+)
+def test_what_a_register_may_show_passes(fetches: list[Fetched]) -> None:
+    assert list(register_violations(COMMITS, fetches)) == []
+
+
+@pytest.mark.parametrize(
+    ("fetches", "words"),
+    [
+        pytest.param([fetched(10, 6.5, 6.6)], "after 20 was committed", id="the value of before"),
+        pytest.param([fetched(-1, 6.5, 6.6)], "after 20 was committed", id="none after a success"),
+        pytest.param([fetched(40, 10, 11), fetched(20, 12, 13)], "after 40 was read", id="back from what was read"),
+        pytest.param([fetched(50, 10, 11)], "nobody had committed", id="a value from the future"),
+        pytest.param([fetched(30, 8.5, 9)], "nobody had committed", id="what was refused"),
+        pytest.param([fetched(15, 2.5, 2.6)], "nobody had committed", id="a value of nobody"),
+    ],
+)
+def test_what_a_register_may_not_show_is_found(fetches: list[Fetched], words: str) -> None:
+    (found,) = register_violations(COMMITS, fetches)
+    assert words in found
+
+
+def test_groups_and_partitions_are_registers_of_their_own() -> None:
+    elsewhere = [replace(each, group="h") for each in COMMITS] + [replace(each, tp=OTHER) for each in COMMITS]
+    assert list(register_violations(elsewhere, [fetched(-1, 30, 31)])) == []
+    assert list(register_violations([*elsewhere, *COMMITS], [fetched(-1, 30, 31)]))
+
+
+def test_an_atomic_register_passes_whatever_the_delays_and_one_with_a_second_memory_does_not() -> None:
+    """Against a simulation: requests take effect at one moment between their beginning and their end."""
+    rng = random.Random(5)
+    found_in_forgetful = 0
+    for _ in range(200):
+        effects: list[tuple[float, int | None, float, float]] = []
+        for number in range(40):
+            begin_s = number + rng.random()
+            end_s = begin_s + 3 * rng.random()
+            is_commit = rng.random() < 0.4
+            effects.append((rng.uniform(begin_s, end_s), number if is_commit else None, begin_s, end_s))
+        for forgetful in (False, True):
+            commits, fetches, value, before = [], [], -1, -1
+            for _, offset, begin_s, end_s in sorted(effects):
+                if offset is not None and offset > value:
+                    commits.append(commit(offset, begin_s, end_s))
+                    before, value = value, offset
+                elif offset is None:
+                    shown = before if forgetful and rng.random() < 0.2 else value
+                    fetches.append(fetched(shown, begin_s, end_s))
+            found = list(register_violations(commits, fetches))
+            assert forgetful or not found
+            found_in_forgetful += bool(found)
+    assert found_in_forgetful > 150
+
+
+def test_refusals_before_the_write_are_told_from_those_that_may_follow_it() -> None:
+    assert outcome_of(0) is Outcome.OK
+    for definite in (IllegalGenerationError, OffsetMetadataTooLargeError):
+        assert outcome_of(definite.code) is Outcome.FAILED
+    for unknown in (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError):
+        assert outcome_of(unknown.code) is Outcome.UNKNOWN
+
+
+def test_a_stale_generation_that_was_accepted_is_found() -> None:
+    generations = [assigned("a", 1, 0, TP), assigned("b", 2, 10, TP)]
+    fine = [
+        commit(1, 5, 6, generation=1),
+        commit(2, 9, 11, generation=1),  # begun before the next generation was
+        commit(3, 12, 13, Outcome.FAILED, generation=1),
+        commit(4, 12, 13, generation=2),
+        commit(5, 12, 13),  # of no member
+    ]
+    assert list(fencing_violations(fine, generations)) == []
+    (found,) = fencing_violations([*fine, commit(6, 12, 13, generation=1)], generations)
+    assert "generation 1 was accepted" in found
+    assert list(fencing_violations([commit(6, 12, 13, generation=1)], [])) == []
+
+
+def test_two_owners_in_one_generation_are_found() -> None:
+    fine = [
+        assigned("a", 1, 0, TP),
+        assigned("b", 1, 0, OTHER),
+        assigned("b", 2, 5, TP),
+        assigned("b", 2, 6, TP),
+        replace(assigned("c", 2, 5, TP), group="h"),
+    ]
+    assert list(sharing_violations(fine)) == []
+    (found,) = sharing_violations([*fine, assigned("c", 2, 7, TP, OTHER)])
+    assert "b and c own it in generation 2" in found
+
+
+# --- from owner to owner ---------------------------------------------------------------------------
+
+
+def turn(member: str, since_s: float, until_s: float, *did: Processed | Kept) -> Turn:
+    processed = [each for each in did if isinstance(each, Processed)]
+    return Turn(TP, member, since_s, until_s, processed, [each for each in did if isinstance(each, Kept)])
+
+
+def kept(offset: int, done_s: float, outcome: Outcome = Outcome.OK) -> Kept:
+    return Kept(offset, outcome, done_s)
+
+
+FIRST = turn("a", 0, 5, Processed(range(5), 1), kept(5, 2), Processed(range(5, 9), 3), kept(9, 4, Outcome.UNKNOWN))
+
+
+@pytest.mark.parametrize("begin", [5, 9])
+def test_a_turn_that_begins_at_a_commit_of_before_passes(begin: int) -> None:
+    second = turn("b", 6, 9, Processed(range(begin, 20), 7))
+    assert list(handover_violations(TP, [second, FIRST], 20)) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "end", "words"),
+    [
+        pytest.param(turn("b", 6, 9, Processed(range(10, 20), 7)), 20, "nobody had processed 9 to 9", id="a gap"),
+        pytest.param(turn("b", 6, 9, Processed(range(4, 20), 7)), 20, "and 5 was committed", id="too far back"),
+        pytest.param(
+            turn("b", 6, 9, Processed(range(5, 12), 7), Processed(range(13, 20), 8)), 20, "13 after 11", id="a leap"
+        ),
+        pytest.param(
+            turn("b", 6, 9, Processed(range(5, 12), 7), Processed(range(11, 20), 8)), 20, "11 after 11", id="twice"
+        ),
+        pytest.param(turn("b", 6, 9, Processed(range(5, 20), 7)), 21, "it ends at 21", id="a tail of nobody"),
+        pytest.param(turn("b", 6, 9), 20, "processed to 9", id="an owner that does nothing"),
+        pytest.param(turn("b", 2.5, 9, Processed(range(9, 20), 2.6)), 20, "5 to 8", id="a gap that is closed too late"),
+    ],
+)
+def test_handovers_that_may_not_be_are_found(second: Turn, end: int, words: str) -> None:
+    found = list(handover_violations(TP, [FIRST, second], end))
+    assert any(words in each for each in found), found
+
+
+def test_a_partition_that_nobody_ever_read_is_found() -> None:
+    assert list(handover_violations(TP, [], 0)) == []
+    assert list(handover_violations(TP, [], 3))
+
+
+def test_the_longest_time_without_an_owner_counts_to_the_end() -> None:
+    turns = [turn("b", 6, 9), turn("a", 0, 4), turn("c", 1, 8), turn("d", 12, 13)]
+    assert unowned_s(turns, 13.5) == 3
+    assert unowned_s(turns, 20) == 7
+    assert unowned_s([turn("a", 0, math.inf)], 20) == 0
+    assert [each.member for each in by_partition(turns)[TP]] == ["a", "c", "b", "d"]
