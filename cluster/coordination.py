@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from cluster import znodes
 from cluster.conflicts import BrokerIdTaken, ControllerFenced, StateConflict
+from cluster.consumer_offsets import ConsumerOffsets
 from cluster.state import (
     NO_VERSION,
     BrokerRegistration,
@@ -56,6 +57,11 @@ class Coordination(TopicNodes):
     def store(self) -> Store:
         """The session underneath."""
         return self._store
+
+    @property
+    def consumer_offsets(self) -> ConsumerOffsets:
+        """What groups have committed into ZooKeeper."""
+        return ConsumerOffsets(self._store, self._patient)
 
     # --- the cluster ---------------------------------------------------------------------------------
 

@@ -270,6 +270,9 @@ class MemoryStore:
             self._server.watch(path, True, self)
         return names
 
+    async def sync(self, path: str) -> None:
+        await self._turn()
+
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, NodeStat]:

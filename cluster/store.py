@@ -181,6 +181,9 @@ class Store(Protocol):
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Names, sorted. NoNodeError."""
 
+    async def sync(self, path: str) -> None:
+        """What is read after it is not older than what anybody had written before it, whichever server they asked."""
+
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, NodeStat]:

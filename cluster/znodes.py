@@ -27,6 +27,11 @@ CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CLUSTER_ID = "/cluster/id"
+CONSUMERS = "/consumers"
+
+#: The greatest that 64 bits hold.
+MAX_OFFSET = (1 << 63) - 1
+_OFFSET_DIGITS = len(str(MAX_OFFSET))
 
 #: What `Coordination.ensure_paths` creates.
 PERSISTENT_PATHS = (
@@ -41,6 +46,7 @@ PERSISTENT_PATHS = (
     "/admin",
     DELETE_TOPICS,
     "/cluster",
+    CONSUMERS,
 )
 
 
@@ -81,6 +87,16 @@ def topic_config_path(topic: str) -> str:
 def delete_topic_path(topic: str) -> str:
     """The wish that a topic be deleted."""
     return f"{DELETE_TOPICS}/{topic}"
+
+
+def consumer_offsets_path(group_id: str) -> str:
+    """The parent of the topics of which a group has offsets here."""
+    return f"{CONSUMERS}/{group_id}/offsets"
+
+
+def consumer_offset_path(group_id: str, tp: TopicPartition) -> str:
+    """What a group has committed of one partition."""
+    return f"{consumer_offsets_path(group_id)}/{tp.topic}/{tp.partition}"
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:
@@ -282,3 +298,15 @@ def decode_cluster_id(data: bytes) -> str:
     """The id that every data directory of the cluster carries."""
     with _decoded(CLUSTER_ID, data) as value:
         return str(value["id"])
+
+
+def encode_consumer_offset(offset: int) -> bytes:
+    """`/consumers/G/offsets/T/P` is a bare decimal number."""
+    return str(offset).encode()
+
+
+def decode_consumer_offset(data: bytes) -> int:
+    """The offset that a group reads next."""
+    if not data.isdigit() or len(data) > _OFFSET_DIGITS or int(data) > MAX_OFFSET:
+        raise MalformedZnodeError(f"{CONSUMERS}: {data[:80]!r} is no offset")
+    return int(data)

@@ -180,6 +180,9 @@ class ZooKeeperStore:
         watcher = self._watcher(path) if watch else None
         return sorted(await self._request(lambda: self._client.get_children_async(path, watch=watcher)))
 
+    async def sync(self, path: str) -> None:
+        await self._request(lambda: self._client.sync_async(path))
+
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, NodeStat]:

@@ -1,0 +1,134 @@
+"""Offsets that groups keep in ZooKeeper, where Kafka 0.8 kept them (commits and fetches of version 0).
+
+`/consumers/G/offsets/T/P` holds the offset as a decimal number, and nothing else: no metadata, no leader epoch, no
+time. Any broker writes them, so each node is a register of its own that its version guards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from cluster import znodes
+from cluster.patience import PatientStore
+from cluster.store import (
+    BadVersionError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    OutcomeUnknownError,
+    Store,
+)
+from tidelog.errors import InvalidGroupIdError
+from tidelog.model import TopicPartition
+
+MAX_GROUP_ID_BYTES = 1000
+#: What ZooKeeper does not let stand in a path; it sees the last of these as pairs of surrogates.
+_NOT_IN_PATHS = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+#: Nodes that are read and written side by side, whatever requests name.
+_AT_ONCE = 100
+
+
+def group_in_path_or_raise(group_id: str) -> str:
+    """The group id itself where it can be one element of a path; InvalidGroupIdError says why it cannot."""
+    if group_id in ("", ".", ".."):
+        raise InvalidGroupIdError(f"{group_id!r} cannot name a group in ZooKeeper")
+    if found := _NOT_IN_PATHS.search(group_id):
+        raise InvalidGroupIdError(f"a group in ZooKeeper must not have {found[0]!r} in its name")
+    if len(group_id.encode()) > MAX_GROUP_ID_BYTES:
+        raise InvalidGroupIdError(f"a group in ZooKeeper has a name of at most {MAX_GROUP_ID_BYTES} bytes")
+    return group_id
+
+
+class ConsumerOffsets:
+    """One session's view of `/consumers`. OutcomeUnknownError where ZooKeeper does not answer in time.
+
+    Group ids must be such as `group_in_path_or_raise` lets through, topics as `validate_topic` does.
+    """
+
+    def __init__(self, store: Store, patient: PatientStore) -> None:
+        self._store = store
+        self._patient = patient
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def commit(self, group_id: str, tp: TopicPartition, offset: int) -> None:
+        """Returns when it is written.
+
+        A write whose outcome is unknown is repeated only while nobody else has written: else a commit that its client
+        has given up could take back a later one. OutcomeUnknownError then, too.
+        """
+        path, data = znodes.consumer_offset_path(group_id, tp), znodes.encode_consumer_offset(offset)
+        async with self._turns, self._patient.patience():
+            known = await self._patient.get_or_none(path)
+            while True:
+                try:
+                    if known is not None:
+                        await self._store.set(path, data, known.stat.version)
+                    else:
+                        await self._create(path, data)
+                    return
+                except (BadVersionError, NoNodeError, NodeExistsError):
+                    known = await self._patient.get_or_none(path)
+                except OutcomeUnknownError:
+                    await self._patient.pause()
+                    found = await self._patient.get_or_none(path)
+                    if _is_written(known, found, data):
+                        return
+
+    async def _create(self, path: str, data: bytes) -> None:
+        try:
+            await self._store.create(path, data)
+        except NoNodeError:
+            *parents, _ = path.split("/")[1:]
+            for depth in range(1, len(parents) + 1):
+                await self._patient.ensure("/" + "/".join(parents[:depth]))
+            await self._store.create(path, data)
+
+    async def read(self, group_id: str, tp: TopicPartition) -> int | None:
+        """The committed offset; None where there is none. MalformedZnodeError."""
+        path = znodes.consumer_offset_path(group_id, tp)
+        async with self._turns:
+            await self._up_to_date(path)
+            node = await self._patient.get_or_none(path)
+        return None if node is None else znodes.decode_consumer_offset(node.data)
+
+    async def partitions(self, group_id: str) -> list[TopicPartition]:
+        """All that the group has offsets of, also of topics that are gone."""
+        parent = znodes.consumer_offsets_path(group_id)
+        await self._up_to_date(parent)
+        topics = await self._children(parent)
+        numbers = await asyncio.gather(*(self._children(f"{parent}/{topic}") for topic in topics))
+        return sorted(
+            TopicPartition(topic, int(number))
+            for topic, partitions in zip(topics, numbers, strict=True)
+            for number in partitions
+            if number.isascii() and number.isdecimal()
+        )
+
+    async def groups(self) -> list[str]:
+        """The groups that have offsets in ZooKeeper."""
+        await self._up_to_date(znodes.CONSUMERS)
+        names = await self._children(znodes.CONSUMERS)
+        topics = await asyncio.gather(*(self._children(znodes.consumer_offsets_path(name)) for name in names))
+        return [name for name, found in zip(names, topics, strict=True) if found]
+
+    async def _children(self, path: str) -> Sequence[str]:
+        async with self._turns:
+            try:
+                return await self._patient.until_answered(lambda: self._store.children(path))
+            except NoNodeError:
+                return ()
+
+    async def _up_to_date(self, path: str) -> None:
+        """Another broker may have written through another server of the ensemble, which is ahead of ours."""
+        await self._patient.until_answered(lambda: self._store.sync(path))
+
+
+def _is_written(known: Node | None, found: Node | None, data: bytes) -> bool:
+    """Whether a write upon `known` was made, whose answer was lost; OutcomeUnknownError where nobody can say."""
+    if (known and known.stat) == (found and found.stat):
+        return False
+    if found is not None and found.data == data:
+        return True
+    raise OutcomeUnknownError("somebody else has committed meanwhile")

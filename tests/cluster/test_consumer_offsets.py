@@ -1,0 +1,141 @@
+"""Offsets of groups in ZooKeeper, on the real one and on its twin, which can withhold answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cluster.consumer_offsets import MAX_GROUP_ID_BYTES, group_in_path_or_raise
+from cluster.memory import MemoryStore
+from cluster.store import OutcomeUnknownError
+from cluster.znodes import MalformedZnodeError, decode_consumer_offset
+from tests.cluster.stores import Server
+from tests.cluster.test_coordination import join, twin
+from tidelog.errors import InvalidGroupIdError
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+PATH = "/consumers/g/offsets/t/0"
+
+
+async def test_an_offset_lies_where_kafka_put_it_as_a_decimal_number(server: Server) -> None:
+    one, other = await join(server), await join(server)
+    assert await one.consumer_offsets.read("g", TP) is None
+    await one.consumer_offsets.commit("g", TP, 42)
+    assert (await other.store.get(PATH)).data == b"42"
+    await other.consumer_offsets.commit("g", TP, 7)
+    assert await one.consumer_offsets.read("g", TP) == 7, "whoever commits last counts, also where it goes back"
+    await one.store.close()
+    await other.store.close()
+
+
+async def test_groups_and_their_partitions_are_listed_also_where_somebody_else_wrote_into_the_tree(
+    server: Server,
+) -> None:
+    one = await join(server)
+    offsets = one.consumer_offsets
+    assert await offsets.groups() == [] == await offsets.partitions("g")
+    for group_id, tp in (("g", TP), ("g", TopicPartition("t", 10)), ("g", TopicPartition("s", 2)), ("é", TP)):
+        await offsets.commit(group_id, tp, 1)
+    await one.store.create("/consumers/idle")
+    await one.store.create("/consumers/idle/owners")
+    await one.store.create("/consumers/g/offsets/t/stray")
+    assert await offsets.groups() == ["g", "é"]
+    assert await offsets.partitions("g") == [TopicPartition("s", 2), TopicPartition("t", 0), TopicPartition("t", 10)]
+    await one.store.close()
+
+
+async def test_partitions_that_are_committed_at_the_same_time_share_their_parents(server: Server) -> None:
+    one, other = await join(server), await join(server)
+    tps = [TopicPartition("t", number) for number in range(20)]
+    await asyncio.gather(*((one, other)[tp.partition % 2].consumer_offsets.commit("g", tp, tp.partition) for tp in tps))
+    assert await asyncio.gather(*(one.consumer_offsets.read("g", tp) for tp in tps)) == list(range(20))
+    await one.store.close()
+    await other.store.close()
+
+
+@pytest.mark.parametrize("first", [None, 5])
+async def test_a_commit_whose_answer_is_lost_is_made(first: int | None) -> None:
+    _, store, coordination = await twin()
+    if first is not None:
+        await coordination.consumer_offsets.commit("g", TP, first)
+    store.lose_answers = 3
+    await coordination.consumer_offsets.commit("g", TP, 6)
+    assert await coordination.consumer_offsets.read("g", TP) == 6
+
+
+class SlowStore(MemoryStore):
+    """A client whose writes are lost on the way, and which meanwhile does not come round to look."""
+
+    held: asyncio.Event | None = None
+
+    async def set(self, path: str, data: bytes, version: int = -1) -> int:
+        if self.held is not None:
+            await self.held.wait()
+            self.held = None
+            raise OutcomeUnknownError("lost on the way")
+        return await super().set(path, data, version)
+
+
+async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
+    server, _, coordination = await twin()
+    await coordination.consumer_offsets.commit("g", TP, 5)
+    slow = SlowStore(server)
+    slow.session_id = server.new_session()
+    stuck = type(coordination)(slow, server.clock).consumer_offsets
+    slow.held = asyncio.Event()
+    old = asyncio.ensure_future(stuck.commit("g", TP, 6))
+    await asyncio.sleep(0.01)
+    await coordination.consumer_offsets.commit("g", TP, 7)
+    slow.held.set()
+    with pytest.raises(OutcomeUnknownError, match="somebody else"):
+        await old
+    assert await coordination.consumer_offsets.read("g", TP) == 7
+
+
+async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
+    _, store, coordination = await twin()
+    store.suspend()
+    offsets = coordination.consumer_offsets
+    calls = (offsets.commit("g", TP, 1), offsets.read("g", TP), offsets.partitions("g"), offsets.groups())
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknownError] * 4
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"-1", b" 1", b"1_0", b"9" * 19, b"9" * 10_000, b'{"offset":1}'])
+def test_what_is_no_offset_is_told(data: bytes) -> None:
+    with pytest.raises(MalformedZnodeError):
+        decode_consumer_offset(data)
+
+
+@pytest.mark.parametrize(
+    "group_id",
+    [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "/",
+        "../controller",
+        "a\0b",
+        "a\n",
+        "\x7f",
+        "\ud800",
+        "\ufffe",
+        "😀",
+        "x" * 1001,
+        "é" * 501,
+    ],
+)
+def test_a_group_that_cannot_be_an_element_of_a_path_is_refused(group_id: str) -> None:
+    with pytest.raises(InvalidGroupIdError):
+        group_in_path_or_raise(group_id)
+
+
+async def test_a_group_with_any_other_name_is_as_good_as_another(server: Server) -> None:
+    one = await join(server)
+    for group_id in ("...", "a b", "-", "日本", "x" * MAX_GROUP_ID_BYTES, "%2F"):
+        await one.consumer_offsets.commit(group_in_path_or_raise(group_id), TP, 3)
+        assert await one.consumer_offsets.read(group_id, TP) == 3
+    await one.store.close()
