@@ -78,8 +78,9 @@ async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int
 class ClusterClient:
     """Connections and metadata of one client; belongs to one event loop.
 
-    view        what is known of the cluster; replaced whole
-    listeners   called with each new view
+    view           what is known of the cluster; replaced whole
+    listeners      called with each new view
+    coordinators   of groups, as far as they were asked for and not found wrong
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class ClusterClient:
         self.clock: Clock = clock or SystemClock()
         self.view = ClusterView()
         self.listeners: list[Callable[[ClusterView], None]] = []
+        self.coordinators: dict[str, int] = {}
         self._opener = opener
         self._rng = rng or random.Random()
         self._tracked: set[str] = set()

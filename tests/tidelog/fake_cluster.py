@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from tests.tidelog.fake_coordinator import FakeCoordinator
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
@@ -34,6 +35,7 @@ from tidelog.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.group_messages import GROUP_REQUESTS
 from tidelog.messages import (
     ApiVersionsResponse,
     BrokerAddress,
@@ -192,6 +194,7 @@ class FakeCluster:
         self.requests: list[tuple[int, Request]] = []
         self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
         self.known_to: dict[int, set[str]] = {}
+        self.coordinator = FakeCoordinator(self)
         self._ids = itertools.count(1000)
 
     @property
@@ -275,6 +278,8 @@ class FakeCluster:
                 )
             case DeleteTopicsRequest():
                 return DeleteTopicsResponse(tuple(self._delete(broker, name) for name in request.topics))
+        if isinstance(request, GROUP_REQUESTS):
+            return await self.coordinator.handle(broker, code, request)
         raise AssertionError(request)
 
     def _metadata(self, broker: int, request: MetadataRequest) -> MetadataResponse:
