@@ -87,6 +87,15 @@ def admit_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> AdmittedBat
         raise LongAdmissionError from None
 
 
+def admit_own(batch: Buffer, config: LogConfig) -> AdmittedBatch:
+    """A batch that this very broker has made, of which only the size is in question.
+
+    MessageTooLargeError, RecordListTooLargeError.
+    """
+    _check_size(len(batch), config)
+    return AdmittedBatch(read_header(batch), batch)
+
+
 def _checked_header(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
     present = len(batch)
     if present < HEADER_BYTES:

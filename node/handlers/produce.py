@@ -8,27 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import NamedTuple
 
-from node.delayed import DelayedProduce, PendingAppend, SyncedProduce
 from node.later import LaterResponse
+from node.leader_appends import ACKS_ALL, ACKS_NONE, Appended, LeaderAppends, Outcome
 from node.lines import Lines
-from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
-from storage.admission import AdmittedBatch, LongAdmissionError, admit, admit_if_quick
-from tidelog.errors import (
-    BrokerError,
-    InvalidRequiredAcksError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    RequestTimedOutError,
-)
+from storage.admission import LongAdmissionError, admit, admit_if_quick
+from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
 from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
 from tidelog.model import TopicPartition
 
-ACKS_NONE = 0
-ACKS_ALL = -1
 _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 
 #: Batches looked at at the same time: one that takes very long does not hold up all the others.
@@ -41,23 +31,12 @@ WAITING_OVERHEAD_BYTES = 4 << 10
 _MAX_WAIT_MS = 30_000
 
 
-class Appended(NamedTuple):
-    """A batch is in the leader's log, and acknowledged in that epoch once `required_offset` is committed."""
-
-    replica: Replica
-    leader_epoch: int
-    required_offset: int
-    response: ProducePartitionResponse
-
-
-Outcome = Appended | ProducePartitionResponse
-
-
 class Produces:
     """The produces of one broker."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
+        self._appends = LeaderAppends(replicas)
         self._lines: Lines[TopicPartition] = Lines()
         self._threads = asyncio.Semaphore(ADMITTING_THREADS)
 
@@ -95,10 +74,12 @@ class Produces:
             except LongAdmissionError:
                 pass
             except BrokerError as error:
-                return self._refusal(tp, error)
+                return self._appends.refusal(tp, error)
         size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
         if 0 < self._lines.held_bytes > MAX_WAITING_BYTES - size_bytes:
-            return self._refusal(tp, RequestTimedOutError("too many batches wait until they are looked at; send again"))
+            return self._appends.refusal(
+                tp, RequestTimedOutError("too many batches wait until they are looked at; send again")
+            )
         return self._lines.join(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, late_ms))
 
     async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int) -> Outcome:
@@ -109,82 +90,34 @@ class Produces:
             except LongAdmissionError:
                 return await self._append_after_thread(tp, part, acks, late_ms)
         except BrokerError as error:
-            return self._refusal(tp, error)
+            return self._appends.refusal(tp, error)
 
     def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Appended:
-        replica = self._leader_or_raise(self._replicas.get_or_raise(tp), acks)
-        return self._append(replica, admit_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms()))
+        replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
+        return self._appends.append(
+            replica, admit_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
+        )
 
     async def _append_after_thread(
         self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int
     ) -> Appended:
         async with self._threads:
             self._raise_if_late(late_ms)
-            replica = self._leader_or_raise(self._replicas.get_or_raise(tp), acks)
+            replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             config, now_ms = replica.log.config, self._replicas.clock.now_ms()
             admitted = await self._replicas.offload(admit, part.records, config, now_ms)
         self._raise_if_late(late_ms)
         # Of this very replica: the topic may have been made anew meanwhile, with other settings.
-        return self._append(self._leader_or_raise(replica, acks), admitted)
-
-    def _leader_or_raise(self, replica: Replica, acks: int) -> Replica:
-        partition = replica.leader_or_raise().partition
-        if acks == ACKS_ALL:
-            if not partition.has_enough_in_sync:
-                raise NotEnoughReplicasError(
-                    f"{replica.topic_partition} has {partition.in_sync_count} in-sync replicas"
-                )
-        elif self._replicas.cut_off:
-            raise NotLeaderOrFollowerError(
-                f"broker {self._replicas.broker_id} is cut off and may not lead {replica.topic_partition} any more"
-            )
-        return replica
-
-    def _append(self, replica: Replica, batch: AdmittedBatch) -> Appended:
-        replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
-        appended = log.append_admitted(batch, partition.leader_epoch, replicas.clock.now_ms())
-        if not appended.duplicate:
-            replicas.waiting.log_grew(tp)
-            if replica.flushes:
-                replica.flush_if_due()
-            if partition.appended(log.log_end_offset, replicas.clock.monotonic_ms()):
-                replicas.waiting.high_watermark_rose(tp)
-        return Appended(
-            replica,
-            partition.leader_epoch,
-            appended.last_offset + 1,
-            ProducePartitionResponse(*tp, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset),
-        )
+        return self._appends.append(self._appends.leader_or_raise(replica, acks), admitted)
 
     def _raise_if_late(self, late_ms: int) -> None:
         if late_ms < self._replicas.clock.monotonic_ms():
             raise RequestTimedOutError("the batch had no turn before its sender stopped waiting")
 
-    def _refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
-        return ProducePartitionResponse(*tp, self._replicas.code_of(error, tp), error_message=str(error) or None)
-
     # --- answering -------------------------------------------------------------------------------------------
 
     def _acknowledge(self, outcomes: list[Outcome], acks: int, due_ms: int) -> Response | LaterResponse | None:
-        if acks == ACKS_NONE:
-            return None
-        responses: list[ProducePartitionResponse] = []
-        pending: list[PendingAppend] = []
-        for index, outcome in enumerate(outcomes):
-            if isinstance(outcome, ProducePartitionResponse):
-                responses.append(outcome)
-                continue
-            replica, leader_epoch, required_offset, response = outcome
-            responses.append(response)
-            if acks == ACKS_ALL or replica.partition.durable_end is not None:
-                pending.append(PendingAppend(index, replica, leader_epoch, required_offset))
-        if not pending:
-            return ProduceResponse(tuple(responses))
-        delayed = DelayedProduce if acks == ACKS_ALL else SyncedProduce
-        operation = delayed(due_ms, responses, pending)
-        keys = [append.replica.topic_partition for append in pending]
-        self._replicas.waiting.produces.try_complete_else_watch(operation, keys)
-        return operation.response
+        return None if acks == ACKS_NONE else self._appends.acknowledge(outcomes, acks, due_ms)
 
     async def _acknowledge_later(
         self, begun: list[Outcome | asyncio.Task[Outcome]], acks: int, due_ms: int
