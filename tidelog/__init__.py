@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.errors import TidelogError
     from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
     from tidelog.messages import NewTopic
-    from tidelog.model import Endpoint, OffsetAndTimestamp, RecordMetadata, TopicPartition
+    from tidelog.model import Endpoint, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
     from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
     from tidelog.producer import Producer
     from tidelog.record_future import RecordFuture
@@ -49,6 +49,7 @@ __all__ = [
     "FetchedBatches",
     "NewPartitions",
     "NewTopic",
+    "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionDescription",
     "PartitionReassignment",
@@ -77,6 +78,7 @@ _HOMES = {
     "FetchedBatches": "tidelog.fetch_buffer",
     "NewPartitions": "tidelog.partition_messages",
     "NewTopic": "tidelog.messages",
+    "OffsetAndMetadata": "tidelog.model",
     "OffsetAndTimestamp": "tidelog.model",
     "PartitionDescription": "tidelog.descriptions",
     "PartitionReassignment": "tidelog.partition_messages",

@@ -50,6 +50,14 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None
 
 
+class OffsetAndMetadata(NamedTuple):
+    """What a group commits for a partition: the offset to read next, a note, and the epoch of the record before it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record stands. `offset` is −1 with acks=0; `timestamp` is in ms."""
 
