@@ -345,9 +345,13 @@ class ListGroupsResponse(Response):
 
 @frozen
 class ListGroupsRequest(Request):
-    """To each broker. `states` empty asks for all (KIP-518)."""
+    """To each broker. `states` empty asks for all (KIP-518).
+
+    With `in_zookeeper` to any broker: the groups that have offsets in ZooKeeper, of which no more than that is known.
+    """
 
     states: tuple[str, ...] = ()
+    in_zookeeper: bool = False
 
     api = ApiKey.LIST_GROUPS
     response = ListGroupsResponse
