@@ -29,7 +29,7 @@ from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
 from tidelog.settings_file import SettingsFile
 
-_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+_INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 #: The settings that topics take their defaults from: our names to Kafka's.
 _TOPIC_DEFAULTS = {name.replace(".", "_"): name for synonyms in SYNONYMS.values() for name, _ in synonyms}
@@ -97,6 +97,29 @@ class BrokerSettings:
     producer_id_expiration_check_interval_ms: int = _setting("how often it is looked for such", 600_000, least=1)
     num_partitions: int = _setting("partitions of a topic that does not say", 1, least=1, most=100_000)
     default_replication_factor: int = _setting("replicas of a topic that does not say", 1, least=1, most=1000)
+    offsets_topic_num_partitions: int = _setting(
+        "partitions of __consumer_offsets, when it is made", 50, least=1, most=10_000
+    )
+    offsets_topic_replication_factor: int = _setting(
+        "replicas of __consumer_offsets, when it is made; it is not made with fewer", 3, least=1, most=1000
+    )
+    offsets_topic_segment_bytes: int = _setting(
+        "segment.bytes of __consumer_offsets, when it is made", 100 << 20, least=1024
+    )
+    offsets_retention_minutes: int = _setting(
+        "how long what a group has committed outlives its last member, or the commit where it never had one",
+        10_080,
+        least=1,
+    )
+    offsets_retention_check_interval_ms: int = _setting(
+        "how often it is looked for such", 600_000, least=1, most=_INT64
+    )
+    offset_metadata_max_bytes: int = _setting("bytes of the note in a committed offset", 4096, most=_INT16)
+    offsets_commit_timeout_ms: int = _setting("how long a commit waits for all in-sync replicas", 5000, least=1)
+    group_min_session_timeout_ms: int = _setting("the least session timeout of a group's member", 6000, least=1)
+    group_max_session_timeout_ms: int = _setting("the most", 1_800_000, least=1)
+    group_initial_rebalance_delay_ms: int = _setting("how long an empty group waits for more than one member", 3000)
+    group_max_size: int = _setting("members of a group", _INT32, least=1)
     auto_leader_rebalance_enable: bool = _setting(
         "whether preferred leaders are given back what they should lead", True
     )

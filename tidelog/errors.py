@@ -10,6 +10,7 @@
         ├── ProtocolError       a peer sent something that is not a message of ours
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
     and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
+    TidelogWarning (UserWarning)    what is allowed and seldom meant: SecondsForMillisecondsWarning, ClockChangeWarning
 
 `retriable` says that the same call may succeed later; `stale_metadata` says that the
 client's picture of who leads what is old, so that it asks again before it retries.
@@ -31,6 +32,7 @@ __all__ = [
     "BufferExhaustedError",
     "CleaningAbortedError",
     "ClientError",
+    "ClockChangeWarning",
     "ClosedError",
     "ClusterAuthorizationFailedError",
     "ConfigError",
@@ -54,6 +56,7 @@ __all__ = [
     "InconsistentGroupProtocolError",
     "InconsistentTopicIdError",
     "IneligibleReplicaError",
+    "InvalidCommitOffsetSizeError",
     "InvalidConfigError",
     "InvalidFetchSessionEpochError",
     "InvalidFetchSizeError",
@@ -97,10 +100,12 @@ __all__ = [
     "RecordListTooLargeError",
     "ReplicaNotAvailableError",
     "RequestTimedOutError",
+    "SecondsForMillisecondsWarning",
     "StaleBrokerEpochError",
     "StaleControllerEpochError",
     "StorageError",
     "TidelogError",
+    "TidelogWarning",
     "TimeoutError",
     "TopicAlreadyExistsError",
     "TopicAuthorizationFailedError",
@@ -147,9 +152,10 @@ class UnknownServerError(BrokerError):
 class OffsetOutOfRangeError(BrokerError):
     """The offset lies before the log start or past what may be read.
 
-    topic_partition        None where the answer is about one partition anyhow
-    offset                 what was asked for; −1 where a reader had no position at all
-    valid_from, valid_to   the offsets that may be asked for, both included; −1 where who raised it could not tell
+    topic_partition   None where the answer is about one partition anyhow
+    offset            what was asked for; −1 where a reader had no position at all
+    first, end        the valid range: its first record's offset, and the one that the next record will get, which may
+                      be asked for too; −1 where who raised it could not tell
     """
 
     code = 1
@@ -159,14 +165,14 @@ class OffsetOutOfRangeError(BrokerError):
         *args: object,
         topic_partition: TopicPartition | None = None,
         offset: int = -1,
-        valid_from: int = -1,
-        valid_to: int = -1,
+        first: int = -1,
+        end: int = -1,
     ) -> None:
         super().__init__(*args)
         self.topic_partition = topic_partition
         self.offset = offset
-        self.valid_from = valid_from
-        self.valid_to = valid_to
+        self.first = first
+        self.end = end
 
 
 class LogTruncationError(OffsetOutOfRangeError):
@@ -354,6 +360,12 @@ class RebalanceInProgressError(BrokerError):
     """A new generation is about to begin: join again."""
 
     code = 27
+
+
+class InvalidCommitOffsetSizeError(BrokerError):
+    """The offsets of one commit do not fit into a record batch: commit fewer at once."""
+
+    code = 28
 
 
 class TopicAuthorizationFailedError(BrokerError):
@@ -709,6 +721,18 @@ class CleaningAbortedError(TidelogError):
 
 class DataLossError(ClientError):
     """Records that a reader was promised are gone; the message names the ranges."""
+
+
+class TidelogWarning(UserWarning):
+    """Something is allowed, and seldom what was meant."""
+
+
+class SecondsForMillisecondsWarning(TidelogWarning):
+    """A time in milliseconds lies in 1970, and taken as seconds it would lie in our days."""
+
+
+class ClockChangeWarning(TidelogWarning):
+    """A local time that a change of the clocks made happen twice, or never; the message says which moment was taken."""
 
 
 _BY_CODE: dict[int, type[BrokerError]] = {cls.code: cls for cls in BrokerError.__subclasses__()}

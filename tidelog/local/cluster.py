@@ -259,7 +259,12 @@ class LocalCluster:
 
     def _start_broker(self, broker: BrokerState) -> Process:
         state = self.known_state()
-        settings = {"default_replication_factor": min(DEFAULT_BROKERS, len(state.brokers)), **state.settings}
+        replicas = min(DEFAULT_BROKERS, len(state.brokers))
+        settings = {
+            "default_replication_factor": replicas,
+            "offsets_topic_replication_factor": replicas,
+            **state.settings,
+        }
         theirs = names_in(state.config)
         with self._writing():
             process = launch_broker(
