@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Unpack
+from typing import Literal, Unpack, overload
 
 from tidelog.admin_messages import ConfigEntry, LogDir
 from tidelog.aio.admin import Admin as AsyncAdmin
@@ -14,14 +14,18 @@ from tidelog.config_calls import Changes, ConfigResource
 from tidelog.descriptions import ClusterDescription, TopicDescription
 from tidelog.errors import TidelogError
 from tidelog.explanation import PartitionFacts
+from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
+from tidelog.groups.lag import PartitionLag
+from tidelog.groups.reset import OffsetReset, ResetTarget
+from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.messages import CreatedTopic, NewTopic
-from tidelog.model import TopicPartition
+from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, BootstrapServers
 
 
 class Admin(BlockingClient[AsyncAdmin]):
-    """Creates, deletes and describes topics. `timeout_ms` is by default `default_api_timeout_ms` (1 min).
+    """Creates, deletes and describes topics, and looks after consumer groups. `timeout_ms` is by default `default_api_timeout_ms` (1 min).
 
     Calls find the controller and the leaders by themselves and raise NoBrokersError, TimeoutError, or what refuses:
     of several refusals the first, which has the errors of the other topics or partitions in `others`.
@@ -154,3 +158,112 @@ class Admin(BlockingClient[AsyncAdmin]):
         BrokerNotAvailableError for one that is not in the cluster.
         """
         return self._wait(self._core.describe_log_dirs(brokers, timeout_ms), timeout_ms)
+
+    def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
+        """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
+        return self._wait(self._core.list_zookeeper_groups(timeout_ms), timeout_ms)
+
+    def zookeeper_group_offsets(
+        self, group_id: str, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, ZooKeeperOffset]:
+        """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""
+        return self._wait(self._core.zookeeper_group_offsets(group_id, timeout_ms), timeout_ms)
+
+    def alter_zookeeper_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> None:
+        """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
+        self._wait(self._core.alter_zookeeper_group_offsets(group_id, offsets, timeout_ms), timeout_ms)
+
+    def list_consumer_groups(self, states: Iterable[str] = (), timeout_ms: int | None = None) -> ConsumerGroupListings:
+        """The groups of every broker, in these states ("Stable", "Empty", …) or in any, by name.
+
+        Each broker is asked for those that it coordinates. One that does not answer within 5 s, or still loads them, is
+        named in `errors`; `all()` raises where there is such a one.
+        """
+        return self._wait(self._core.list_consumer_groups(states, timeout_ms), timeout_ms)
+
+    @overload
+    def describe_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: Literal[False] = False
+    ) -> dict[str, ConsumerGroupDescription]: ...
+
+    @overload
+    def describe_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool
+    ) -> dict[str, ConsumerGroupDescription | TidelogError]: ...
+
+    def describe_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool = False
+    ) -> Mapping[str, ConsumerGroupDescription | TidelogError]:
+        """State, assignor, coordinator and members of each group; state DEAD: there is no such group.
+
+        The first error is raised. With `partial` a group whose coordinator does not answer has its error for a value,
+        and the others are told.
+        """
+        return self._wait(self._core.describe_consumer_groups(group_ids, timeout_ms, partial=partial), timeout_ms)
+
+    def list_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed: of these partitions (None where nothing is), or of all that have something.
+
+        A group that does not exist has committed nothing.
+        """
+        return self._wait(self._core.list_consumer_group_offsets(group_id, partitions, timeout_ms), timeout_ms)
+
+    def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """Commits in the group's place; what came of each partition, None: it is committed.
+
+        Only a group without members can be changed so (UnknownMemberIdError); one that does not exist is made.
+        OffsetMetadataTooLargeError, UnknownTopicOrPartitionError.
+        """
+        return self._wait(self._core.alter_consumer_group_offsets(group_id, offsets, timeout_ms), timeout_ms)
+
+    def delete_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TidelogError | None]:
+        """Groups without members go, and all that they have committed; what came of each, None: it is gone.
+
+        GroupIdNotFoundError, NonEmptyGroupError.
+        """
+        return self._wait(self._core.delete_consumer_groups(group_ids, timeout_ms), timeout_ms)
+
+    def delete_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """What the group has committed for these goes; what came of each partition, None: it is gone (KIP-496).
+
+        GroupSubscribedToTopicError where a member reads the topic. GroupIdNotFoundError is raised.
+        """
+        return self._wait(self._core.delete_consumer_group_offsets(group_id, partitions, timeout_ms), timeout_ms)
+
+    def consumer_group_lag(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionLag]:
+        """How far behind the group is, in records and in time: see `PartitionLag`.
+
+        Of these partitions, or of all that it has committed or that its members are assigned. One whose leader does not
+        answer within 2 s has its error, and what is not known of it is None.
+        """
+        return self._wait(self._core.consumer_group_lag(group_id, partitions, timeout_ms), timeout_ms)
+
+    def reset_consumer_group_offsets(
+        self,
+        group_id: str,
+        target: ResetTarget,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        execute: bool = False,
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Where a group would go on, and with `execute` goes on: ToEarliest(), ToTime(ms), ShiftBy(-100), ….
+
+        Of these partitions, or of all that it has committed. New offsets lie within the log. NonEmptyGroupError names
+        the members where it has some. With `execute` it is all or nothing until it is written: an error of one
+        partition is raised.
+        """
+        call = self._core.reset_consumer_group_offsets(group_id, target, partitions, timeout_ms, execute=execute)
+        return self._wait(call, timeout_ms)

@@ -20,6 +20,7 @@ from node.server import RequestContext
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
+    CoordinatorNotAvailableError,
     InvalidRequestError,
     OffsetMetadataTooLargeError,
     RequestTimedOutError,
@@ -133,12 +134,15 @@ class ZooKeeperOffsets:
     def _fetched(self, tp: TopicPartition, outcome: int | BrokerError | None) -> OffsetFetchPartition:
         if isinstance(outcome, BrokerError):
             return OffsetFetchPartition(*tp, outcome.code)
-        known = self._metadata.partition_state(*tp) is not None
+        gone = self._metadata.informed and self._metadata.partition_state(*tp) is None
         return OffsetFetchPartition(
-            *tp, 0 if known else UnknownTopicOrPartitionError.code, -1 if outcome is None else outcome
+            *tp, UnknownTopicOrPartitionError.code if gone else 0, -1 if outcome is None else outcome
         )
 
     def _raise_if_unknown(self, tp: TopicPartition) -> None:
+        if not self._metadata.informed:
+            # Else a consumer that comes to a broker which has just started would hear that it has no offset.
+            raise CoordinatorNotAvailableError("this broker has not been told of the topics yet")
         if self._metadata.partition_state(*tp) is None:
             raise UnknownTopicOrPartitionError(f"{tp} is not in the cluster")
 

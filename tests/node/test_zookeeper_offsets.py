@@ -16,6 +16,7 @@ from node.server import RequestContext
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.control_messages import PartitionStateMessage, UpdateMetadataRequest
 from tidelog.errors import (
+    CoordinatorNotAvailableError,
     InvalidGroupIdError,
     InvalidRequestError,
     OffsetMetadataTooLargeError,
@@ -128,6 +129,17 @@ async def test_of_two_commits_of_one_partition_in_one_request_the_later_counts()
     stage = await staged()
     assert await stage.commit(at(9), at(4)) == [0, 0]
     assert await stage.fetch() == [("t", 0, 0, 4)]
+
+
+@on_virtual_time
+async def test_a_broker_that_has_just_started_does_not_say_that_there_is_no_offset() -> None:
+    stage = await staged()
+    await stage.commit(at(1))
+    stage.metadata.informed = False
+    code = CoordinatorNotAvailableError.code
+    assert await stage.fetch(("t", 0), ("u", 0)) == [("t", 0, code, -1), ("u", 0, code, -1)]
+    assert await stage.commit(at(2)) == [code]
+    assert await stage.fetch() == [("t", 0, 0, 1)]
 
 
 @pytest.mark.parametrize("group_id", ["", "..", "a/../../brokers", "g\0"])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from tests.tidelog.fake_coordinator import FakeCoordinator
+from tests.tidelog.fake_zookeeper_offsets import FakeZooKeeperOffsets
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
@@ -195,6 +196,7 @@ class FakeCluster:
         self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
         self.known_to: dict[int, set[str]] = {}
         self.coordinator = FakeCoordinator(self)
+        self.zookeeper = FakeZooKeeperOffsets(self)
         self._ids = itertools.count(1000)
 
     @property
@@ -278,6 +280,8 @@ class FakeCluster:
                 )
             case DeleteTopicsRequest():
                 return DeleteTopicsResponse(tuple(self._delete(broker, name) for name in request.topics))
+        if getattr(request, "in_zookeeper", False):
+            return self.zookeeper.handle(code, request)
         if isinstance(request, GROUP_REQUESTS):
             return await self.coordinator.handle(broker, code, request)
         raise AssertionError(request)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Literal, Self, Unpack, overload
 
 from tidelog import config_calls, log_dir_calls, record_deletion
 from tidelog.admin_messages import ConfigEntry, LogDir
+from tidelog.aio.group_admin import GroupAdmin
+from tidelog.aio.offset_reset import reset_offsets
 from tidelog.aio.partition_admin import PartitionAdmin
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
@@ -23,8 +25,14 @@ from tidelog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     error_for,
+    raise_first,
 )
 from tidelog.explanation import PartitionFacts
+from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
+from tidelog.groups.lag import PartitionLag
+from tidelog.groups.reset import OffsetReset, ResetTarget
+from tidelog.groups import zookeeper_calls
+from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.leader_calls import Asked, LeaderQuestion
 from tidelog.messages import (
     CreatedTopic,
@@ -40,7 +48,7 @@ from tidelog.messages import (
     ReplicasDescription,
     Response,
 )
-from tidelog.model import TopicPartition, only, validate_topic
+from tidelog.model import OffsetAndMetadata, TopicPartition, only, validate_topic
 from tidelog.partition_facts import ask_facts
 from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
@@ -66,6 +74,7 @@ class Admin:
         self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
         self.controller = ControllerCalls(self.client, self.clock, self.settings.request_timeout_ms)
         self.partitions = PartitionAdmin(self.client, self.controller)
+        self.groups = GroupAdmin(self.client)
         self.closed = False
 
     async def create_topics(
@@ -228,6 +237,90 @@ class Admin:
         """The log directories of these brokers, or of all that live, by broker id."""
         return await log_dir_calls.describe_log_dirs(self._client(), brokers, self._deadline_ms(timeout_ms))
 
+    async def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
+        """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
+        return await zookeeper_calls.list_groups(self._client(), self._deadline_ms(timeout_ms))
+
+    async def zookeeper_group_offsets(
+        self, group_id: str, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, ZooKeeperOffset]:
+        """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""
+        return await zookeeper_calls.group_offsets(self._client(), group_id, self._deadline_ms(timeout_ms))
+
+    async def alter_zookeeper_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> None:
+        """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
+        await zookeeper_calls.commit_offsets(self._client(), group_id, offsets, self._deadline_ms(timeout_ms))
+
+    async def list_consumer_groups(
+        self, states: Iterable[str] = (), timeout_ms: int | None = None
+    ) -> ConsumerGroupListings:
+        """The groups of every broker, in these states or in any; who did not answer within 5 s is named."""
+        return await self._groups().list(states, self._deadline_ms(timeout_ms))
+
+    @overload
+    async def describe_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: Literal[False] = False
+    ) -> dict[str, ConsumerGroupDescription]: ...
+
+    @overload
+    async def describe_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool
+    ) -> dict[str, ConsumerGroupDescription | TidelogError]: ...
+
+    async def describe_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool = False
+    ) -> Mapping[str, ConsumerGroupDescription | TidelogError]:
+        """State, assignor and members of each group. The first error is raised; with `partial` each is told."""
+        told = await self._groups().describe(group_ids, self._deadline_ms(timeout_ms))
+        if not partial:
+            raise_first(each for each in told.values() if isinstance(each, TidelogError))
+        return told
+
+    async def list_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, for these partitions (None where nothing is) or for all that have something."""
+        return await self._groups().offsets(group_id, partitions, self._deadline_ms(timeout_ms))
+
+    async def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """Commits for a group without members; what came of each partition."""
+        return await self._groups().alter_offsets(group_id, offsets, self._deadline_ms(timeout_ms))
+
+    async def delete_consumer_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TidelogError | None]:
+        """Groups without members go, and all that they have committed; what came of each."""
+        return await self._groups().delete(group_ids, self._deadline_ms(timeout_ms))
+
+    async def delete_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """What the group has committed for these goes; what came of each partition."""
+        return await self._groups().delete_offsets(group_id, partitions, self._deadline_ms(timeout_ms))
+
+    async def consumer_group_lag(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionLag]:
+        """How far behind the group is, in records and in time: in these, or in all that it has committed or is given."""
+        return await self._groups().lag(group_id, partitions, self._deadline_ms(timeout_ms))
+
+    async def reset_consumer_group_offsets(
+        self,
+        group_id: str,
+        target: ResetTarget,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        execute: bool = False,
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Where a group without members would go on, and with `execute` will: in these, or in all it has committed."""
+        deadline_ms, groups = self._deadline_ms(timeout_ms), self._groups()
+        return await reset_offsets(self.client, groups, group_id, target, partitions, deadline_ms, execute=execute)
+
     async def close(self) -> None:
         """Idempotent."""
         self.closed = True
@@ -247,6 +340,10 @@ class Admin:
         if self.closed:
             raise ClosedError("the admin is closed")
         return self.client
+
+    def _groups(self) -> GroupAdmin:
+        self._client()
+        return self.groups
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + (self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)

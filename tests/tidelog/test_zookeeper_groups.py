@@ -1,0 +1,87 @@
+"""What an admin reads and writes of the groups whose offsets lie in ZooKeeper."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tidelog.fake_cluster import FakeCluster
+from tests.tidelog.test_admin import an_admin
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import (
+    CoordinatorNotAvailableError,
+    RequestTimedOutError,
+    TimeoutError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.group_messages import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
+from tidelog.groups.zookeeper_calls import ZooKeeperOffset
+from tidelog.model import TopicPartition
+
+T0, T1, GONE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)
+
+
+def a_cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    return cluster
+
+
+@on_virtual_time
+async def test_offsets_in_zookeeper_are_written_listed_and_read() -> None:
+    async with an_admin(a_cluster()) as admin:
+        assert await admin.list_zookeeper_groups() == []
+        await admin.alter_zookeeper_group_offsets("g", {T0: 7, T1: 0})
+        await admin.alter_zookeeper_group_offsets("f", {T0: 1})
+        assert await admin.list_zookeeper_groups() == ["f", "g"]
+        assert await admin.zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(7), T1: ZooKeeperOffset(0)}
+        assert await admin.zookeeper_group_offsets("nobody") == {}
+
+
+@on_virtual_time
+async def test_offsets_of_partitions_that_are_gone_come_with_that_error() -> None:
+    cluster = a_cluster()
+    cluster.zookeeper.committed["g"] |= {T0: 7, GONE: 9}
+    async with an_admin(cluster) as admin:
+        found = await admin.zookeeper_group_offsets("g")
+    assert found[T0] == ZooKeeperOffset(7) and found[GONE].offset == 9
+    assert isinstance(found[GONE].error, UnknownTopicOrPartitionError)
+
+
+@on_virtual_time
+async def test_a_refused_commit_names_its_partition_and_the_others_are_made() -> None:
+    async with an_admin(a_cluster()) as admin:
+        with pytest.raises(UnknownTopicOrPartitionError, match="gone-0"):
+            await admin.alter_zookeeper_group_offsets("g", {GONE: 1, T0: 2})
+        assert await admin.zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(2)}
+
+
+@on_virtual_time
+async def test_while_zookeeper_does_not_answer_it_is_asked_again() -> None:
+    cluster = a_cluster()
+    for kind in (OffsetCommitRequest, OffsetFetchRequest, ListGroupsRequest):
+        cluster.refusals[kind].extend([RequestTimedOutError.code, CoordinatorNotAvailableError.code])
+    async with an_admin(cluster) as admin:
+        await admin.alter_zookeeper_group_offsets("g", {T0: 7})
+        assert await admin.zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(7)}
+        assert await admin.list_zookeeper_groups() == ["g"]
+        assert not any(cluster.refusals.values())
+
+
+@on_virtual_time
+async def test_without_zookeeper_the_admin_gives_up_at_its_deadline() -> None:
+    cluster = a_cluster()
+    cluster.refusals[OffsetCommitRequest].extend([RequestTimedOutError.code] * 1000)
+    async with an_admin(cluster) as admin:
+        with pytest.raises(TimeoutError, match="no offsets from ZooKeeper in time"):
+            await admin.alter_zookeeper_group_offsets("g", {T0: 7}, timeout_ms=2000)
+
+
+@on_virtual_time
+async def test_an_offset_that_cannot_be_read_is_told_and_the_others_read() -> None:
+    cluster = a_cluster()
+    cluster.zookeeper.committed["g"] |= {T0: 7}
+    cluster.refusals[OffsetFetchRequest].append(UnknownServerError.code)
+    async with an_admin(cluster) as admin:
+        found = await admin.zookeeper_group_offsets("g")
+    assert found[T0].offset == -1 and isinstance(found[T0].error, UnknownServerError)
