@@ -15,7 +15,8 @@ from node.lines import Lines
 from node.replicas import Replicas
 from node.server import RequestContext
 from storage.admission import LongAdmissionError, admit, admit_if_quick
-from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
+from tidelog.errors import BrokerError, InvalidRequiredAcksError, InvalidTopicError, RequestTimedOutError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
 from tidelog.model import TopicPartition
 
@@ -68,6 +69,8 @@ class Produces:
 
     def _append_or_wait(self, part: ProducePartition, acks: int, late_ms: int) -> Outcome | asyncio.Task[Outcome]:
         tp = TopicPartition(part.topic, part.partition)
+        if tp.topic == OFFSETS_TOPIC:
+            return self._appends.refusal(tp, InvalidTopicError("what groups commit is written by their coordinators"))
         if tp not in self._lines:
             try:
                 return self._append_at_once(tp, part, acks)

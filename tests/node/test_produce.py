@@ -11,6 +11,7 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     InvalidRequiredAcksError,
+    InvalidTopicError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
@@ -18,6 +19,7 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import (
     ProducePartitionResponse,
     ProduceResponse,
@@ -36,6 +38,14 @@ async def test_produce_refuses_acks_that_do_not_exist_and_partitions_that_are_no
         request = produce_request(b"a", tp=TP._replace(topic="unheard"))
         assert (await cluster.leader.ask(request)).partitions[0].error_code == UnknownTopicOrPartitionError.code
         assert cluster.leader.log().log_end_offset == 0
+
+
+@on_virtual_time
+async def test_nobody_produces_into_what_groups_have_committed() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        request = produce_request(b"a", tp=TP._replace(topic=OFFSETS_TOPIC))
+        assert (await cluster.leader.ask(request)).partitions[0].error_code == InvalidTopicError.code
 
 
 @on_virtual_time

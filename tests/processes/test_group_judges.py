@@ -19,6 +19,7 @@ from tests.processes.harness.histories import (
     register_violations,
     sharing_violations,
 )
+from tests.processes.harness.members import assignments, turns
 from tidelog.errors import (
     CoordinatorNotAvailableError,
     IllegalGenerationError,
@@ -204,3 +205,38 @@ def test_the_longest_time_without_an_owner_counts_to_the_end() -> None:
     assert unowned_s(turns, 20) == 7
     assert unowned_s([turn("a", 0, math.inf)], 20) == 0
     assert [each.member for each in by_partition(turns)[TP]] == ["a", "c", "b", "d"]
+
+
+# --- diaries ---------------------------------------------------------------------------------------
+
+
+def wrote(did: str, at_s: float, **what: object) -> dict[str, object]:
+    return {"did": did, "at_s": at_s, **what}
+
+
+DIARY: list[dict[str, object]] = [
+    wrote("begins", 0),
+    wrote("owns", 1, partitions=[0, 1], generation=1, member="x"),
+    wrote("processed", 2, partition=0, first=0, last=4),
+    wrote("committed", 3, offsets={"0": 5}),
+    wrote("gives up", 4, partitions=[1]),
+    wrote("owns", 5, partitions=[0, 2], generation=2, member="x"),
+    wrote("processed", 6, partition=0, first=5, last=9),
+    wrote("not committed", 7, offsets={"0": 10}, error="TimeoutError"),
+    wrote("lost", 8, partitions=[0]),
+]
+
+
+def test_a_diary_tells_who_owned_what_and_what_was_done_in_each_turn() -> None:
+    told = [(each.generation, each.tps) for each in assignments("x", "g", "t", DIARY)]
+    assert told == [(1, {TP, OTHER}), (2, {TP, TopicPartition("t", 2)})]
+    found = {each.tp.partition: each for each in turns("x", "t", DIARY, 20)}
+    assert [(each.since_s, each.until_s) for _, each in sorted(found.items())] == [(1, 8), (1, 4), (5, 20)]
+    assert [each.offsets for each in found[0].processed] == [range(5), range(5, 10)]
+    assert found[0].kept == [Kept(5, Outcome.OK, 3), Kept(10, Outcome.UNKNOWN, 7)]
+
+
+def test_a_partition_that_is_taken_without_a_word_ends_the_turn() -> None:
+    diary = [wrote("owns", 1, partitions=[0], generation=1), wrote("owns", 2, partitions=[], generation=2)]
+    (turn_of_0,) = turns("x", "t", diary, 20)
+    assert turn_of_0.until_s == 2

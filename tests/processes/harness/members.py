@@ -1,0 +1,144 @@
+"""Members of a group as processes, and what their diaries say when all is over."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.processes.harness.handovers import Kept, Processed, Turn
+from tests.processes.harness.histories import Assigned, Outcome
+from tidelog.model import TopicPartition
+
+PROGRAM = Path(__file__).parent / "group_member.py"
+
+Entry = Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class Member:
+    """One process and its diary; `died_s` is when it was killed (monotonic)."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    diary: Path
+    errors: Path
+    died_s: float = math.inf
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait(10)
+        self.died_s = min(self.died_s, time.monotonic())
+
+    def entries(self) -> list[Entry]:
+        """What is written by now; the last line may be half of one."""
+        if not self.diary.exists():
+            return []
+        return [json.loads(line) for line in self.diary.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def owned(self) -> set[int]:
+        """The partitions that it has as of now; none of the dead."""
+        owned: set[int] = set()
+        for entry in self.entries() if math.isinf(self.died_s) else ():
+            if entry["did"] == "owns":
+                owned = set(entry["partitions"])
+            elif entry["did"] in ("gives up", "lost"):
+                owned -= set(entry["partitions"])
+        return owned
+
+
+@dataclass
+class Members:
+    """Those that live and those that lived."""
+
+    directory: Path
+    servers: str
+    group: str
+    topic: str
+    strategy: str
+    all: list[Member] = field(default_factory=list)
+
+    def start(self) -> Member:
+        """One more."""
+        name = f"member-{len(self.all)}"
+        diary, errors = self.directory / f"{name}.jsonl", self.directory / f"{name}.err"
+        arguments = [self.servers, self.group, self.topic, self.strategy, str(diary)]
+        with errors.open("wb") as complaints:
+            process = subprocess.Popen([sys.executable, PROGRAM, *arguments], stderr=complaints)
+        member = Member(name, process, diary, errors)
+        self.all.append(member)
+        return member
+
+    @property
+    def living(self) -> list[Member]:
+        return [each for each in self.all if math.isinf(each.died_s)]
+
+    def owned(self) -> set[int]:
+        """The partitions that somebody has as of now."""
+        return set().union(*(each.owned() for each in self.living))
+
+    def check_alive(self) -> None:
+        """Nobody has ended but who was killed."""
+        for each in self.living:
+            assert each.process.poll() is None, f"{each.name} ended: {each.errors.read_text()[-2000:]}"
+
+
+@contextmanager
+def members_of(directory: Path, servers: str, group: str, topic: str, strategy: str) -> Iterator[Members]:
+    """None yet; all are killed at the end."""
+    members = Members(directory, servers, group, topic, strategy)
+    try:
+        yield members
+    finally:
+        for each in members.living:
+            each.kill()
+
+
+# --- diaries ---------------------------------------------------------------------------------------
+
+
+def assignments(member: str, group: str, topic: str, entries: Iterable[Entry]) -> Iterator[Assigned]:
+    """What it was told to own, generation by generation."""
+    for entry in entries:
+        if entry["did"] == "owns":
+            tps = frozenset(TopicPartition(topic, each) for each in entry["partitions"])
+            yield Assigned(group, member, entry["generation"], tps, entry["at_s"])
+
+
+def turns(member: str, topic: str, entries: Sequence[Entry], died_s: float) -> Iterator[Turn]:
+    """Its time with each partition: until it gave it up, lost it, was told to own others, or died."""
+    open_turns: dict[int, Turn] = {}
+
+    def end(partitions: Iterable[int], at_s: float) -> Iterator[Turn]:
+        for partition in sorted(open_turns.keys() & set(partitions)):
+            turn = open_turns.pop(partition)
+            turn.until_s = at_s
+            yield turn
+
+    for entry in entries:
+        did, at_s = entry["did"], entry["at_s"]
+        if did == "owns":
+            owned = set(entry["partitions"])
+            yield from end(open_turns.keys() - owned, at_s)
+            for partition in sorted(owned - open_turns.keys()):
+                open_turns[partition] = Turn(TopicPartition(topic, partition), member, at_s, died_s)
+        elif did in ("gives up", "lost"):
+            yield from end(entry["partitions"], at_s)
+        elif did == "processed":
+            offsets = range(entry["first"], entry["last"] + 1)
+            open_turns[entry["partition"]].processed.append(Processed(offsets, at_s))
+        elif did in ("committed", "not committed"):
+            outcome = Outcome.OK if did == "committed" else Outcome.UNKNOWN
+            for partition, offset in entry["offsets"].items():
+                # A turn may have ended while it committed, and the commit was made in it nonetheless.
+                if int(partition) in open_turns:
+                    open_turns[int(partition)].kept.append(Kept(offset, outcome, at_s))
+    yield from end(list(open_turns), died_s)
