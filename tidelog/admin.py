@@ -25,7 +25,9 @@ from tidelog.settings import AdminOptions, BootstrapServers
 
 
 class Admin(BlockingClient[AsyncAdmin]):
-    """Creates, deletes and describes topics, and looks after consumer groups. `timeout_ms` is by default `default_api_timeout_ms` (1 min).
+    """Creates, deletes and describes topics, and looks after consumer groups.
+
+    `timeout_ms` is by default `default_api_timeout_ms` (1 min).
 
     Calls find the controller and the leaders by themselves and raise NoBrokersError, TimeoutError, or what refuses:
     of several refusals the first, which has the errors of the other topics or partitions in `others`.

@@ -28,10 +28,10 @@ from tidelog.errors import (
     raise_first,
 )
 from tidelog.explanation import PartitionFacts
+from tidelog.groups import zookeeper_calls
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
 from tidelog.groups.lag import PartitionLag
 from tidelog.groups.reset import OffsetReset, ResetTarget
-from tidelog.groups import zookeeper_calls
 from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.leader_calls import Asked, LeaderQuestion
 from tidelog.messages import (
@@ -305,7 +305,7 @@ class Admin:
     async def consumer_group_lag(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionLag]:
-        """How far behind the group is, in records and in time: in these, or in all that it has committed or is given."""
+        """How far behind the group is, in records and in time: in these, or in all that are its own."""
         return await self._groups().lag(group_id, partitions, self._deadline_ms(timeout_ms))
 
     async def reset_consumer_group_offsets(

@@ -1,0 +1,251 @@
+"""What the admin asks of consumer groups' coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from tidelog.broker_calls import ask_broker
+from tidelog.client import ClusterClient, is_retriable
+from tidelog.errors import (
+    BrokerError,
+    GroupIdNotFoundError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    TidelogError,
+    UnknownMemberIdError,
+    error_for,
+    raise_first,
+)
+from tidelog.group_messages import (
+    CommittedPartition,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from tidelog.groups.coordinator_calls import ask_coordinator
+from tidelog.groups.descriptions import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    ConsumerGroupListings,
+    ConsumerGroupState,
+    describe_group,
+    listing_of,
+)
+from tidelog.groups.lag import PartitionLag, partition_lags
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.messages import DescribePartition, Request, Response
+from tidelog.model import OffsetAndMetadata, TopicPartition, validate_topic
+
+T = TypeVar("T")
+
+#: A list does not wait longer for brokers that hang, or that load what they have to tell: it says who they were.
+LIST_PATIENCE_MS = 5_000
+#: Nor does a lag wait for leaders: a partition without one is told of as such.
+LAG_PATIENCE_MS = 2_000
+#: Questions under way at a time, of those that name one group each.
+_MOST_AT_ONCE = 32
+
+
+class GroupAdmin:
+    """Groups and their offsets. Deadlines are monotonic, in ms."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+
+    async def list(self, states: Iterable[str], deadline_ms: int) -> ConsumerGroupListings:
+        """See `Admin.list_consumer_groups`."""
+        wanted = tuple(dict.fromkeys(map(str, states)))
+        client = self._client
+        client.track(OFFSETS_TOPIC)
+        await client.bootstrapped(deadline_ms)
+        await client.refresh(deadline_ms)
+        brokers = sorted(client.view.brokers)
+        patient_ms = min(deadline_ms, client.clock.monotonic_ms() + LIST_PATIENCE_MS)
+        told = await asyncio.gather(*(self._list_one(broker, wanted, patient_ms) for broker in brokers))
+        found: dict[str, ConsumerGroupListing] = {}
+        errors: dict[int, TidelogError] = {}
+        for broker, answer in zip(brokers, told, strict=True):
+            if isinstance(answer, TidelogError):
+                errors[broker] = answer
+            else:
+                found |= {each.group_id: listing_of(each, broker) for each in answer}
+        view = client.view.topics.get(OFFSETS_TOPIC)
+        tps = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(view.partitions)] if view else []
+        leaderless = tuple(tp for tp in tps if client.view.leader_of(*tp) is None)
+        return ConsumerGroupListings(tuple(found[name] for name in sorted(found)), errors, leaderless)
+
+    async def _list_one(
+        self, broker: int, states: tuple[str, ...], deadline_ms: int
+    ) -> tuple[ListedGroup, ...] | TidelogError:
+        attempt = 0
+        while True:
+            try:
+                answer = await ask_broker(self._client, broker, ListGroupsRequest(states), deadline_ms)
+                assert isinstance(answer, ListGroupsResponse)
+                refusal = error_for(answer.error_code)
+            except TidelogError as error:
+                return error
+            if refusal is None:
+                return answer.groups
+            if not is_retriable(refusal) or self._client.clock.monotonic_ms() >= deadline_ms:
+                return refusal
+            await self._client.backoff(attempt, deadline_ms)
+            attempt += 1
+
+    async def describe(
+        self, group_ids: Iterable[str], deadline_ms: int
+    ) -> dict[str, ConsumerGroupDescription | TidelogError]:
+        """What each coordinator says of its group, or why there is no answer."""
+        return await self._each(group_ids, lambda group_id: self._describe_one(group_id, deadline_ms))
+
+    async def _describe_one(self, group_id: str, deadline_ms: int) -> ConsumerGroupDescription:
+        answer = await self._ask(group_id, DescribeGroupsRequest((group_id,)), deadline_ms)
+        assert isinstance(answer, DescribeGroupsResponse)
+        for told in answer.groups:
+            if told.group_id == group_id:
+                _raise(group_id, told.error_code)
+                return describe_group(told, self._client.coordinators.get(group_id, -1))
+        raise InvalidRequestError(f"group {group_id!r}: the coordinator's answer leaves it out")
+
+    async def delete(self, group_ids: Iterable[str], deadline_ms: int) -> dict[str, TidelogError | None]:
+        """See `Admin.delete_consumer_groups`."""
+
+        async def delete_one(group_id: str) -> None:
+            # A request whose answer is lost is sent again, and finds no group then: it is asked first if there is one.
+            if (await self._describe_one(group_id, deadline_ms)).state is ConsumerGroupState.DEAD:
+                raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+            answer = await self._ask(group_id, DeleteGroupsRequest((group_id,)), deadline_ms)
+            assert isinstance(answer, DeleteGroupsResponse)
+            for told in answer.groups:
+                if told.error_code != GroupIdNotFoundError.code:
+                    _raise(group_id, told.error_code)
+
+        done = await self._each(group_ids, delete_one)
+        return {group_id: each for group_id, each in done.items()}
+
+    # --- offsets -------------------------------------------------------------------------------------
+
+    async def offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """See `Admin.list_consumer_group_offsets`."""
+        named = None if partitions is None else _named(partitions)
+        answer = await self._ask(group_id, OffsetFetchRequest(group_id, named), deadline_ms)
+        assert isinstance(answer, OffsetFetchResponse)
+        _raise(group_id, answer.error_code)
+        raise_first(_refusal(group_id, each.error_code, f"{each.topic}-{each.partition}") for each in answer.partitions)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        if named is not None:
+            found.update(dict.fromkeys(TopicPartition(each.topic, each.partition) for each in named))
+        for each in answer.partitions:
+            if each.committed_offset >= 0:
+                epoch = each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None
+                at = OffsetAndMetadata(each.committed_offset, each.metadata, epoch)
+                found[TopicPartition(each.topic, each.partition)] = at
+        return found
+
+    async def alter_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """See `Admin.alter_consumer_group_offsets`."""
+        wanted = tuple(_commit_of(TopicPartition(*tp), each) for tp, each in offsets.items())
+        if not wanted:
+            return {}
+        answer = await self._ask(group_id, OffsetCommitRequest(group_id, wanted), deadline_ms)
+        assert isinstance(answer, OffsetCommitResponse)
+        return _outcomes(group_id, answer.partitions)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], deadline_ms: int
+    ) -> dict[TopicPartition, TidelogError | None]:
+        """See `Admin.delete_consumer_group_offsets`."""
+        named = _named(partitions)
+        answer = await self._ask(group_id, OffsetDeleteRequest(group_id, named), deadline_ms)
+        assert isinstance(answer, OffsetDeleteResponse)
+        _raise(group_id, answer.error_code)
+        return _outcomes(group_id, answer.partitions)
+
+    async def lag(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline_ms: int
+    ) -> dict[TopicPartition, PartitionLag]:
+        """See `Admin.consumer_group_lag`."""
+        committed = await self.offsets(group_id, partitions, deadline_ms)
+        if partitions is None:
+            group = await self._describe_one(group_id, deadline_ms)
+            for member in group.members:
+                committed |= {tp: None for tp in member.assignment or () if tp not in committed}
+        offsets = {tp: None if at is None else at.offset for tp, at in sorted(committed.items())}
+        left_ms = max(1, deadline_ms - self._client.clock.monotonic_ms())
+        return await partition_lags(self._client, offsets, min(left_ms, LAG_PATIENCE_MS))
+
+    # --- below ---------------------------------------------------------------------------------------
+
+    async def _ask(self, group_id: str, request: Request, deadline_ms: int) -> Response:
+        if not isinstance(group_id, str) or not group_id:
+            raise InvalidGroupIdError(f"a group's name is a str that is not empty, not {group_id!r}")
+        return await ask_coordinator(self._client, group_id, request, deadline_ms)
+
+    async def _each(self, group_ids: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T | TidelogError]:
+        names = list(dict.fromkeys((group_ids,) if isinstance(group_ids, str) else group_ids))
+        room = asyncio.Semaphore(_MOST_AT_ONCE)
+
+        async def outcome(group_id: str) -> T | TidelogError:
+            async with room:
+                try:
+                    return await ask(group_id)
+                except TidelogError as error:
+                    return error
+
+        return dict(zip(names, await asyncio.gather(*map(outcome, names)), strict=True))
+
+
+def _named(partitions: Iterable[TopicPartition]) -> tuple[DescribePartition, ...]:
+    tps = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
+    return tuple(DescribePartition(validate_topic(tp.topic), tp.partition) for tp in tps)
+
+
+def _commit_of(tp: TopicPartition, wanted: OffsetAndMetadata) -> OffsetCommitPartition:
+    if not isinstance(wanted, OffsetAndMetadata):
+        raise InvalidRequestError(f"{tp}: {wanted!r} is not an OffsetAndMetadata")
+    if wanted.offset < 0:
+        raise InvalidRequestError(f"{tp}: offset {wanted.offset} is negative")
+    epoch = -1 if wanted.leader_epoch is None else wanted.leader_epoch
+    return OffsetCommitPartition(validate_topic(tp.topic), tp.partition, wanted.offset, epoch, wanted.metadata)
+
+
+def _outcomes(group_id: str, partitions: Iterable[CommittedPartition]) -> dict[TopicPartition, TidelogError | None]:
+    return {
+        TopicPartition(each.topic, each.partition): _refusal(
+            group_id, each.error_code, f"{each.topic}-{each.partition}"
+        )
+        for each in partitions
+    }
+
+
+def _raise(group_id: str, code: int) -> None:
+    if refusal := _refusal(group_id, code):
+        raise refusal
+
+
+def _refusal(group_id: str, code: int, partition: str = "") -> BrokerError | None:
+    """With the name of what it is about; for who is no member, in words that fit."""
+    error = error_for(code)
+    where = f"group {group_id!r}" + (f", {partition}" if partition else "")
+    if isinstance(error, UnknownMemberIdError):
+        return UnknownMemberIdError(f"{where}: it has members now, and only they may commit")
+    if isinstance(error, GroupIdNotFoundError):
+        return GroupIdNotFoundError(f"{where} does not exist")
+    return error and type(error)(f"{where}: {error}")

@@ -1,0 +1,114 @@
+"""Where a group is to go on: the rules of `reset`, one partition at a time. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tidelog.errors import InvalidRequestError, TidelogError
+from tidelog.groups.lag import Ends
+from tidelog.model import OffsetAndTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """The first record that is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """What comes after the last record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """Where the group is, as far as that is in the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """This offset in each partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """So many records further, or back where it is negative."""
+
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """The first record with this timestamp (ms) or a later one."""
+
+    timestamp_ms: int
+
+
+ResetTarget = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime
+
+
+class Adjustment(Enum):
+    """Why the new offset is not the one that was asked for."""
+
+    LOG_START = "the log starts there"
+    LOG_END = "the log ends there"
+    NO_RECORD_THAT_LATE = "no record is that late: the end"
+    OLDEST_IS_YOUNGER = "its oldest record is younger"
+    NOTHING_COMMITTED = "nothing was committed: the end"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """What a reset makes of one partition.
+
+    old_offset, new_offset    committed before and after; None: nothing is, or `error` keeps it from being known
+    old_time, new_time        timestamps (ms) of the first record at or after each; None where there is none
+    adjustment                why the new offset is another than the target says
+    error                     why this partition cannot be reset, or was not
+    """
+
+    old_offset: int | None
+    new_offset: int | None = None
+    old_time: int | None = None
+    new_time: int | None = None
+    adjustment: Adjustment | None = None
+    error: TidelogError | None = None
+
+
+def resolve(
+    target: ResetTarget, old: int | None, ends: Ends, found: OffsetAndTimestamp | None
+) -> tuple[int, Adjustment | None]:
+    """The new offset within the log, and why it is not the one asked for.
+
+    found   of ToTime: the first record that late, None where there is none
+    InvalidRequestError for ShiftBy where nothing is committed.
+    """
+    match target:
+        case ToEarliest():
+            return ends.start, None
+        case ToLatest():
+            return ends.end, None
+        case ToCurrent():
+            return _clamp(old, ends) if old is not None else (ends.end, Adjustment.NOTHING_COMMITTED)
+        case ToOffset(offset):
+            return _clamp(offset, ends)
+        case ShiftBy(records):
+            if old is None:
+                raise InvalidRequestError("nothing is committed that could be shifted")
+            return _clamp(old + records, ends)
+        case ToTime(timestamp_ms):
+            if found is None:
+                return ends.end, Adjustment.NO_RECORD_THAT_LATE
+            if found.offset <= ends.start and found.timestamp > timestamp_ms:
+                return ends.start, Adjustment.OLDEST_IS_YOUNGER
+            return _clamp(found.offset, ends)
+
+
+def _clamp(offset: int, ends: Ends) -> tuple[int, Adjustment | None]:
+    if offset < ends.start:
+        return ends.start, Adjustment.LOG_START
+    if offset > ends.end:
+        return ends.end, Adjustment.LOG_END
+    return offset, None
