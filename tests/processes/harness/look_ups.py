@@ -1,0 +1,349 @@
+"""Questions by time while something goes wrong, beside records and trims; and the verdict on each answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import inf
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from verdicts.look_ups import LookUp, StoredRecord, Trim, judge
+
+from tests.processes.harness.waiting import wait_for
+from tidelog import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
+from tidelog.connection import Connection
+from tidelog.errors import TidelogError, error_for
+from tidelog.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse
+from tidelog.model import Endpoint
+from tidelog.record_future import RecordFuture
+
+START_MS = 1_700_000_000_000
+_STEP_MS = 5
+#: So many keys come again and again; other records have a key of their own.
+_HOT_KEYS = 40
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Background(ABC):
+    """A thread that does one thing again and again, from `with` to its end; a failure of it is the test's."""
+
+    def __init__(self, name: str) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(90)
+        if error is None:
+            assert not self._thread.is_alive(), f"{self._thread.name} does not end"
+            if self._failure is not None:
+                raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self.once()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self.close()
+
+    @abstractmethod
+    def once(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is held."""
+
+
+class Sent:
+    """One record of a `Timeline`; `acknowledged_at` is set by the producer's thread."""
+
+    __slots__ = ("acknowledged_at", "future", "key", "sent_at", "timestamp")
+
+    def __init__(self, key: bytes, timestamp: int, future: RecordFuture, sent_at: float) -> None:
+        self.key = key
+        self.timestamp = timestamp
+        self.sent_at = sent_at
+        self.acknowledged_at = inf
+        self.future = future
+        future.add_callback(self._acknowledged)
+
+    def _acknowledged(self, _: object) -> None:
+        self.acknowledged_at = time.monotonic()
+
+
+class Timeline(Background):
+    """Records whose times go forward on the whole, and up and down as they go: many equal, some far from the others.
+
+    Every third comes back by its key sooner or later, so that compaction has work.
+    """
+
+    def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition], seed: int) -> None:
+        super().__init__("timeline")
+        self.sent: dict[TopicPartition, list[Sent]] = {tp: [] for tp in tps}
+        self._servers = bootstrap_servers
+        self._dice = random.Random(seed)
+        self._producer = Producer(bootstrap_servers, client_id="timeline")
+
+    def fill(self, count: int) -> None:
+        """So many records to each partition, in small compressed batches; returns when all are acknowledged."""
+        with Producer(self._servers, client_id="fill", batch_size=2000, compression_type="lz4") as producer:
+            for _ in range(count):
+                for tp in self.sent:
+                    self._send(producer, tp)
+            producer.flush(60)
+        self.all_acknowledged()
+
+    def once(self) -> None:
+        for tp in self.sent:
+            self._send(self._producer, tp)
+        time.sleep(0.008)
+
+    def close(self) -> None:
+        self._producer.close(60)
+
+    def all_acknowledged(self) -> None:
+        for records in self.sent.values():
+            for each in records:
+                each.future.get(120)
+
+    def _send(self, producer: Producer, tp: TopicPartition) -> None:
+        dice, number = self._dice, len(self.sent[tp])
+        now_ms = START_MS + number * _STEP_MS
+        kind = dice.random()
+        if kind < 0.2:  # later than all before it
+            timestamp = now_ms + 1500 + number % 7
+        elif kind < 0.22:  # far from the others
+            timestamp = dice.choice([1, START_MS - 7 * _DAY_MS, now_ms + 20_000])
+        else:
+            timestamp = (now_ms + dice.randrange(-2500, 1500)) // 20 * 20
+        key = b"hot %d" % dice.randrange(_HOT_KEYS) if dice.random() < 0.35 else b"%d" % number
+        sent_at = time.monotonic()
+        future = producer.send(tp.topic, b"%d" % number, partition=tp.partition, key=key, timestamp_ms=timestamp)
+        self.sent[tp].append(Sent(key, timestamp, future, sent_at))
+
+
+class Trimmer(Background):
+    """Has the oldest records of one partition after the other deleted, a few at a time."""
+
+    def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition], pause_s: float) -> None:
+        super().__init__("trimmer")
+        self.trims: dict[TopicPartition, list[Trim]] = {tp: [] for tp in tps}
+        self._admin = Admin(bootstrap_servers, client_id="trimmer")
+        self._pause_s = pause_s
+
+    def once(self) -> None:
+        for tp, trims in self.trims.items():
+            offset, asked_at, answered_at = (trims[-1].offset if trims else 0) + 37, time.monotonic(), inf
+            try:
+                self._admin.delete_records({tp: offset}, timeout_ms=5000)
+                answered_at = time.monotonic()
+            except TidelogError:
+                pass  # a replica died meanwhile: perhaps it has happened, perhaps not
+            trims.append(Trim(offset, asked_at, answered_at))
+            if self._stop.wait(self._pause_s):
+                return
+
+    def close(self) -> None:
+        self._admin.close()
+
+    @property
+    def confirmed(self) -> int:
+        return sum(trim.answered_at < inf for trims in self.trims.values() for trim in trims)
+
+
+class Asked(NamedTuple):
+    """One look-up of one partition; `outcome` is "found", "nothing" or the name of an error."""
+
+    tp: TopicPartition
+    look_up: LookUp
+    outcome: str
+
+
+class Targets:
+    """Times to look up: recent ones, old ones, and such that nothing reaches."""
+
+    def __init__(self, timeline: Timeline, seed: int) -> None:
+        self._timeline = timeline
+        self._dice = random.Random(seed)
+
+    def of(self, tp: TopicPartition) -> int:
+        dice, sent = self._dice, self._timeline.sent[tp]
+        count, kind = len(sent), dice.random()
+        if kind < 0.4:  # what was acknowledged last, if it is later than all before it: only it can be the answer
+            recent = (sent[slot] for slot in range(count - 1, max(count - 40, -1), -1))
+            known = [each for each in recent if each.acknowledged_at < inf]
+            if known:
+                return max(known[:8], key=lambda each: each.timestamp).timestamp
+        if kind < 0.75:
+            return sent[dice.randrange(count)].timestamp + dice.choice([0, 0, 1, -1])
+        if kind < 0.9:
+            return dice.randrange(START_MS - 5000, START_MS + count * _STEP_MS + 3000)
+        return dice.choice([0, START_MS + count * _STEP_MS + _DAY_MS])
+
+
+class Inquirer(Background):
+    """Looks times up in one or in all partitions, as any program does."""
+
+    def __init__(self, bootstrap_servers: str, timeline: Timeline, seed: int, pause_s: float = 0.01) -> None:
+        super().__init__(f"inquirer {seed}")
+        self.asked: list[Asked] = []
+        self._timeline = timeline
+        self._targets = Targets(timeline, seed)
+        self._dice = random.Random(seed)
+        self._pause_s = pause_s
+        self._consumer = Consumer(bootstrap_servers, client_id="inquirer")
+
+    def once(self) -> None:
+        tps = list(self._timeline.sent)
+        chosen = tps if self._dice.random() < 0.2 else [self._dice.choice(tps)]
+        targets = {tp: self._targets.of(tp) for tp in chosen}
+        asked_at = time.monotonic()
+        try:
+            found = self._consumer.offsets_for_times(targets)
+        except TidelogError as error:
+            outcome = type(error).__name__
+            self.asked += [
+                Asked(tp, LookUp(target, asked_at, time.monotonic(), None), outcome) for tp, target in targets.items()
+            ]
+        else:
+            answered_at = time.monotonic()
+            for tp, target in targets.items():
+                answer = found[tp]
+                told = None if answer is None else (answer.offset, answer.timestamp, answer.leader_epoch)
+                look_up = LookUp(target, asked_at, answered_at, told)
+                self.asked.append(Asked(tp, look_up, "nothing" if told is None else "found"))
+        time.sleep(self._pause_s)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Loyal(Background):
+    """Asks one broker all the time, whether it leads or sleeps or has been deposed: what it answers must be right."""
+
+    def __init__(self, address: str, timeline: Timeline, seed: int, pause_s: float = 0.02) -> None:
+        super().__init__("loyal")
+        self.asked: list[Asked] = []
+        self._endpoint = Endpoint.parse(address)
+        self._timeline = timeline
+        self._targets = Targets(timeline, seed)
+        self._pause_s = pause_s
+        self._questions: set[asyncio.Task[None]] = set()
+
+    def once(self) -> None:
+        asyncio.run(self._ask_until_stopped())
+
+    def close(self) -> None:
+        """Nothing outlives the loop."""
+
+    async def _ask_until_stopped(self) -> None:
+        try:
+            connection = await Connection.open(self._endpoint, client_id="loyal", timeout_ms=5000)
+        except TidelogError:
+            await asyncio.sleep(self._pause_s)  # it is down
+            return
+        try:
+            while not self._stop.is_set() and not connection.closed:
+                for tp in self._timeline.sent:
+                    question = asyncio.create_task(self._ask(connection, tp))
+                    self._questions.add(question)
+                    question.add_done_callback(self._questions.discard)
+                await asyncio.sleep(self._pause_s)
+        finally:
+            connection.close()
+            await asyncio.gather(*self._questions)
+
+    async def _ask(self, connection: Connection, tp: TopicPartition) -> None:
+        target, asked_at = self._targets.of(tp), time.monotonic()
+        with contextlib.suppress(TidelogError):
+            response = await connection.call(
+                ListOffsetsRequest((ListOffsetsPartition(*tp, target),)), timeout_ms=30_000
+            )
+            assert isinstance(response, ListOffsetsResponse)
+            [answer] = response.partitions
+            told = None if answer.offset < 0 else (answer.offset, answer.timestamp, answer.leader_epoch)
+            error = error_for(answer.error_code)
+            outcome = type(error).__name__ if error else "found" if told else "nothing"
+            self.asked.append(Asked(tp, LookUp(target, asked_at, time.monotonic(), told), outcome))
+
+
+def read_times(
+    bootstrap_servers: str, tps: Sequence[TopicPartition], timeout_s: float = 90
+) -> dict[TopicPartition, list[ConsumerRecord]]:
+    """Every record of the final log, from the leaders."""
+    found: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
+    with Consumer(bootstrap_servers, client_id="final read", auto_offset_reset="earliest") as consumer:
+        consumer.assign(list(tps))
+        consumer.seek_to_beginning(*tps)
+        ends = consumer.end_offsets(list(tps))
+
+        def done() -> bool:
+            for tp, records in consumer.poll(timeout_ms=500, max_records=10_000).items():
+                found[tp] += records
+            return all(consumer.position(tp) >= ends[tp] for tp in tps)
+
+        wait_for(f"the final read to {ends}", done, timeout_s)
+    return found
+
+
+def stored_records(sent: Sequence[Sent], log: Sequence[ConsumerRecord], trims: Sequence[Trim]) -> list[StoredRecord]:
+    """What the judge must know of one partition; all that was sent must have been acknowledged.
+
+    The final log must be right itself: each of its records is where and as it was acknowledged, and what is missing was
+    superseded or trimmed.
+    """
+    superseded_at: dict[bytes, float] = {}
+    placed = sorted(((each.future.get(0).offset, each) for each in sent), key=lambda pair: -pair[0])
+    in_log = {record.offset: record for record in log}
+    trimmed = max((trim.offset for trim in trims), default=0)
+    stored = []
+    for offset, each in placed:
+        gone_from, record = superseded_at.get(each.key, inf), in_log.pop(offset, None)
+        superseded_at[each.key] = each.sent_at
+        epoch = None
+        if record is not None:
+            assert (record.key, record.timestamp) == (each.key, each.timestamp), f"{record} where {each.key!r} was"
+            epoch = record.leader_epoch
+        else:
+            assert gone_from < inf or offset < trimmed, f"offset {offset} is lost, {each.key!r} of {each.timestamp}"
+        stored.append(StoredRecord(offset, each.timestamp, each.sent_at, each.acknowledged_at, gone_from, epoch))
+    assert not in_log, f"nobody sent {list(in_log.values())[:3]}"
+    return stored
+
+
+def check_look_ups(
+    timeline: Timeline,
+    trims: Mapping[TopicPartition, Sequence[Trim]],
+    asked: Sequence[Asked],
+    logs: Mapping[TopicPartition, Sequence[ConsumerRecord]],
+) -> Counter[str]:
+    """Each answer is one that the log could give; what was refused says nothing.
+
+    Returns the look-ups by outcome, how many were `forced`, and how many records compaction has taken.
+    """
+    outcomes = Counter(each.outcome for each in asked)
+    for tp, log in logs.items():
+        stored = stored_records(timeline.sent[tp], log, trims.get(tp, ()))
+        answered = [each.look_up for each in asked if each.tp == tp and each.outcome in ("found", "nothing")]
+        verdict = judge(stored, trims.get(tp, ()), answered)
+        assert not verdict.wrong, f"{tp}: {len(verdict.wrong)} of {len(answered)}, {verdict.faults}: {verdict.wrong[0]}"
+        outcomes["forced"] += verdict.forced
+        start = log[0].offset if log else 0
+        outcomes["compacted"] += sum(each.offset >= start for each in stored) - len(log)
+    return outcomes
