@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from storage.inspection import Damage, Fact, Finding, Value, files_below, inspect
-from tidelog.cli.times import format_time
+from tidelog.timestamps import format_time
 
 
 @click.command()

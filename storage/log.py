@@ -291,8 +291,8 @@ class Log:
         start_offset = self.log_start_offset
         return OffsetOutOfRangeError(
             f"offset {offset} is not in [{start_offset}, {end_offset}] of {self.directory.name}",
-            valid_from=start_offset,
-            valid_to=end_offset,
+            first=start_offset,
+            end=end_offset,
         )
 
     # --- shortening ----------------------------------------------------------------------------------

@@ -26,10 +26,19 @@ if TYPE_CHECKING:
     from tidelog.errors import TidelogError
     from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
     from tidelog.messages import NewTopic
-    from tidelog.model import Endpoint, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+    from tidelog.model import (
+        Endpoint,
+        NoOffset,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        OffsetOutcome,
+        RecordMetadata,
+        TopicPartition,
+    )
     from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
     from tidelog.producer import Producer
     from tidelog.record_future import RecordFuture
+    from tidelog.starting_points import Older, Start, StartingPoint
 
 __version__ = "0.1.0"
 
@@ -49,13 +58,18 @@ __all__ = [
     "FetchedBatches",
     "NewPartitions",
     "NewTopic",
+    "NoOffset",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetOutcome",
+    "Older",
     "PartitionDescription",
     "PartitionReassignment",
     "Producer",
     "RecordFuture",
     "RecordMetadata",
+    "Start",
+    "StartingPoint",
     "TidelogError",
     "TopicDescription",
     "TopicPartition",
@@ -79,12 +93,17 @@ _HOMES = {
     "NewPartitions": "tidelog.partition_messages",
     "NewTopic": "tidelog.messages",
     "OffsetAndMetadata": "tidelog.model",
+    "NoOffset": "tidelog.model",
     "OffsetAndTimestamp": "tidelog.model",
+    "OffsetOutcome": "tidelog.model",
+    "Older": "tidelog.starting_points",
     "PartitionDescription": "tidelog.descriptions",
     "PartitionReassignment": "tidelog.partition_messages",
     "Producer": "tidelog.producer",
     "RecordFuture": "tidelog.record_future",
     "RecordMetadata": "tidelog.model",
+    "Start": "tidelog.starting_points",
+    "StartingPoint": "tidelog.starting_points",
     "TidelogError": "tidelog.errors",
     "TopicDescription": "tidelog.descriptions",
     "TopicPartition": "tidelog.model",

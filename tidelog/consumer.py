@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Self, Unpack
+from typing import Literal, Self, Unpack, overload
 
 from tidelog.aio.consumer import ITERATION_POLL_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
@@ -11,8 +11,9 @@ from tidelog.blocking_client import BlockingClient
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
-from tidelog.model import OffsetAndTimestamp, TopicPartition
+from tidelog.model import OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.settings import BootstrapServers, ConsumerOptions
+from tidelog.starting_points import StartingPoint
 from tidelog.timestamps import Timestamp
 
 
@@ -20,7 +21,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
     """Reads partitions from their leaders. One thread at a time; not across a fork.
 
     bootstrap_servers           "host:port,host:port" or a list
-    auto_offset_reset           "latest" (default), "earliest", or "none": OffsetOutOfRangeError with the valid range.
+    auto_offset_reset           "latest" (default), "earliest", a duration (a timedelta, or KIP-1106's
+                                "by_duration:PT1H"), a time (an aware datetime, or "@2026-11-21T09:30:00Z"), or "none":
+                                OffsetOutOfRangeError with the valid range. With a time, partitions without a record at
+                                or after it begin at their end.
                                 Also where a topic was made anew; and where an unclean election cut away what was read,
                                 a reader goes back to where the logs part ("none": LogTruncationError)
     fetch_min_bytes, fetch_max_wait_ms      what a leader waits for
@@ -71,6 +75,18 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Read what comes after the last visible record."""
         self._now(lambda: self._core.seek_to_end(*partitions))
 
+    def seek_to_time(
+        self, time: Timestamp, *partitions: TopicPartition, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, StartingPoint]:
+        """Read next from the first record with this time (ms, or an aware datetime) or a later one, in each partition.
+
+        Without partitions, all that are assigned. Says where each begins and why: `found`; `before_log_start`, with its
+        first record, which is younger than the time, and whether older ones are `gone` or were `never_written`;
+        `past_end` or `empty`, at its end. Of what is written meanwhile nothing at or after the time is skipped.
+        Errors as of `offsets_for_times`; then no partition has moved.
+        """
+        return self._wait(self._core.seek_to_time(time, *partitions, timeout_ms=timeout_ms), timeout_ms)
+
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these until `resume`; they keep their position. ValueError where one is not assigned."""
         self._now(lambda: self._core.pause(*partitions))
@@ -103,14 +119,34 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """The high watermark that came with the last fetch; None before the first."""
         return self._now(lambda: self._core.highwater(partition))
 
+    @overload
     def offsets_for_times(
-        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        self,
+        times: Mapping[TopicPartition, Timestamp],
+        timeout_ms: int | None = None,
+        *,
+        partial: Literal[False] = False,
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
+
+    @overload
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None, *, partial: Literal[True]
+    ) -> dict[TopicPartition, OffsetOutcome]: ...
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None, *, partial: bool = False
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None] | dict[TopicPartition, OffsetOutcome]:
         """For each partition the earliest offset whose timestamp is at or after the target; None where there is none.
 
         Targets are milliseconds or aware datetimes; partitions need not be assigned. ValueError names the partition
         of a negative time or a naive datetime; TimeoutError says how long it took and which partitions are missing.
+        SecondsForMillisecondsWarning where a target looks like seconds.
+
+        With `partial` each partition has an outcome of its own, with the reason where nothing was found (`NoOffset`),
+        and no partition's refusal or missing leader is raised.
         """
+        if partial:
+            return self._wait(self._core.offsets_for_times(times, timeout_ms, partial=True), timeout_ms)
         return self._wait(self._core.offsets_for_times(times, timeout_ms), timeout_ms)
 
     def beginning_offsets(

@@ -109,9 +109,11 @@ class PartitionBuffer:
         self._cursor = 0
         self._decoded: deque[ConsumerRecord] = deque()
 
-    def seek(self, offset: int) -> None:
-        """Read from `offset` next, of whatever topic has the name now."""
-        self.stand_at(offset, -1)
+    def seek(self, offset: int, epoch: int = -1) -> None:
+        """Read from `offset` next, before which a record of this leader epoch stands, of whatever topic has the name
+        now.
+        """
+        self.stand_at(offset, epoch)
         self.topic_id = ""
 
     def stand_at(self, offset: int, epoch: int) -> None:
@@ -121,7 +123,7 @@ class PartitionBuffer:
         self.position_epoch = self.fetch_epoch = epoch
 
     def reset(self, to: int) -> None:
-        """Read next from where a look-up for timestamp `to` (−1 latest, −2 earliest) leads."""
+        """Read next from where a look-up for timestamp `to` (ms, −1 latest, −2 earliest) leads."""
         self._jump()
         self.position, self.reset_to, self.topic_id = None, to, ""
 

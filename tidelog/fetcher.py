@@ -126,8 +126,7 @@ class Fetcher:
                 self._positions.made_anew(buffer)
                 later_ms = now_ms
             elif starting and buffer.reset_to is None:
-                problem = f"{tp}: no position was given, and auto_offset_reset is 'none'"
-                self._report(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
+                self._positions.nowhere(buffer)
             elif buffer.retry_at_ms > now_ms:
                 later_ms = buffer.retry_at_ms if later_ms is None else min(later_ms, buffer.retry_at_ms)
             elif not starting and not buffer.is_unchecked_in(leader.epoch):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from tidelog.errors import InvalidRequestError, InvalidTopicError
+from tidelog.errors import InvalidRequestError, InvalidTopicError, TidelogError
 
 T = TypeVar("T")
 
@@ -50,6 +51,29 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None
 
 
+class NoOffset(StrEnum):
+    """Why no offset stands for a point in time."""
+
+    EMPTY = "empty"
+    """There is no record in the partition."""
+    PAST_END = "past_end"
+    """Every record is older."""
+    ABOVE_HIGH_WATERMARK = "above_high_watermark"
+    """There is one, and it is not committed yet."""
+    RETRY = "retry"
+    """No leader answered in time; `error` says what came instead."""
+    REFUSED = "refused"
+    """A leader refused for good; `error` says why."""
+
+
+class OffsetOutcome(NamedTuple):
+    """What looking a point in time up in one partition came to: `found`, or the reason why there is nothing."""
+
+    found: OffsetAndTimestamp | None
+    reason: NoOffset | None = None
+    error: TidelogError | None = None
+
+
 class OffsetAndMetadata(NamedTuple):
     """What a group commits for a partition: the offset to read next, a note, and the epoch of the record before it."""
 
@@ -84,6 +108,16 @@ class Endpoint:
         if found is None or not 0 < int(found[3]) < 65536:
             raise ValueError(f"{text!r} is not host:port")
         return cls(found[1] or found[2], int(found[3]))
+
+
+def as_partition(value: object) -> TopicPartition:
+    """Of a (topic, number) pair; TypeError where it is none, InvalidTopicError, ValueError for a negative number."""
+    match value:
+        case (str(topic), int(number)) if not isinstance(number, bool):
+            if number < 0:
+                raise ValueError(f"{topic}: a partition's number is not negative, as {number} is")
+            return TopicPartition(validate_topic(topic), number)
+    raise TypeError(f"a partition is a TopicPartition(topic, number), not {value!r}")
 
 
 def only(kind: type[T], values: Iterable[T]) -> tuple[T, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from tidelog.client import ClusterClient
-from tidelog.errors import BrokerError, InvalidRecordError, error_for
+from tidelog.errors import BrokerError, InvalidRecordError, TidelogError, error_for
 from tidelog.leader_calls import Asked, LeaderQuestion
 from tidelog.messages import (
     ListOffsetsPartition,
@@ -14,18 +15,49 @@ from tidelog.messages import (
     ListOffsetsResponse,
     Response,
 )
-from tidelog.model import READ_UNCOMMITTED, OffsetAndTimestamp, TopicPartition
-from tidelog.timestamps import Timestamp, to_timestamp_ms
+from tidelog.model import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    READ_UNCOMMITTED,
+    NoOffset,
+    OffsetAndTimestamp,
+    OffsetOutcome,
+    TopicPartition,
+    as_partition,
+)
+from tidelog.timestamps import Timestamp, to_target_ms, warn_of_seconds
+
+#: The target of a look-up that any record with a timestamp answers.
+ANY_TIME_MS = 0
+#: What a look-up costs that only says why there is nothing: nobody waits longer for a reason.
+_REASON_PATIENCE_MS = 2_000
 
 
-def list_offsets(isolation_level: int = READ_UNCOMMITTED) -> LeaderQuestion[int, ListOffsetsPartitionResponse]:
+def list_offsets(
+    isolation_level: int = READ_UNCOMMITTED, replica_id: int = CONSUMER_REPLICA_ID
+) -> LeaderQuestion[int, ListOffsetsPartitionResponse]:
     """The question whose subject is a timestamp (or −1 latest, −2 earliest, −3 the largest timestamp)."""
 
     def make(asked: Asked[int]) -> ListOffsetsRequest:
         partitions = tuple(ListOffsetsPartition(*tp, timestamp, leader.epoch) for tp, timestamp, leader in asked)
-        return ListOffsetsRequest(partitions, isolation_level=isolation_level)
+        return ListOffsetsRequest(partitions, replica_id, isolation_level)
 
     return LeaderQuestion("list offsets", make, _read)
+
+
+def to_targets(times: Mapping[TopicPartition, Timestamp]) -> dict[TopicPartition, int]:
+    """The targets in milliseconds. ValueError and TypeError name the partition, or what is none; one
+    SecondsForMillisecondsWarning for all.
+    """
+    if not isinstance(times, Mapping):
+        raise TypeError(f"times must be a mapping of partitions to times, not {times!r}")
+    targets: dict[TopicPartition, int] = {}
+    for key, time in times.items():
+        tp = as_partition(key)
+        targets[tp] = to_target_ms(time, f"the time for {tp}")
+    for timestamp_ms, tp in {timestamp_ms: tp for tp, timestamp_ms in reversed(targets.items())}.items():
+        warn_of_seconds(f"the time for {tp}", timestamp_ms)
+    return targets
 
 
 async def offsets_for_times(
@@ -33,23 +65,70 @@ async def offsets_for_times(
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """For each partition the earliest offset whose timestamp is at or after the target, None where there is none.
 
-    ValueError for a negative time or a naive datetime, naming the partition; a final refusal is raised at once;
-    TimeoutError says how long it took and which partitions are missing.
+    Errors of `to_targets`; a final refusal is raised at once; TimeoutError says how long it took and which partitions
+    are missing.
     """
-    targets = {
-        TopicPartition(*tp): to_timestamp_ms(time, f"the time for {TopicPartition(*tp)}") for tp, time in times.items()
-    }
+    targets = to_targets(times)
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
-    return {tp: _found(answers[tp]) for tp in targets}
+    return {tp: found_in(answers[tp]) for tp in targets}
+
+
+async def outcomes_for_times(
+    client: ClusterClient, times: Mapping[TopicPartition, Timestamp], timeout_ms: int, isolation_level: int
+) -> dict[TopicPartition, OffsetOutcome]:
+    """As `offsets_for_times`, but a partition without an answer loses no other's, and says why it has none.
+
+    Errors of `to_targets`, and NoBrokersError where nobody knows of any partition.
+    """
+    targets = to_targets(times)
+    told = await list_offsets(isolation_level).try_ask(client, targets, timeout_ms)
+    outcomes = {tp: OffsetOutcome(None, NoOffset.REFUSED, error) for tp, error in told.refused.items()}
+    outcomes |= {tp: OffsetOutcome(None, NoOffset.RETRY, error) for tp, error in told.errors.items()}
+    outcomes |= {tp: OffsetOutcome(found_in(answer)) for tp, answer in told.answers.items() if answer.offset >= 0}
+    nowhere = {tp: target for tp, target in targets.items() if tp not in outcomes}
+    outcomes |= await _reasons(client, nowhere, isolation_level)
+    return {tp: outcomes[tp] for tp in targets}
 
 
 async def end_of_each(
     client: ClusterClient, partitions: Iterable[TopicPartition], which: int, timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, int]:
     """The first (`which` = EARLIEST_TIMESTAMP) or next (LATEST_TIMESTAMP) offset of each partition."""
-    targets = {TopicPartition(*tp): which for tp in partitions}
+    targets = {as_partition(tp): which for tp in partitions}
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
     return {tp: answers[tp].offset for tp in targets}
+
+
+def found_in(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:
+    """The answer to a look-up by time; None: no record is that late."""
+    if answer.offset < 0:
+        return None
+    epoch = answer.leader_epoch if answer.leader_epoch >= 0 else None
+    return OffsetAndTimestamp(answer.offset, answer.timestamp, epoch)
+
+
+async def _reasons(
+    client: ClusterClient, nowhere: Mapping[TopicPartition, int], isolation_level: int
+) -> dict[TopicPartition, OffsetOutcome]:
+    """Why leaders found nothing at these times: asked of them, with a view up to the end of their logs, too."""
+    uncommitted, any_record = await asyncio.gather(
+        list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, nowhere, _REASON_PATIENCE_MS),
+        list_offsets(isolation_level).try_ask(client, dict.fromkeys(nowhere, ANY_TIME_MS), _REASON_PATIENCE_MS),
+    )
+    outcomes: dict[TopicPartition, OffsetOutcome] = {}
+    for tp in nowhere:
+        error: TidelogError | None = None
+        for each in (uncommitted, any_record):
+            error = error or each.refused.get(tp) or each.errors.get(tp)
+        if error is not None:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.RETRY, error)
+        elif uncommitted.answers[tp].offset >= 0:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.ABOVE_HIGH_WATERMARK)
+        elif any_record.answers[tp].offset >= 0:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.PAST_END)
+        else:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.EMPTY)
+    return outcomes
 
 
 def _read(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, ListOffsetsPartitionResponse]]:
@@ -64,10 +143,3 @@ def _error_of(answer: ListOffsetsPartitionResponse) -> BrokerError | None:
     return InvalidRecordError(
         f"the records of the batch at offset {answer.offset} cannot be read; the log of the partition's leader says why"
     )
-
-
-def _found(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:
-    if answer.offset < 0:
-        return None
-    epoch = answer.leader_epoch if answer.leader_epoch >= 0 else None
-    return OffsetAndTimestamp(answer.offset, answer.timestamp, epoch)

@@ -8,14 +8,16 @@ still there, or before it, and there the two logs part.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerError, LogTruncationError, OffsetOutOfRangeError, TidelogError, error_for
 from tidelog.fetch_buffer import PartitionBuffer
-from tidelog.leader_calls import Asked, LeaderQuestion
+from tidelog.leader_calls import Asked, LeaderQuestion, Outcomes
 from tidelog.messages import (
     EpochEndOffset,
     EpochPartition,
@@ -25,26 +27,28 @@ from tidelog.messages import (
     Response,
 )
 from tidelog.metadata import Leader
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED, TopicPartition
+from tidelog.model import READ_COMMITTED, TopicPartition
 from tidelog.offsets import list_offsets
 from tidelog.settings import ConsumerSettings
+from tidelog.starting_points import Start, try_starting_points
+from tidelog.timestamps import format_time
 
 _A = TypeVar("_A")
 
 _log = logging.getLogger(__name__)
 
-_POLICIES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+#: What to do about an offset that is of no use, where nobody has said it beforehand.
+_WAYS_OUT = "seek elsewhere, or set auto_offset_reset to earliest, latest, a duration or a time"
 
 #: Partitions that one broker leads, each with its generation at the time of asking.
 Led = list[tuple[PartitionBuffer, int, Leader]]
 
+#: Who asks leaders, as `LeaderQuestion.try_ask` does.
+_Asker = Callable[[ClusterClient, Mapping[TopicPartition, int], int], Awaitable[Outcomes[_A]]]
+
 
 class Positions:
-    """Of one fetcher's partitions.
-
-    policy   the timestamp to look up where a position is of no use; None: the reader is told
-    tell     how the reader of a partition is told of an error
-    """
+    """Of one fetcher's partitions. `tell`: how the reader of a partition is told of an error."""
 
     def __init__(
         self,
@@ -52,29 +56,52 @@ class Positions:
         settings: ConsumerSettings,
         tell: Callable[[PartitionBuffer, TidelogError], None],
     ) -> None:
-        self.policy = _POLICIES.get(settings.auto_offset_reset)
         self._client = client
         self._settings = settings
         self._tell = tell
         self._asked: set[tuple[TopicPartition, int]] = set()
+
+    @property
+    def policy(self) -> int | None:
+        """The timestamp to look up where a position is of no use now; None: the reader is told."""
+        return self._settings.reset_strategy.target_ms(self._client.clock.now_ms())
 
     def is_asked(self, buffer: PartitionBuffer) -> bool:
         """Whether a leader is being asked about the partition."""
         return (buffer.topic_partition, buffer.generation) in self._asked
 
     async def find(self, led: Led) -> None:
-        """Look up where to begin."""
-        targets = {buffer.topic_partition: buffer.reset_to for buffer, _, _ in led if buffer.reset_to is not None}
-        question = list_offsets(self._settings.isolation_level)
-        for buffer, leader, found in await self._ask(question, targets, led):
-            buffer.stand_at(found.offset, found.leader_epoch)
-            if self._still_leads(leader, buffer):
-                buffer.checked_epoch = leader.epoch
+        """Look up where to begin: at an end, or at a time."""
+        at_ends: Led = []
+        at_times: Led = []
+        for each in led:
+            target = each[0].reset_to
+            (at_ends if target is None or target < 0 else at_times).append(each)
+        await asyncio.gather(self._find_ends(at_ends), self._find_times(at_times))
+
+    async def _find_ends(self, led: Led) -> None:
+        ask = list_offsets(self._settings.isolation_level).try_ask
+        for buffer, leader, found in await self._ask(ask, _targets(led), led):
+            self._begin_at(found.offset, found.leader_epoch, buffer, leader)
+
+    async def _find_times(self, led: Led) -> None:
+        ask = partial(try_starting_points, isolation_level=self._settings.isolation_level)
+        targets = _targets(led)
+        for buffer, leader, found in await self._ask(ask, targets, led):
+            tp = buffer.topic_partition
+            level = logging.INFO if found.reason is Start.FOUND else logging.WARNING
+            _log.log(level, "%s: %s: begins at %d for %s", tp, found.reason, found.offset, format_time(targets[tp]))
+            self._begin_at(found.offset, -1 if found.leader_epoch is None else found.leader_epoch, buffer, leader)
+
+    def _begin_at(self, offset: int, epoch: int, buffer: PartitionBuffer, leader: Leader) -> None:
+        buffer.stand_at(offset, epoch)
+        if self._still_leads(leader, buffer):
+            buffer.checked_epoch = leader.epoch
 
     async def check(self, led: Led) -> None:
         """Ask a leader whether it has what was read."""
         epochs = {buffer.topic_partition: buffer.fetch_epoch for buffer, _, _ in led}
-        for buffer, leader, end in await self._ask(_ENDS_OF_EPOCHS, epochs, led):
+        for buffer, leader, end in await self._ask(_ENDS_OF_EPOCHS.try_ask, epochs, led):
             if not self._still_leads(leader, buffer):
                 continue  # who answered may have been another; the new one is asked next
             if end.leader_epoch >= 0 and end.end_offset >= buffer.fetch_offset:
@@ -96,7 +123,7 @@ class Positions:
         if self._reset(buffer, "the topic was deleted and made anew"):
             return
         tp, offset = buffer.topic_partition, buffer.position if buffer.position is not None else -1
-        problem = f"{tp}: the topic was deleted and made anew; offset {offset} was the old one's"
+        problem = f"{tp}: the topic was deleted and made anew; offset {offset} was the old one's; {_WAYS_OUT}"
         self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=offset))
 
     def out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
@@ -112,10 +139,14 @@ class Positions:
             committed = self._settings.isolation_level == READ_COMMITTED
             end = answer.last_stable_offset if committed else answer.high_watermark
         valid = f"{first} to {end}" if first >= 0 else "unknown"
-        problem = f"{tp}: offset {asked} is out of range, valid is {valid}"
-        self._tell(
-            buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, valid_from=first, valid_to=end)
-        )
+        problem = f"{tp}: offset {asked} is out of range, valid is {valid}; {_WAYS_OUT}"
+        self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, first=first, end=end))
+
+    def nowhere(self, buffer: PartitionBuffer) -> None:
+        """There is no position to begin at."""
+        tp = buffer.topic_partition
+        problem = f"{tp}: no position was given, and auto_offset_reset is 'none'; {_WAYS_OUT}"
+        self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
 
     def _parted(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
         tp, position = buffer.topic_partition, buffer.fetch_offset
@@ -135,19 +166,20 @@ class Positions:
 
     def _reset(self, buffer: PartitionBuffer, why: str) -> bool:
         """Go where the policy says; False where there is none."""
-        if self.policy is None:
+        policy, tp = self.policy, buffer.topic_partition
+        if policy is None:
             return False
-        policy = self._settings.auto_offset_reset
-        _log.warning("%s: going from offset %d to the %s: %s", buffer.topic_partition, buffer.fetch_offset, policy, why)
-        buffer.reset(self.policy)
+        name = self._settings.reset_strategy.name
+        _log.warning("%s: going from offset %d to the %s: %s", tp, buffer.fetch_offset, name, why)
+        buffer.reset(policy)
         return True
 
     async def _ask(
-        self, question: LeaderQuestion[int, _A], subjects: dict[TopicPartition, int], led: Led
+        self, ask: _Asker[_A], subjects: dict[TopicPartition, int], led: Led
     ) -> list[tuple[PartitionBuffer, Leader, _A]]:
         """The answers of those who still wait for them; others are told their errors."""
         try:
-            outcomes = await question.try_ask(self._client, subjects, self._settings.default_api_timeout_ms)
+            outcomes = await ask(self._client, subjects, self._settings.default_api_timeout_ms)
             answers, refused = outcomes.answers, outcomes.refused
         except TidelogError as error:
             answers, refused = {}, dict.fromkeys(subjects, error)
@@ -158,6 +190,10 @@ class Positions:
             if (refusal := refused.get(buffer.topic_partition)) is not None:
                 self._tell(buffer, refusal)
         return [(each, leader, answers[tp]) for each, leader in waiting if (tp := each.topic_partition) in answers]
+
+
+def _targets(led: Led) -> dict[TopicPartition, int]:
+    return {buffer.topic_partition: buffer.reset_to for buffer, _, _ in led if buffer.reset_to is not None}
 
 
 def _make_epoch_request(asked: Asked[int]) -> OffsetForLeaderEpochRequest:

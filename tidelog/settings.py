@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict, TypeVar
 
+from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
 from tidelog.partitioner import Partitioner, partition_for_key
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 from tidelog.records.header import Codec
 from tidelog.records.varint import INT32_MAX
+from tidelog.reset_strategy import ResetSetting, ResetStrategy, parse_strategy
 
 BootstrapServers = str | Sequence[str]
 
@@ -51,7 +53,7 @@ class ProducerOptions(ClientOptions, total=False):
 class ConsumerOptions(ClientOptions, total=False):
     """What a consumer accepts besides."""
 
-    auto_offset_reset: Literal["earliest", "latest", "none"]
+    auto_offset_reset: ResetSetting
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int
@@ -144,9 +146,9 @@ class ProducerSettings(ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """`isolation_level` is the wire's number here."""
+    """`isolation_level` is the wire's number here; `reset_strategy` says what came of `auto_offset_reset`."""
 
-    auto_offset_reset: str = "latest"
+    auto_offset_reset: ResetSetting = "latest"
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 50 << 20
@@ -158,13 +160,15 @@ class ConsumerSettings(ClientSettings):
     default_api_timeout_ms: int = 60_000
     isolation_level: Any = "read_uncommitted"
     check_crcs: bool = True
+    reset_strategy: ResetStrategy = field(init=False)
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
-        if self.auto_offset_reset not in ("earliest", "latest", "none"):
-            raise ConfigError(
-                f"auto_offset_reset must be 'earliest', 'latest' or 'none', not {self.auto_offset_reset!r}"
-            )
+        try:
+            strategy = parse_strategy(self.auto_offset_reset, SystemClock().now_ms())
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        object.__setattr__(self, "reset_strategy", strategy)
         levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
         if self.isolation_level not in levels:
             raise ConfigError(f"isolation_level must be one of {', '.join(levels)}, not {self.isolation_level!r}")

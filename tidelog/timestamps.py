@@ -1,30 +1,74 @@
-"""Points in time as users write them: milliseconds since the epoch, or a datetime that says its zone."""
+"""Points in time as programs give them: milliseconds since the epoch, or a datetime that says its zone."""
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime, timedelta
 from operator import index
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from tidelog.errors import SecondsForMillisecondsWarning
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LARGEST_TIMESTAMP_MS = (1 << 63) - 1
 _MILLISECOND = timedelta(milliseconds=1)
-_LARGEST = (1 << 63) - 1
+#: As seconds: September 2001 to November 2286. As milliseconds: twelve weeks of 1970, in which nobody kept a log.
+_LOOKS_LIKE_SECONDS = range(10**9, 10**10)
 
 Timestamp = int | datetime
 
 
 def to_timestamp_ms(time: Timestamp, what: str = "timestamp_ms") -> int:
-    """Milliseconds. ValueError for a naive datetime or a negative time, TypeError for anything else."""
-    if isinstance(time, datetime):
-        if time.tzinfo is None or time.utcoffset() is None:
-            raise ValueError(f"{what}: {time.isoformat()} has no time zone; give an aware datetime or milliseconds")
-        milliseconds = (time - _EPOCH) // _MILLISECOND
-    elif isinstance(time, bool):
+    """Milliseconds, of a datetime those that have begun. ValueError for a naive datetime or a negative time, TypeError
+    for anything else.
+    """
+    whole = _since_epoch(time, what) // _MILLISECOND if isinstance(time, datetime) else _whole(time, what)
+    return _in_range(whole, what)
+
+
+def to_target_ms(time: Timestamp, what: str) -> int:
+    """As `to_timestamp_ms`, for a look-up: a record of the same millisecond that lies before a datetime's microseconds
+    is older than it, so that they are rounded up.
+    """
+    whole = -(-_since_epoch(time, what) // _MILLISECOND) if isinstance(time, datetime) else _whole(time, what)
+    return _in_range(whole, what)
+
+
+def warn_of_seconds(what: str, timestamp_ms: int) -> None:
+    """Whoever gives seconds for milliseconds gets every record there is, and no error."""
+    if timestamp_ms in _LOOKS_LIKE_SECONDS:
+        warnings.warn(
+            f"{what}: {timestamp_ms} ms is {format_time(timestamp_ms)}; "
+            f"if seconds were meant, give milliseconds: {timestamp_ms * 1000}",
+            SecondsForMillisecondsWarning,
+            stacklevel=2,
+        )
+
+
+def format_time(timestamp_ms: int) -> str:
+    """ISO 8601 in UTC, or the number itself where no calendar reaches."""
+    try:
+        moment = EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _since_epoch(time: datetime, what: str) -> timedelta:
+    if time.tzinfo is None or time.utcoffset() is None:
+        raise ValueError(f"{what}: {time.isoformat()} has no time zone; give an aware datetime or milliseconds")
+    return time - EPOCH
+
+
+def _whole(time: int, what: str) -> int:
+    if isinstance(time, bool):
         raise TypeError(f"{what} must be milliseconds or an aware datetime, not {time!r}")
-    else:
-        try:
-            milliseconds = index(time)
-        except TypeError:
-            raise TypeError(f"{what} must be whole milliseconds or an aware datetime, not {time!r}") from None
-    if not 0 <= milliseconds <= _LARGEST:
+    try:
+        return index(time)
+    except TypeError:
+        raise TypeError(f"{what} must be whole milliseconds or an aware datetime, not {time!r}") from None
+
+
+def _in_range(milliseconds: int, what: str) -> int:
+    if not 0 <= milliseconds <= LARGEST_TIMESTAMP_MS:
         raise ValueError(f"{what} must not be negative nor beyond 64 bits: {milliseconds}")
     return milliseconds

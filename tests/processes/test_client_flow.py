@@ -35,7 +35,7 @@ def test_a_consumer_pauses_iterates_and_is_told_what_is_valid(cluster: RunningCl
         with pytest.raises(OffsetOutOfRangeError) as refused:
             consumer.poll(10_000)
         assert (refused.value.topic_partition, refused.value.offset) == (first, 1000)
-        assert (refused.value.valid_from, refused.value.valid_to) == (0, 50)
+        assert (refused.value.first, refused.value.end) == (0, 50)
 
 
 def test_a_producer_without_leaders_blocks_refuses_and_gives_up_in_its_times(cluster: RunningCluster) -> None:

@@ -144,7 +144,7 @@ def test_who_asks_outside_of_the_log_is_told_what_it_holds(tmp_path: Path) -> No
     for offset in (0, 4):
         with pytest.raises(OffsetOutOfRangeError) as caught:
             log.read(offset, 100)
-        assert (caught.value.valid_from, caught.value.valid_to) == (1, 3)
+        assert (caught.value.first, caught.value.end) == (1, 3)
 
 
 @pytest.mark.parametrize("base_offset", [0, 1, 2])

@@ -138,7 +138,7 @@ def test_the_log_begins_after_the_segments_that_it_lost(tmp_path: Path) -> None:
     assert log.size_bytes == len(read_all(log))
     with pytest.raises(OffsetOutOfRangeError) as caught:
         log.read(2, 100)
-    assert (caught.value.valid_from, caught.value.valid_to) == (3, 10)
+    assert (caught.value.first, caught.value.end) == (3, 10)
     assert log.delete_old_segments(NOW, log.log_end_offset) == ()
 
 
@@ -194,7 +194,7 @@ def test_records_that_a_user_deletes_cannot_be_read_and_their_segments_go(tmp_pa
     for beyond in (9, -2):
         with pytest.raises(OffsetOutOfRangeError) as caught:
             log.delete_records(beyond, high_watermark=8)
-        assert (caught.value.valid_from, caught.value.valid_to) == (8, 8)
+        assert (caught.value.first, caught.value.end) == (8, 8)
 
 
 def test_a_reader_that_read_on_is_told_when_its_segment_is_gone(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ from tidelog.messages import (
     Response,
     TopicMetadata,
 )
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Endpoint
 from tidelog.records.decode import Record, decode_records
 from tidelog.records.encode import encode_batch
 from tidelog.records.header import assign_offsets, read_header
@@ -105,6 +105,7 @@ class FakePartition:
 
     too_large   what refuses a batch of more than `max_batch_bytes`
     crowded     another producer writes a record after each batch
+    high_watermark      what consumers' look-ups see the log end at; None: all of it
     """
 
     topic: str
@@ -119,10 +120,16 @@ class FakePartition:
     max_batch_bytes: int = 1 << 20
     too_large: type[BrokerError] = MessageTooLargeError
     crowded: bool = False
+    high_watermark: int | None = None
 
     @property
     def end_offset(self) -> int:
         return read_header(self.batches[-1]).next_offset if self.batches else self.first_offset
+
+    def bound_for(self, replica_id: int) -> int:
+        """Where the log ends for whoever asks for offsets."""
+        visible = self.high_watermark if replica_id == CONSUMER_REPLICA_ID else None
+        return self.end_offset if visible is None else visible
 
     def records(self) -> list[Record]:
         return [record for batch in self.batches for record in decode_records(batch)]
@@ -265,7 +272,9 @@ class FakeCluster:
             case FetchRequest():
                 return await self._fetch(broker, code, request)
             case ListOffsetsRequest():
-                return ListOffsetsResponse(tuple(self._list_offsets(broker, code, each) for each in request.partitions))
+                return ListOffsetsResponse(
+                    tuple(self._list_offsets(broker, code, each, request.replica_id) for each in request.partitions)
+                )
             case OffsetForLeaderEpochRequest():
                 return OffsetForLeaderEpochResponse(
                     tuple(self._end_of_epoch(broker, code, each) for each in request.partitions)
@@ -367,7 +376,9 @@ class FakeCluster:
             asked.topic, asked.partition, 0, end, end, partition.first_offset, memoryview(found) if found else None
         )
 
-    def _list_offsets(self, broker: int, code: int, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def _list_offsets(
+        self, broker: int, code: int, asked: ListOffsetsPartition, replica_id: int
+    ) -> ListOffsetsPartitionResponse:
         topic, number = asked.topic, asked.partition
         try:
             partition = self._led(broker, topic, number, asked.current_leader_epoch)
@@ -378,10 +389,15 @@ class FakeCluster:
             return ListOffsetsPartitionResponse(topic, number, code, offset=unreadable)
         if asked.timestamp == EARLIEST_TIMESTAMP:
             return ListOffsetsPartitionResponse(topic, number, 0, -1, partition.first_offset, partition.epoch)
+        end = partition.bound_for(replica_id)
         if asked.timestamp == LATEST_TIMESTAMP:
-            return ListOffsetsPartitionResponse(topic, number, 0, -1, partition.end_offset, partition.epoch)
-        for record in partition.records():
-            if record.timestamp >= asked.timestamp and record.offset >= partition.first_offset:
+            return ListOffsetsPartitionResponse(topic, number, 0, -1, end, partition.epoch)
+        visible = [record for record in partition.records() if partition.first_offset <= record.offset < end]
+        target = asked.timestamp
+        if target == MAX_TIMESTAMP:
+            target = max((record.timestamp for record in visible), default=0)
+        for record in visible:
+            if record.timestamp >= target:
                 return ListOffsetsPartitionResponse(topic, number, 0, record.timestamp, record.offset, partition.epoch)
         return ListOffsetsPartitionResponse(topic, number, 0)
 

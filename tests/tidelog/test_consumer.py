@@ -200,7 +200,7 @@ async def test_an_offset_out_of_range_follows_the_policy() -> None:
             with pytest.raises(OffsetOutOfRangeError, match=f"t-0: offset {offset} .* 5 to 10") as refused:
                 await consumer.poll(1000)
             assert (refused.value.topic_partition, refused.value.offset) == (P0, offset)
-            assert (refused.value.valid_from, refused.value.valid_to) == (5, 10)
+            assert (refused.value.first, refused.value.end) == (5, 10)
         consumer.seek(P0, 5)
         assert (await read(consumer, 1))[0][1] == 5
 

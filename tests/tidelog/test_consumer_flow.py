@@ -221,8 +221,8 @@ async def test_a_partition_out_of_range_among_others_says_which_and_what_is_vali
                 got += (await consumer.poll(1000)).get(P0, [])
         assert [record.offset for record in got] == [0]
         assert (refused.value.topic_partition, refused.value.offset) == (P1, 50)
-        assert (refused.value.valid_from, refused.value.valid_to) == (0, 1)
-        consumer.seek(P1, refused.value.valid_from)
+        assert (refused.value.first, refused.value.end) == (0, 1)
+        consumer.seek(P1, refused.value.first)
         assert await read(consumer, 1) == [(1, 0, b"a")]
 
 

@@ -8,16 +8,24 @@ import contextlib
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Literal, Self, Unpack, overload
 
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import ClosedError, TimeoutError, UnknownTopicOrPartitionError
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
 from tidelog.fetcher import Fetcher
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAndTimestamp, TopicPartition, validate_topic
-from tidelog.offsets import end_of_each, offsets_for_times
+from tidelog.model import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    OffsetAndTimestamp,
+    OffsetOutcome,
+    TopicPartition,
+    validate_topic,
+)
+from tidelog.offsets import end_of_each, offsets_for_times, outcomes_for_times, to_targets
 from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
+from tidelog.starting_points import StartingPoint, starting_points
 from tidelog.timestamps import Timestamp
 
 #: How long an iteration waits at a time.
@@ -79,6 +87,22 @@ class Consumer:
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Read what comes after the last visible record."""
         self._reset(partitions, LATEST_TIMESTAMP)
+
+    async def seek_to_time(
+        self, time: Timestamp, *partitions: TopicPartition, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, StartingPoint]:
+        """Read next from the first record with this time or a later one, in each partition (all that are assigned)."""
+        fetcher = self._started()
+        wanted = [self._buffer(tp).topic_partition for tp in partitions] or list(fetcher.buffers)
+        targets = to_targets(dict.fromkeys(wanted, time))
+        isolation_level = self.settings.isolation_level
+        points = await starting_points(self.client, targets, self._timeout_ms(timeout_ms), isolation_level)
+        kept = {tp: point for tp, point in points.items() if tp in fetcher.buffers}  # others were taken away meanwhile
+        for tp, point in kept.items():
+            fetcher.buffers[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
+            self._moved.add(tp)
+        fetcher.wake()
+        return kept
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these until `resume`; they keep their position. ValueError where one is not assigned."""
@@ -167,13 +191,29 @@ class Consumer:
         mark = self._buffer(partition).high_watermark
         return mark if mark >= 0 else None
 
+    @overload
     async def offsets_for_times(
-        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        self,
+        times: Mapping[TopicPartition, Timestamp],
+        timeout_ms: int | None = None,
+        *,
+        partial: Literal[False] = False,
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
+
+    @overload
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None, *, partial: Literal[True]
+    ) -> dict[TopicPartition, OffsetOutcome]: ...
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None, *, partial: bool = False
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None] | dict[TopicPartition, OffsetOutcome]:
         """For each partition the earliest offset with a timestamp at or after the target; None where there is none."""
         self._started()
-        timeout_ms = self._timeout_ms(timeout_ms)
-        return await offsets_for_times(self.client, times, timeout_ms, self.settings.isolation_level)
+        patience_ms, isolation_level = self._timeout_ms(timeout_ms), self.settings.isolation_level
+        if partial:
+            return await outcomes_for_times(self.client, times, patience_ms, isolation_level)
+        return await offsets_for_times(self.client, times, patience_ms, isolation_level)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None

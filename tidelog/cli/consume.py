@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import tzinfo
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -15,7 +16,7 @@ from tidelog.cli.progress import Progress
 from tidelog.cli.reader import stop_if_nobody_reads
 from tidelog.cli.record_lines import format_json, format_plain
 from tidelog.cli.span import Span, resolve_span
-from tidelog.cli.times import TIME_HELP, Beginning, Position, parse_position
+from tidelog.cli.times import TIME_HELP, position_or_misused, timezone_option
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
@@ -42,6 +43,7 @@ _ASSURE_EVERY_MS = 5_000
     help=f"beginning, end, an offset, or a time: {TIME_HELP}.",
 )
 @click.option("--until", "end", metavar="WHERE", help="Stop before this, said as in --from [default: the present end]")
+@timezone_option
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
 @click.option("--follow", is_flag=True, help="Go on with what is still to come, until Ctrl-C.")
 @click.option(
@@ -74,6 +76,7 @@ def consume(
     bootstrap_servers: str | None,
     start: str,
     end: str | None,
+    zone: tzinfo | None,
     count: int | None,
     follow: bool,
     only: tuple[int, ...],
@@ -84,11 +87,10 @@ def consume(
     """Write TOPIC's records to standard output: those that are there now, and then stop.
 
     Records of one partition come in order; partitions take turns. Of a time, the first record counts that has it or
-    a later one.
+    a later one; where a partition then starts at its oldest record or at its end, a line on standard error says so.
     """
-    now_ms = SystemClock().now_ms()
-    first = _position(start, now_ms, "--from") or Beginning()
-    last = _position(end, now_ms, "--until")
+    first = position_or_misused(start, "--from", zone)
+    last = None if end is None else position_or_misused(end, "--until", zone)
     if follow and last is not None:
         raise click.UsageError("--follow has no end: leave out --until", click.get_current_context())
     servers = find_cluster(bootstrap_servers)
@@ -106,6 +108,8 @@ def consume(
     ) as consumer:
         partitions = _partitions(consumer, topic, only)
         span = resolve_span(consumer, partitions, first, last, follow=follow, exact=bool(only))
+        for note in span.notes:
+            click.echo(f"tidelog: {note}", err=True)
         with Progress("read", shown=_progress_wanted()) as progress:
             sink = _Sink(sys.stdout.buffer, form, progress)
             _copy(consumer, span, sink, count, timeout_ms)
@@ -176,15 +180,6 @@ def _json(record: ConsumerRecord) -> bytes:
         value=record.value,
         headers=record.headers,
     )
-
-
-def _position(text: str | None, now_ms: int, option: str) -> Position | None:
-    if text is None:
-        return None
-    try:
-        return parse_position(text, now_ms)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
 
 
 def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import tzinfo
 
 import click
 
+from tidelog.cli.admins import count_of, unknown_topic
 from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.table import format_table
-from tidelog.cli.times import TIME_HELP, format_time, parse_time
-from tidelog.clock import SystemClock
-from tidelog.model import OffsetAndTimestamp, TopicPartition
+from tidelog.cli.times import TIME_HELP, time_or_misused, timezone_option
+from tidelog.model import NoOffset, OffsetAndTimestamp, OffsetOutcome, TopicPartition
+from tidelog.timestamps import format_time
 
-if TYPE_CHECKING:
-    from tidelog.consumer import Consumer
-
-#: Why a look-up found nothing, for programs and for people.
+#: Why a look-up found nothing, for people.
 _REASONS = {
-    "empty": "the partition holds no record",
-    "past_end": "every record is older",
+    NoOffset.EMPTY: "the partition holds no record",
+    NoOffset.PAST_END: "every record is older",
+    NoOffset.ABOVE_HIGH_WATERMARK: "only records that are not committed yet are so late",
 }
+#: Of what was found, where the time lies before all that there is.
+_BEFORE_LOG_START = "before_log_start"
+_FIRST_OFFSET = 0
 
 
 @click.command()
 @click.argument("topic", type=TOPIC)
 @click.option("--at", required=True, metavar="TIME", help=f"{TIME_HELP}.")
+@timezone_option
 @json_option
 @bootstrap_option
 @timeout_option
-def offsets(topic: str, at: str, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
-    """For each partition of TOPIC, show the first offset whose record has this time or a later one."""
-    try:
-        timestamp_ms = parse_time(at.removeprefix("@"), SystemClock().now_ms())
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'--at'") from None
+def offsets(
+    topic: str, at: str, zone: tzinfo | None, as_json: bool, bootstrap_servers: str | None, timeout: float
+) -> None:
+    """For each partition of TOPIC, show the first offset whose record has this time or a later one.
+
+    Where there is none, the reason stands instead. Exit status 1 where a partition's leader gave no answer; the other
+    partitions are shown all the same.
+    """
+    timestamp_ms = time_or_misused(at, "--at", zone)
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.consumer import Consumer
@@ -49,37 +56,55 @@ def offsets(topic: str, at: str, as_json: bool, bootstrap_servers: str | None, t
     ) as consumer:
         numbers = consumer.partitions_for_topic(topic)
         if numbers is None:
-            raise click.ClickException(f"no topic {topic!r}: tidelog topic list shows what there is")
+            raise unknown_topic(topic)
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        found = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms))
-        reasons = _explain(consumer, [tp for tp in partitions if found[tp] is None])
+        outcomes = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms), partial=True)
+        found = [tp for tp in partitions if outcomes[tp].found]
+        oldest = consumer.offsets_for_times(dict.fromkeys(found, 0), partial=True)
+    first = {tp for tp in found if outcomes[tp].found == oldest[tp].found}
+    before = {tp for tp in first if (answer := outcomes[tp].found) and answer.timestamp > timestamp_ms}
     if as_json:
-        answers = [_as_json(tp, found[tp], reasons.get(tp)) for tp in partitions]
+        answers = [_as_json(tp, outcomes[tp], tp in before) for tp in partitions]
         click.echo(json.dumps({"topic": topic, "timestamp": timestamp_ms, "partitions": answers}))
-        return
-    rows: list[tuple[object, ...]] = []
-    for tp in partitions:
-        answer = found[tp]
-        if answer is None:
-            rows.append((tp.partition, None, None, _REASONS[reasons[tp]]))
-        else:
-            rows.append((tp.partition, answer.offset, format_time(answer.timestamp), None))
-    for line in format_table(("partition", "offset", "time of its record", "why none"), rows):
-        click.echo(line)
+    else:
+        rows = [_row(tp, outcomes[tp], tp in before) for tp in partitions]
+        for line in format_table(("partition", "offset", "time of its record", "note"), rows):
+            click.echo(line)
+    _refuse_silence(outcomes)
 
 
-def _explain(consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
-    if not partitions:
-        return {}
-    begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-    return {tp: "past_end" if ends[tp] > begins[tp] else "empty" for tp in partitions}
+def _row(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> tuple[object, ...]:
+    answer = outcome.found
+    if answer is not None:
+        note = f"{_BEFORE_LOG_START}: {_what_was_before(answer)}" if before_log_start else None
+        return tp.partition, answer.offset, format_time(answer.timestamp), note
+    assert outcome.reason is not None
+    told = _REASONS.get(outcome.reason) or str(outcome.error)
+    return tp.partition, None, None, f"{outcome.reason}: {told}"
 
 
-def _as_json(tp: TopicPartition, answer: OffsetAndTimestamp | None, reason: str | None) -> dict[str, object]:
+def _what_was_before(oldest: OffsetAndTimestamp) -> str:
+    return "older records are gone" if oldest.offset > _FIRST_OFFSET else "no record was ever older"
+
+
+def _as_json(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> dict[str, object]:
+    answer = outcome.found
     return {
         "partition": tp.partition,
         "offset": answer.offset if answer else None,
         "timestamp": answer.timestamp if answer else None,
         "leader_epoch": answer.leader_epoch if answer else None,
-        "reason": reason,
+        "before_log_start": before_log_start,
+        "reason": outcome.reason,
+        "error": str(outcome.error) if outcome.error else None,
     }
+
+
+def _refuse_silence(outcomes: Mapping[TopicPartition, OffsetOutcome]) -> None:
+    silent = [tp for tp, outcome in outcomes.items() if outcome.reason in (NoOffset.RETRY, NoOffset.REFUSED)]
+    if silent:
+        topic, number = silent[0]
+        raise click.ClickException(
+            f"{count_of(len(silent), 'partition')} of {len(outcomes)} gave no answer ({outcomes[silent[0]].error}): "
+            f"tidelog explain {topic}/{number} says more"
+        )

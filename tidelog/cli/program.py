@@ -13,11 +13,13 @@ import errno
 import importlib
 import os
 import sys
+import warnings
+from typing import TextIO
 
 import click
 
 from tidelog.cli.advice import next_step
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import ConfigError, TidelogError, TidelogWarning
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -117,6 +119,13 @@ def main() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", TidelogWarning)
+        warnings.showwarning = _show_warning
+        return _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         status = tidelog.main(arguments, prog_name="tidelog", standalone_mode=False)
         sys.stdout.flush()
@@ -146,6 +155,21 @@ def run(arguments: list[str] | None = None) -> int:
         if os.environ.get("TIDELOG_DEBUG"):
             raise
         return _fail(f"unforeseen: {type(error).__name__}: {error} (TIDELOG_DEBUG=1 shows where)", FAILED)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What a client warns a program of is a line for whoever typed the command."""
+    if issubclass(category, TidelogWarning):
+        click.echo(f"tidelog: {message}", err=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 def _open_standard_streams() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.times import At, Beginning, End, Position
+from tidelog.cli.times import SMALLEST_BARE_TIME_MS, At, Beginning, End, Position
 from tidelog.model import TopicPartition
+from tidelog.starting_points import Older, Start, StartingPoint
+from tidelog.timestamps import format_time
 
 if TYPE_CHECKING:
     from tidelog.consumer import Consumer
@@ -18,10 +21,14 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """First offset (inclusive) and last (exclusive) of each partition; without `ends` there is no last."""
+    """First offset (inclusive) and last (exclusive) of each partition; without `ends` there is no last.
+
+    notes   where it begins at a time, a line for each partition that begins at its log start or end
+    """
 
     starts: Offsets
     ends: Offsets | None
+    notes: tuple[str, ...] = ()
 
     @property
     def unread(self) -> Offsets:
@@ -40,12 +47,19 @@ def resolve_span(
     follow: bool,
     exact: bool,
 ) -> Span:
-    """Asks the leaders. `exact`: a first offset behind the end is an error, not just nothing to read.
+    """Asks the leaders; the partitions are assigned then. `exact`: a first offset behind the end is an error, not just
+    nothing to read.
 
     ClickException names the offsets that there are.
     """
     present_ends = consumer.end_offsets(partitions)
     begins = consumer.beginning_offsets(partitions)
+    consumer.assign(partitions)
+    if isinstance(start, At):
+        points = consumer.seek_to_time(start.timestamp_ms)
+        ends = _ends(consumer, partitions, end, begins, present_ends)
+        starts = {tp: point.offset for tp, point in points.items()}
+        return Span(starts, None if follow else ends, tuple(_notes(points, start.timestamp_ms)))
     starts = _resolve(consumer, partitions, start, begins, present_ends)
     for tp in partitions:
         beyond = starts[tp] > present_ends[tp] and (exact or follow)
@@ -54,11 +68,40 @@ def resolve_span(
                 f"offset {starts[tp]} is not in partition {tp.partition} of {tp.topic!r}: it holds "
                 + (f"{begins[tp]} to {present_ends[tp] - 1}" if present_ends[tp] > begins[tp] else "nothing")
                 + "; --from beginning takes what there is"
+                + _if_a_time_was_meant(starts[tp])
             )
-    if follow:
-        return Span(starts, None)
+    return Span(starts, None if follow else _ends(consumer, partitions, end, begins, present_ends))
+
+
+def _ends(
+    consumer: Consumer, partitions: list[TopicPartition], end: Position | None, begins: Offsets, present_ends: Offsets
+) -> Offsets:
     ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
-    return Span(starts, {tp: min(ends[tp], present_ends[tp]) for tp in partitions})
+    return {tp: min(ends[tp], present_ends[tp]) for tp in partitions}
+
+
+def _notes(points: Mapping[TopicPartition, StartingPoint], target_ms: int) -> Iterator[str]:
+    target = format_time(target_ms)
+    for tp, point in sorted(points.items()):
+        match point.reason:
+            case Start.BEFORE_LOG_START:
+                assert point.timestamp is not None
+                before = "older ones are gone" if point.older is Older.GONE else "there was never an older one"
+                told = f"starts with its oldest record, of {format_time(point.timestamp)}; {before}"
+            case Start.PAST_END:
+                told = f"every record is older than {target}; starts at its end"
+            case Start.EMPTY:
+                before = "all records are gone" if point.older is Older.GONE else "nothing was ever written"
+                told = f"{before}; starts at its end"
+            case Start.FOUND:
+                continue
+        yield f"{tp}: {point.reason}: {told}, offset {point.offset}"
+
+
+def _if_a_time_was_meant(offset: int) -> str:
+    if offset < SMALLEST_BARE_TIME_MS // 1000:
+        return ""
+    return f", and a time is written as @{offset} in milliseconds or @{offset * 1000} where these are seconds"
 
 
 def _resolve(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import tzinfo
+from typing import Any, TypeVar
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z", re.ASCII)
+import click
+
+from tidelog.clock import SystemClock
+from tidelog.time_text import TIME_FORMS, parse_time, parse_zone
+
+F = TypeVar("F", bound=Callable[..., object])
+
 _NUMBER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 #: A bare number from here on is a time (September 2001 in ms): no partition holds a million million records.
 SMALLEST_BARE_TIME_MS = 10**12
-_LARGEST_TIME_MS = 2**63 - 1
 
-TIME_HELP = "2026-11-21T09:30:00Z (or any offset), milliseconds since 1970, or -90s, -30m, -1h, -7d"
+TIME_HELP = TIME_FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class At:
 Position = Beginning | End | At | int  # an int is an offset
 
 
-def parse_position(text: str, now_ms: int) -> Position:
+def parse_position(text: str, now_ms: int, zone: tzinfo | None = None) -> Position:
     """`beginning`, `end`, an offset, or a time; ValueError says in one line what is wrong."""
     if text in ("beginning", "earliest"):
         return Beginning()
@@ -47,41 +52,38 @@ def parse_position(text: str, now_ms: int) -> Position:
         return int(text)
     if _NUMBER.match(text) and int(text) < 0:
         raise ValueError(f"{text} is negative: offsets start at 0, and a time before now is written like -1h")
-    return At(parse_time(text.removeprefix("@"), now_ms))
+    return At(parse_time(text.removeprefix("@"), now_ms, zone))
 
 
-def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since the epoch; ValueError says in one line what is wrong."""
-    if _NUMBER.match(text):
-        timestamp_ms = int(text)
-    elif ago := _AGO.match(text):
-        timestamp_ms = now_ms - round(float(ago[1]) * _UNITS_MS[ago[2]])
-    elif text == "now":
-        timestamp_ms = now_ms
-    else:
-        timestamp_ms = _from_iso(text)
-    if timestamp_ms < 0:
-        raise ValueError(f"{text} lies before 1970: a timestamp must not be negative")
-    if timestamp_ms > _LARGEST_TIME_MS:
-        raise ValueError(f"{text} is too large for a timestamp in milliseconds")
-    return timestamp_ms
+def timezone_option(function: F) -> F:
+    """`--timezone`, handed on as `zone` (tzinfo | None)."""
+    return click.option(
+        "--timezone",
+        "zone",
+        metavar="ZONE",
+        callback=_zone,
+        help="Of times that name none: Europe/Berlin, +02:00 or Z [default: such times are refused]",
+    )(function)
 
 
-def _from_iso(text: str) -> int:
+def time_or_misused(text: str, option: str, zone: tzinfo | None) -> int:
+    """The time (ms) that an option names; click.BadParameter says what is wrong with it."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a time: give {TIME_HELP}") from None
-    if moment.tzinfo is None:
-        raise ValueError(f"{text} does not say which time zone: add Z for UTC, or an offset such as +02:00")
-    # Rounded up: a record of the same millisecond but before the microseconds asked for lies before them.
-    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+        return parse_time(text.removeprefix("@"), SystemClock().now_ms(), zone)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
 
 
-def format_time(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC, or the number itself where no calendar reaches."""
+def position_or_misused(text: str, option: str, zone: tzinfo | None) -> Position:
+    """As `time_or_misused`, for any position."""
     try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return parse_position(text, SystemClock().now_ms(), zone)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
+
+
+def _zone(ctx: click.Context, param: Any, text: str | None) -> tzinfo | None:
+    try:
+        return None if text is None else parse_zone(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
