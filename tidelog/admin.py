@@ -248,7 +248,7 @@ class Admin(BlockingClient[AsyncAdmin]):
         """How far behind the group is, in records and in time: see `PartitionLag`.
 
         Of these partitions, or of all that it has committed or that its members are assigned. One whose leader does not
-        answer within 2 s has its error, and what is not known of it is None.
+        answer within 4 s has its error, and what is not known of it is None.
         """
         return self._wait(self._core.consumer_group_lag(group_id, partitions, timeout_ms), timeout_ms)
 

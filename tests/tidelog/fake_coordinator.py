@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cluster.groups.group import Group, GroupSettings
+from cluster.groups.group import Group, GroupSettings, State
 from cluster.groups.member import JoinRequest, Protocol
 from cluster.groups.offsets import MAX_METADATA_BYTES
 from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
@@ -16,13 +16,23 @@ from tidelog.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     MemberIdRequiredError,
+    NonEmptyGroupError,
     NotCoordinatorError,
     OffsetMetadataTooLargeError,
 )
 from tidelog.group_messages import (
     CommittedPartition,
     Coordinator,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
@@ -33,15 +43,21 @@ from tidelog.group_messages import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     LeftMember,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetFetchPartition,
     OffsetFetchRequest,
     OffsetFetchResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from tidelog.groups.consumer_protocol import decode_subscription
 from tidelog.messages import Request, Response
 from tidelog.model import TopicPartition
 
@@ -93,7 +109,12 @@ class FakeCoordinator:
         """`code`: refuse it with that, whatever it is."""
         if isinstance(request, FindCoordinatorRequest):
             return FindCoordinatorResponse(tuple(self._where(key, code) for key in request.keys))
-        group_id = request.group_id  # type: ignore[attr-defined]
+        if isinstance(request, ListGroupsRequest):
+            return self._list(broker, request, code)
+        if isinstance(request, DescribeGroupsRequest | DeleteGroupsRequest):
+            (group_id,) = request.groups
+        else:
+            group_id = request.group_id  # type: ignore[attr-defined]
         error: BrokerError | None = None
         if broker != self.broker_of(group_id):
             error = NotCoordinatorError()
@@ -113,6 +134,12 @@ class FakeCoordinator:
                 return self._commit(request, code)
             case OffsetFetchRequest():
                 return self._fetch(request, code)
+            case OffsetDeleteRequest():
+                return OffsetDeleteResponse(code) if code else self._delete_offsets(request)
+            case DescribeGroupsRequest():
+                return DescribeGroupsResponse((self._describe(group_id, code),))
+            case DeleteGroupsRequest():
+                return DeleteGroupsResponse((DeletedGroup(group_id, code or self._delete(group_id)),))
         raise AssertionError(request)
 
     def _where(self, group_id: str, code: int) -> Coordinator:
@@ -257,3 +284,63 @@ class FakeCoordinator:
                     )
                 )
         return OffsetFetchResponse(0, tuple(told))
+
+    def _delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        if self._state(request.group_id) is None:
+            return OffsetDeleteResponse(GroupIdNotFoundError.code)
+        group, told = self.groups.get(request.group_id), []
+        read = {
+            topic
+            for member in (group.members.values() if group else ())
+            for topic in decode_subscription(member.protocols[0].metadata).topics
+        }
+        for each in request.partitions:
+            code = GroupSubscribedToTopicError.code if each.topic in read else 0
+            if not code:
+                self.committed[request.group_id].pop(TopicPartition(each.topic, each.partition), None)
+            told.append(CommittedPartition(each.topic, each.partition, code))
+        return OffsetDeleteResponse(0, tuple(told))
+
+    # --- administration ----------------------------------------------------------------------------
+
+    def _state(self, group_id: str) -> State | None:
+        """None: there is no such group."""
+        group = self.groups.get(group_id)
+        if group is not None and group.members:
+            return group.state
+        return State.EMPTY if self.committed.get(group_id) else None
+
+    def _list(self, broker: int, request: ListGroupsRequest, code: int) -> ListGroupsResponse:
+        mine = [name for name in {**self.groups, **self.committed} if self.broker_of(name) == broker]
+        if code or self.loading.intersection(mine):
+            return ListGroupsResponse(code or CoordinatorLoadInProgressError.code)
+        states = {name: state for name in mine if (state := self._state(name))}
+        listed = [
+            ListedGroup(name, self.groups[name].protocol_type if name in self.groups else "", state.value)
+            for name, state in states.items()
+            if not request.states or state.value in request.states
+        ]
+        return ListGroupsResponse(0, tuple(listed))
+
+    def _describe(self, group_id: str, code: int) -> DescribedGroup:
+        state, group = self._state(group_id), self.groups.get(group_id)
+        if code or state is None or group is None:
+            return DescribedGroup(group_id, code, "Dead" if state is None else state.value)
+        members = tuple(
+            DescribedMember(
+                each.member_id, each.instance_id, each.client_id, each.client_host, each.protocols[0].metadata,
+                each.assignment,
+            )
+            for each in group.members.values()
+        )  # fmt: skip
+        return DescribedGroup(group_id, 0, state.value, group.protocol_type, group.protocol, members)
+
+    def _delete(self, group_id: str) -> int:
+        state, group = self._state(group_id), self.groups.get(group_id)
+        if state is None:
+            return GroupIdNotFoundError.code
+        if group is not None and group.members:
+            return NonEmptyGroupError.code
+        self.groups.pop(group_id, None)
+        self.committed.pop(group_id, None)
+        return 0

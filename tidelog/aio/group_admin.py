@@ -53,8 +53,8 @@ T = TypeVar("T")
 
 #: A list does not wait longer for brokers that hang, or that load what they have to tell: it says who they were.
 LIST_PATIENCE_MS = 5_000
-#: Nor does a lag wait for leaders: a partition without one is told of as such.
-LAG_PATIENCE_MS = 2_000
+#: Nor does a lag wait for leaders: a partition without one is told of as such. A topic that is gone is known by then.
+LAG_PATIENCE_MS = 4_000
 #: Questions under way at a time, of those that name one group each.
 _MOST_AT_ONCE = 32
 
@@ -91,16 +91,17 @@ class GroupAdmin:
         self, broker: int, states: tuple[str, ...], deadline_ms: int
     ) -> tuple[ListedGroup, ...] | TidelogError:
         attempt = 0
+        refusal: TidelogError | None = None
         while True:
             try:
                 answer = await ask_broker(self._client, broker, ListGroupsRequest(states), deadline_ms)
-                assert isinstance(answer, ListGroupsResponse)
-                refusal = error_for(answer.error_code)
             except TidelogError as error:
-                return error
+                return refusal or error
+            assert isinstance(answer, ListGroupsResponse)
+            refusal = error_for(answer.error_code)
             if refusal is None:
                 return answer.groups
-            if not is_retriable(refusal) or self._client.clock.monotonic_ms() >= deadline_ms:
+            if not is_retriable(refusal):
                 return refusal
             await self._client.backoff(attempt, deadline_ms)
             attempt += 1

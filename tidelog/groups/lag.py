@@ -69,9 +69,10 @@ class PartitionLag:
 
 def first_unread(committed_offset: int | None, ends: Ends) -> int | None:
     """The offset of the first record that the group has still to consume; None where there is none, or nobody knows."""
-    if committed_offset is None or committed_offset >= ends.end:
+    if committed_offset is None:
         return None
-    return max(committed_offset, ends.start)
+    unread = max(committed_offset, ends.start)
+    return unread if unread < ends.end else None
 
 
 def lag_of(committed_offset: int | None, ends: Ends, oldest: RecordTime | None, now_ms: int) -> PartitionLag:
@@ -91,13 +92,15 @@ def lag_of(committed_offset: int | None, ends: Ends, oldest: RecordTime | None, 
 
 
 async def partition_lags(
-    client: ClusterClient, committed: Mapping[TopicPartition, int | None], timeout_ms: int
+    client: ClusterClient, committed: Mapping[TopicPartition, int | None], patience_ms: int
 ) -> dict[TopicPartition, PartitionLag]:
-    """Asks the leaders; a partition without one, or without its topic, has its error and keeps nobody else back."""
-    deadline_ms = client.clock.monotonic_ms() + timeout_ms
-    ends, errors = await find_ends(client, committed, timeout_ms)
+    """Asks the leaders; a partition without one, or without its topic, has its error and keeps nobody else back.
+
+    `patience_ms` with those who do not answer, first where the ends are and then how old the records.
+    """
+    ends, errors = await find_ends(client, committed, patience_ms)
     wanted = {tp: unread for tp in ends if (unread := first_unread(committed[tp], ends[tp])) is not None}
-    times = await record_times(client, wanted, max(1, deadline_ms - client.clock.monotonic_ms()))
+    times = await record_times(client, wanted, patience_ms)
     errors |= times.refused | times.errors
     now_ms = client.clock.now_ms()
     lags = {tp: PartitionLag(offset, error=errors.get(tp)) for tp, offset in committed.items()}
