@@ -1,0 +1,188 @@
+"""Members that keep their place in a consumer group while they restart (KIP-345)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.groups.group import State
+from tests.cluster.group_harness import REBALANCE_MS, SESSION_MS, Coordinator, settled, stable
+from tidelog.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    UnknownMemberIdError,
+)
+
+
+def test_a_static_member_that_starts_anew_has_its_place_and_disturbs_nobody() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.join("a2", instance_id="a", metadata=b"it owns nothing by now")
+    answer = coordinator.joined("a2")
+    assert (answer.generation, answer.leader, answer.skips, answer.members) == (1, "x", False, ())
+    coordinator.sync("a2", instance_id="a")
+    assert coordinator.synced("a2") == b"a1", "what it had"
+    coordinator.heartbeat("x")
+
+
+def test_a_leader_that_starts_anew_is_told_of_everybody_and_leaves_the_assignment_as_it_is() -> None:
+    coordinator = stable(static={"a1": "a", "b1": "b"})
+    coordinator.join("a2", instance_id="a")
+    answer = coordinator.joined("a2")
+    assert (answer.generation, answer.leader, answer.skips) == (1, "a2", True)
+    assert sorted(told[:2] for told in answer.members) == [("a2", "a"), ("b1", "b")]
+
+
+def test_the_former_self_of_a_static_member_is_fenced_in_all_that_it_asks() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.join("a2", instance_id="a")
+    with pytest.raises(FencedInstanceIdError):
+        coordinator.join("a1", instance_id="a", member_id="a1")
+    with pytest.raises(FencedInstanceIdError):
+        coordinator.sync("a1", instance_id="a")
+    with pytest.raises(FencedInstanceIdError):
+        coordinator.heartbeat("a1", "a")
+    with pytest.raises(FencedInstanceIdError):
+        coordinator.commit("a1", "a")
+    with pytest.raises(FencedInstanceIdError):
+        coordinator.leave("a1", "a")
+    with pytest.raises(UnknownMemberIdError):
+        coordinator.heartbeat("a1")
+
+
+def test_an_instance_that_nobody_is_is_no_member_by_whatever_id() -> None:
+    coordinator = stable("x")
+    with pytest.raises(UnknownMemberIdError):
+        coordinator.join("x", instance_id="a", member_id="x")
+    with pytest.raises(UnknownMemberIdError):
+        coordinator.heartbeat("x", "a")
+    with pytest.raises(UnknownMemberIdError):
+        coordinator.leave("", "a")
+
+
+def test_two_processes_with_one_instance_id_are_told_apart() -> None:
+    coordinator = stable("x")
+    coordinator.join("a1", instance_id="a")
+    coordinator.join("a2", instance_id="a")
+    assert isinstance(coordinator.heard("a1"), FencedInstanceIdError), "it was waiting still"
+    coordinator.join("x")
+    assert coordinator.joined("a2").generation == 2
+
+
+def test_a_static_member_that_starts_anew_before_it_asked_for_its_assignment_is_not_missed_for_that() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.join("x")
+    coordinator.join("a1", instance_id="a", member_id="a1")
+    coordinator.sync("x", {"x": b"0", "a1": b"1"})
+    coordinator.answers.clear()
+    coordinator.join("a2", instance_id="a")
+    assert coordinator.joined("a2").generation == 2
+    coordinator.pass_time(REBALANCE_MS * 2, "x", "a2")
+    assert coordinator.is_in(State.STABLE)
+
+
+def test_a_static_member_hears_of_its_place_once_its_new_id_is_written() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.holds_back = True
+    coordinator.join("a2", instance_id="a")
+    assert coordinator.answers == {}
+    (store,) = coordinator.stores
+    assert store.assignments == {"x": b"x", "a2": b"a1"}
+    coordinator.write()
+    assert coordinator.joined("a2").generation == 1
+
+
+def test_a_static_member_whose_new_id_cannot_be_written_asks_again() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.holds_back = True
+    coordinator.join("a2", instance_id="a")
+    coordinator.write(CoordinatorNotAvailableError())
+    assert isinstance(coordinator.heard("a2"), CoordinatorNotAvailableError)
+    coordinator.join("a3", instance_id="a")
+    coordinator.write()
+    assert coordinator.joined("a3").generation == 1
+    assert sorted(coordinator.group.members) == ["a3", "x"]
+
+
+def test_a_rebalance_that_begins_while_a_new_id_is_written_counts_it_as_joined() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.holds_back = True
+    coordinator.join("a2", instance_id="a")
+    coordinator.join("x", metadata=b"others")
+    coordinator.write()
+    assert coordinator.joined("a2").generation == coordinator.joined("x").generation == 2
+
+
+def test_a_static_member_that_starts_anew_before_it_is_assigned_sends_all_back() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.join("x")
+    coordinator.join("a1", instance_id="a", member_id="a1")
+    assert coordinator.is_in(State.COMPLETING)
+    coordinator.answers.clear()
+    coordinator.sync("a1", instance_id="a")
+    coordinator.join("a2", instance_id="a")
+    assert isinstance(coordinator.heard("a1"), FencedInstanceIdError)
+    assert coordinator.is_in(State.PREPARING)
+    coordinator.join("x")
+    assert coordinator.joined("a2").generation == 3
+
+
+def test_a_static_member_that_starts_anew_with_another_protocol_makes_all_join_where_it_changes_the_choice() -> None:
+    coordinator = stable(static={"a1": "a"})
+    with pytest.raises(InconsistentGroupProtocolError):
+        coordinator.join("a2", "sticky", instance_id="a")
+    coordinator.join("a2", "sticky", "range", instance_id="a")
+    assert (coordinator.joined("a2").generation, coordinator.group.protocol) == (2, "sticky")
+
+
+def test_a_static_member_that_is_away_keeps_its_place_through_a_rebalance_and_no_longer() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.join("x")
+    coordinator.pass_time(REBALANCE_MS, "a1")
+    assert [told[:2] for told in coordinator.joined("x").members] == [("x", None), ("a1", "a")]
+    coordinator.sync("x", {"x": b"0", "a1": b"1"})
+    assert coordinator.synced("x") == b"0"
+    coordinator.pass_time(REBALANCE_MS, "x", "a1")
+    assert sorted(coordinator.group.members) == ["x"], "it never asked what it is to consume"
+
+
+def test_a_static_member_that_comes_back_after_its_session_is_new() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.pass_time(SESSION_MS, "x")
+    coordinator.join("a2", instance_id="a")
+    coordinator.join("x")
+    assert coordinator.joined("a2").generation == coordinator.joined("x").generation == 2
+
+
+def test_where_only_static_members_are_left_that_are_away_they_are_waited_for_until_their_sessions_end() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.leave("x")
+    coordinator.pass_time(REBALANCE_MS, "a1")
+    assert coordinator.is_in(State.PREPARING)
+    coordinator.pass_time(SESSION_MS)
+    assert coordinator.is_in(State.EMPTY)
+
+
+def test_a_static_member_leaves_by_its_instance_id_alone() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    coordinator.leave("", "a")
+    assert sorted(coordinator.group.members) == ["x"]
+    with pytest.raises(UnknownMemberIdError):
+        coordinator.leave("", "a")
+
+
+def test_a_static_member_that_is_read_again_is_known_by_its_instance_id() -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    record = coordinator.group.record({"x": b"0", "a1": b"1"}, 0)
+    there = Coordinator()
+    there.group.restore(record, there.now_ms)
+    there.join("a2", instance_id="a")
+    assert there.joined("a2").generation == 1
+    there.sync("a2", instance_id="a")
+    assert there.synced("a2") == b"1"
+
+
+def test_a_full_group_takes_a_static_member_back() -> None:
+    coordinator = stable("x", static={"a1": "a"}, max_size=2)
+    coordinator.join("a2", instance_id="a")
+    assert coordinator.joined("a2").generation == 1
+    settled(coordinator)
