@@ -12,9 +12,9 @@ from tidelog.errors import GroupIdNotFoundError, NonEmptyGroupError, TidelogErro
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupState, MemberDescription
 from tidelog.groups.lag import Ends, find_ends
 from tidelog.groups.reset import OffsetReset, ResetTarget, ToTime, resolve
-from tidelog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from tidelog.offsets import list_offsets
+from tidelog.model import READ_UNCOMMITTED, OffsetAndMetadata, TopicPartition
 from tidelog.record_times import record_times
+from tidelog.starting_points import StartingPoint, try_starting_points
 
 #: Only those that are shown beside the offsets; nothing depends on them.
 _TIMES_PATIENCE_MS = 3_000
@@ -72,15 +72,15 @@ async def _plan(
     def left_ms() -> int:
         return max(1, deadline_ms - client.clock.monotonic_ms())
 
-    ends, errors = await find_ends(client, committed, left_ms())
-    found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+    found: dict[TopicPartition, StartingPoint] = {}
+    errors: dict[TopicPartition, TidelogError] = {}
     if isinstance(target, ToTime):
-        told = await list_offsets().try_ask(client, dict.fromkeys(ends, target.timestamp_ms), left_ms())
-        errors |= told.refused | told.errors
-        found = {
-            tp: OffsetAndTimestamp(each.offset, each.timestamp, None) if each.offset >= 0 else None
-            for tp, each in told.answers.items()
-        }
+        told = await try_starting_points(
+            client, dict.fromkeys(committed, target.timestamp_ms), left_ms(), READ_UNCOMMITTED
+        )
+        found, errors = told.answers, told.refused | told.errors
+    ends, silent = await find_ends(client, [tp for tp in committed if tp not in errors], left_ms())
+    errors |= silent
     plan: dict[TopicPartition, OffsetReset] = {}
     for tp, old in committed.items():
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
@@ -15,12 +15,15 @@ from tidelog.record_times import record_times
 from tidelog.records.decode import RecordTime
 
 
-class Standing(Enum):
-    """Where a committed offset lies that is not one of the partition's own."""
+class Standing(StrEnum):
+    """What is unusual about a committed offset."""
 
-    NOTHING_COMMITTED = "nothing committed"
-    BELOW_LOG_START = "below the log start"
-    PAST_LOG_END = "past the log end"
+    NOTHING_COMMITTED = "nothing_committed"
+    """There is none."""
+    BELOW_LOG_START = "below_log_start"
+    """Records that the group had not consumed are gone."""
+    PAST_LOG_END = "past_log_end"
+    """The log was cut, or is another one of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ async def partition_lags(
 
 
 async def find_ends(
-    client: ClusterClient, partitions: Mapping[TopicPartition, object], timeout_ms: int
+    client: ClusterClient, partitions: Collection[TopicPartition], timeout_ms: int
 ) -> tuple[dict[TopicPartition, Ends], dict[TopicPartition, TidelogError]]:
     """What may be read of each partition; and why not, of those whose leader does not say."""
     question = list_offsets()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from tidelog.errors import InvalidRequestError, TidelogError
 from tidelog.groups.lag import Ends
-from tidelog.model import OffsetAndTimestamp
+from tidelog.starting_points import Start, StartingPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,21 @@ class ToTime:
 ResetTarget = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime
 
 
-class Adjustment(Enum):
+class Adjustment(StrEnum):
     """Why the new offset is not the one that was asked for."""
 
-    LOG_START = "the log starts there"
-    LOG_END = "the log ends there"
-    NO_RECORD_THAT_LATE = "no record is that late: the end"
-    OLDEST_IS_YOUNGER = "its oldest record is younger"
-    NOTHING_COMMITTED = "nothing was committed: the end"
+    LOG_START = "log_start"
+    """It lies before the log, which starts there."""
+    LOG_END = "log_end"
+    """It lies behind the log, which ends there."""
+    BEFORE_LOG_START = "before_log_start"
+    """Every record is younger than the time: the log's start."""
+    PAST_END = "past_end"
+    """No record is that late: the log's end."""
+    EMPTY = "empty"
+    """There is no record: the log's end."""
+    NOTHING_COMMITTED = "nothing_committed"
+    """There is nothing to stay at: the log's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +85,11 @@ class OffsetReset:
 
 
 def resolve(
-    target: ResetTarget, old: int | None, ends: Ends, found: OffsetAndTimestamp | None
+    target: ResetTarget, old: int | None, ends: Ends, found: StartingPoint | None
 ) -> tuple[int, Adjustment | None]:
     """The new offset within the log, and why it is not the one asked for.
 
-    found   of ToTime: the first record that late, None where there is none
+    found   where the time of ToTime is
     InvalidRequestError for ShiftBy where nothing is committed.
     """
     match target:
@@ -91,19 +98,25 @@ def resolve(
         case ToLatest():
             return ends.end, None
         case ToCurrent():
-            return _clamp(old, ends) if old is not None else (ends.end, Adjustment.NOTHING_COMMITTED)
+            return (ends.end, Adjustment.NOTHING_COMMITTED) if old is None else _clamp(old, ends)
         case ToOffset(offset):
             return _clamp(offset, ends)
         case ShiftBy(records):
             if old is None:
                 raise InvalidRequestError("nothing is committed that could be shifted")
             return _clamp(old + records, ends)
-        case ToTime(timestamp_ms):
-            if found is None:
-                return ends.end, Adjustment.NO_RECORD_THAT_LATE
-            if found.offset <= ends.start and found.timestamp > timestamp_ms:
-                return ends.start, Adjustment.OLDEST_IS_YOUNGER
-            return _clamp(found.offset, ends)
+        case ToTime():
+            assert found is not None
+            offset, adjustment = _clamp(found.offset, ends)
+            return offset, adjustment or _OF_START[found.reason]
+
+
+_OF_START = {
+    Start.FOUND: None,
+    Start.BEFORE_LOG_START: Adjustment.BEFORE_LOG_START,
+    Start.PAST_END: Adjustment.PAST_END,
+    Start.EMPTY: Adjustment.EMPTY,
+}
 
 
 def _clamp(offset: int, ends: Ends) -> tuple[int, Adjustment | None]:

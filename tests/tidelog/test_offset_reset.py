@@ -1,0 +1,164 @@
+"""A group is moved: what would change is told first, and what is asked for is kept within the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tidelog.clients import put
+from tests.tidelog.fake_cluster import FakeCluster
+from tests.tidelog.group_members import join
+from tests.tidelog.test_admin import an_admin
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import (
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.group_messages import OffsetCommitRequest
+from tidelog.groups.lag import Ends
+from tidelog.groups.reset import (
+    Adjustment,
+    OffsetReset,
+    ResetTarget,
+    ShiftBy,
+    ToCurrent,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+    resolve,
+)
+from tidelog.messages import Request
+from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.starting_points import Older, Start, StartingPoint
+
+TP = TopicPartition("t", 0)
+ENDS = Ends(10, 20)
+
+
+@pytest.mark.parametrize(
+    ("target", "old", "expected"),
+    [
+        (ToEarliest(), None, (10, None)),
+        (ToLatest(), 12, (20, None)),
+        (ToCurrent(), 12, (12, None)),
+        (ToCurrent(), 3, (10, Adjustment.LOG_START)),
+        (ToCurrent(), 33, (20, Adjustment.LOG_END)),
+        (ToCurrent(), None, (20, Adjustment.NOTHING_COMMITTED)),
+        (ToOffset(10), None, (10, None)),
+        (ToOffset(20), None, (20, None)),
+        (ToOffset(9), 12, (10, Adjustment.LOG_START)),
+        (ToOffset(21), 12, (20, Adjustment.LOG_END)),
+        (ShiftBy(3), 12, (15, None)),
+        (ShiftBy(-2), 12, (10, None)),
+        (ShiftBy(-3), 12, (10, Adjustment.LOG_START)),
+        (ShiftBy(9), 12, (20, Adjustment.LOG_END)),
+    ],
+)
+def test_a_new_offset_lies_within_the_log(
+    target: ResetTarget, old: int | None, expected: tuple[int, Adjustment | None]
+) -> None:
+    assert resolve(target, old, ENDS, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        (StartingPoint(15, Start.FOUND, 500), (15, None)),
+        (StartingPoint(10, Start.BEFORE_LOG_START, 700, older=Older.GONE), (10, Adjustment.BEFORE_LOG_START)),
+        (StartingPoint(20, Start.PAST_END), (20, Adjustment.PAST_END)),
+        (StartingPoint(20, Start.EMPTY), (20, Adjustment.EMPTY)),
+        (StartingPoint(7, Start.FOUND, 500), (10, Adjustment.LOG_START)),
+    ],
+)
+def test_a_time_leads_to_a_record_or_says_why_not(
+    point: StartingPoint, expected: tuple[int, Adjustment | None]
+) -> None:
+    assert resolve(ToTime(500), 12, ENDS, point) == expected
+
+
+def test_what_was_never_committed_cannot_be_shifted() -> None:
+    with pytest.raises(InvalidRequestError, match="nothing is committed that could be shifted"):
+        resolve(ShiftBy(1), None, ENDS, None)
+
+
+def a_cluster(*times: int) -> FakeCluster:
+    """With a topic `t` of one partition and a record at each time."""
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    for at_ms in times:
+        put(partition, b"v", at_ms=at_ms)
+    return cluster
+
+
+@on_virtual_time
+async def test_a_dry_run_tells_old_and_new_with_their_times_and_changes_nothing() -> None:
+    cluster = a_cluster(1_000, 2_000, 3_000)
+    async with an_admin(cluster) as admin:
+        await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(2)})
+        plan = await admin.reset_consumer_group_offsets("g", ToTime(1_500))
+        assert plan == {TP: OffsetReset(2, 1, 3_000, 2_000)}
+        assert len(cluster.sent(OffsetCommitRequest)) == 1
+        assert await admin.list_consumer_group_offsets("g") == {TP: OffsetAndMetadata(2)}
+        assert await admin.reset_consumer_group_offsets("g", ToTime(1_500), execute=True) == plan
+        assert await admin.list_consumer_group_offsets("g") == {TP: OffsetAndMetadata(1)}
+
+
+@on_virtual_time
+async def test_at_the_end_there_is_no_record_whose_time_could_be_told() -> None:
+    cluster = a_cluster(1_000)
+    async with an_admin(cluster) as admin:
+        plan = await admin.reset_consumer_group_offsets("g", ToTime(9_000), [TP])
+        assert plan == {TP: OffsetReset(None, 1, None, None, Adjustment.PAST_END)}
+
+
+@on_virtual_time
+async def test_a_group_that_does_not_exist_can_be_made_but_not_be_moved_as_a_whole() -> None:
+    cluster = a_cluster(1_000, 2_000)
+    async with an_admin(cluster) as admin:
+        with pytest.raises(GroupIdNotFoundError, match="group 'new' does not exist"):
+            await admin.reset_consumer_group_offsets("new", ToEarliest())
+        await admin.reset_consumer_group_offsets("new", ToOffset(1), [TP], execute=True)
+        assert await admin.list_consumer_group_offsets("new") == {TP: OffsetAndMetadata(1)}
+
+
+@on_virtual_time
+async def test_a_group_with_members_is_not_moved_and_they_are_named() -> None:
+    cluster = a_cluster(1_000)
+    await join(cluster, "g", TP)
+    async with an_admin(cluster) as admin:
+        for execute in (False, True):
+            with pytest.raises(NonEmptyGroupError, match=r"group 'g' has members \(one at /fake\): stop them first"):
+                await admin.reset_consumer_group_offsets("g", ToEarliest(), [TP], execute=execute)
+        assert not cluster.sent(OffsetCommitRequest)
+
+
+@on_virtual_time
+async def test_nothing_is_moved_where_one_partition_cannot_be() -> None:
+    cluster = a_cluster(1_000)
+    async with an_admin(cluster) as admin:
+        gone = TopicPartition("t", 5)
+        plan = await admin.reset_consumer_group_offsets("g", ToLatest(), [TP, gone])
+        assert plan[TP] == OffsetReset(None, 1)
+        assert isinstance(plan[gone].error, UnknownTopicOrPartitionError)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await admin.reset_consumer_group_offsets("g", ToLatest(), [TP, gone], execute=True)
+        assert not cluster.sent(OffsetCommitRequest)
+
+
+@on_virtual_time
+async def test_a_member_that_comes_meanwhile_is_told_of_with_each_partition() -> None:
+    cluster = a_cluster(1_000)
+    handle = cluster.handle
+
+    async def somebody_joins_first(broker: int, request: Request) -> object:
+        if isinstance(request, OffsetCommitRequest):
+            await join(cluster, "g", TP)
+        return await handle(broker, request)
+
+    cluster.handle = somebody_joins_first  # type: ignore[method-assign,assignment]
+    async with an_admin(cluster) as admin:
+        outcome = await admin.reset_consumer_group_offsets("g", ToLatest(), [TP], execute=True)
+        assert isinstance(outcome[TP].error, UnknownMemberIdError)
