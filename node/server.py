@@ -59,6 +59,7 @@ from tidelog.messages import (
 from tidelog.model import Buffer, Endpoint
 from tidelog.operator_messages import OPERATOR_REQUESTS
 from tidelog.partition_messages import PARTITION_REQUESTS
+from tidelog.segment_messages import SEGMENT_REQUESTS
 from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ _REQUESTS: dict[int, type[Request]] = {
         *GROUP_REQUESTS,
         *OPERATOR_REQUESTS,
         *PARTITION_REQUESTS,
+        *SEGMENT_REQUESTS,
         *CONTROL_REQUESTS,
     )
 }
@@ -90,7 +92,8 @@ _REQUESTS: dict[int, type[Request]] = {
 class RequestContext:
     """What a handler may know of the asking side.
 
-    `peer` names the connection, `listener` the door that it came through; `deadline_ms` is monotonic.
+    `peer` names the connection, `listener` the door that it came through; `deadline_ms` is monotonic. `client_host` is
+    the address that the connection comes from, empty where that is not known.
     """
 
     peer: bytes
@@ -99,6 +102,7 @@ class RequestContext:
     deadline_ms: int
     between_brokers: bool
     listener: str = CLIENTS
+    client_host: str = ""
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
         """When a request that wants to wait so long is answered: not after its sender has stopped waiting."""

@@ -132,7 +132,8 @@ class RealFile:
 
     def modified_ms(self) -> int:
         try:
-            return os.fstat(self._fd if self._fd >= 0 else self._open()).st_mtime_ns // 1_000_000
+            # By its name where it is not open: who asks all segments of a log must not open them all.
+            return os.stat(self._fd if self._fd >= 0 else self.path).st_mtime_ns // 1_000_000
         except OSError as error:
             raise _storage_error(self.path, error) from error
 

@@ -170,6 +170,10 @@ class Log:
         """(the greatest epoch ≤ `epoch` in this log, the offset at which it ends); None where the log cannot say."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
+    def epoch_at(self, offset: int) -> int | None:
+        """The leader epoch in which the record of this offset was appended; None where the log cannot say."""
+        return self.leader_epochs.span_of(offset)[0]
+
     def assign_topic_id(self, topic_id: str) -> None:
         """Writes `partition.metadata`, which says which topic of this name the log belongs to."""
         partition_metadata.write(self._files, self.directory, topic_id)
@@ -277,15 +281,14 @@ class Log:
             raise CorruptMessageError(f"{self.directory.name}: offset {found.offset} is not of its batch's epoch")
         return found
 
-    def segment_offsets(self, timestamp: int, max_num_offsets: int, upper_bound: int, now_ms: int) -> list[int]:
+    def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:
         """ListOffsets version 0: where segments begin that were last written at or before `timestamp` (ms), or earlier.
 
-        Descending, at most `max_num_offsets` and the bound where that is put in place of those above it; −1 asks for
-        the latest, −2 for the earliest one. `upper_bound` (exclusive) as for the exact look-up.
+        Descending, at most `max_num_offsets`, up to the log end; −1 asks for the latest, −2 for the earliest one.
         """
         self._raise_if_failed()
         entries = lookup.segment_times(self._segments.row, self.log_start_offset, self.log_end_offset, now_ms)
-        return lookup.offsets_by_segment_time(entries, timestamp, max_num_offsets, upper_bound)
+        return lookup.offsets_by_segment_time(entries, timestamp, max_num_offsets)
 
     def _out_of_range(self, offset: int, end_offset: int) -> OffsetOutOfRangeError:
         start_offset = self.log_start_offset

@@ -8,13 +8,16 @@ From there headers are read, and the one batch that qualifies is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from storage.segments.log_segments import Segments
 from storage.segments.segment import Segment
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader, validate_batch
+
+#: Where a segment begins, and what tells (ms) when it was last written: only those are asked that it depends upon.
+SegmentTime = tuple[int, Callable[[], int]]
 
 
 def offset_for_timestamp(
@@ -99,34 +102,35 @@ def _largest_in(segment: Segment, start_offset: int, upper_bound: int, search: S
 
 def segment_times(
     segments: Sequence[Segment], log_start_offset: int, log_end_offset: int, now_ms: int
-) -> list[tuple[int, int]]:
-    """(offset, ms) of every segment: where it begins and when it was last written; then (log end, now).
+) -> list[SegmentTime]:
+    """Of every segment where it begins and when it was last written; then the log end and now.
 
     Without the last where the active segment is empty: the log end is where that begins.
     """
-    entries = [(max(segment.base_offset, log_start_offset), segment.log.modified_ms()) for segment in segments]
+    entries: list[SegmentTime] = [
+        (max(segment.base_offset, log_start_offset), segment.log.modified_ms) for segment in segments
+    ]
     if segments[-1].size:
-        entries.append((log_end_offset, now_ms))
+        entries.append((log_end_offset, lambda: now_ms))
     return entries
 
 
-def offsets_by_segment_time(
-    entries: Sequence[tuple[int, int]], timestamp: int, max_num_offsets: int, upper_bound: int
-) -> list[int]:
-    """From the newest entry at or before `timestamp` backwards, whatever the times of those before it.
-
-    Offsets above the bound give way to the bound itself.
-    """
+def offsets_by_segment_time(entries: Sequence[SegmentTime], timestamp: int, max_num_offsets: int) -> list[int]:
+    """From the newest entry at or before `timestamp` backwards, whatever the times of those before it."""
     if timestamp == LATEST_TIMESTAMP:
         count = len(entries)
     elif timestamp == EARLIEST_TIMESTAMP:
         count = 1
     else:
-        count = next((slot for slot in range(len(entries), 0, -1) if entries[slot - 1][1] <= timestamp), 0)
-    offsets = [offset for offset, _ in reversed(entries[:count])][: max(max_num_offsets, 0)]
-    if offsets and offsets[0] > upper_bound:
-        return [upper_bound, *(offset for offset in offsets if offset < upper_bound)]
-    return offsets
+        count = next((slot for slot in range(len(entries), 0, -1) if entries[slot - 1][1]() <= timestamp), 0)
+    return [offset for offset, _ in reversed(entries[:count])][: max(max_num_offsets, 0)]
+
+
+def offsets_up_to(offsets: Sequence[int], upper_bound: int) -> list[int]:
+    """Descending offsets; in the place of all above the bound stands the bound itself, once."""
+    if not offsets or offsets[0] <= upper_bound:
+        return list(offsets)
+    return [upper_bound, *(offset for offset in offsets if offset < upper_bound)]
 
 
 def _of_batch(

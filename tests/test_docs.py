@@ -19,6 +19,7 @@ from tidelog import (
     messages,
     operator_messages,
     partition_messages,
+    segment_messages,
 )
 from tidelog.messages import Message, Request
 from tidelog.model import Buffer
@@ -27,7 +28,15 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 MESSAGES = [
     cls
-    for module in (messages, admin_messages, group_messages, operator_messages, partition_messages, control_messages)
+    for module in (
+        messages,
+        admin_messages,
+        group_messages,
+        operator_messages,
+        partition_messages,
+        segment_messages,
+        control_messages,
+    )
     for cls in vars(module).values()
     if isinstance(cls, type) and issubclass(cls, Message) and is_dataclass(cls) and cls.__module__ == module.__name__
 ]

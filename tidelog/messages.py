@@ -56,6 +56,7 @@ class ApiKey(IntEnum):
     EXAMINE_REPLICA = 1001
     DESCRIBE_BROKER = 1002
     LOG_ENDS = 1003
+    LIST_SEGMENT_OFFSETS = 1004
 
 
 class Message:

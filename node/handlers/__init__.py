@@ -16,6 +16,7 @@ from node.handlers.offsets import OffsetLookUps, offset_for_leader_epoch
 from node.handlers.produce import Produces
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
 from node.handlers.replicas import describe_replicas
+from node.handlers.segment_offsets import list_segment_offsets
 from node.later import LaterResponse
 from node.metadata_cache import MetadataCache
 from node.replicas import Replicas
@@ -45,6 +46,7 @@ class Handlers:
             ApiKey.PRODUCE: Produces(replicas).handle,
             ApiKey.FETCH: fetches.handle,
             ApiKey.LIST_OFFSETS: OffsetLookUps(replicas).list_offsets,
+            ApiKey.LIST_SEGMENT_OFFSETS: lambda request, _: list_segment_offsets(replicas, request),
             ApiKey.METADATA: lambda request, context: metadata.describe(request.topics, context.listener),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request, _: offset_for_leader_epoch(replicas, request),
             ApiKey.INIT_PRODUCER_ID: lambda request, _: producer_ids.handle(request),

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable
 
+from node.handlers.visible_log import visible_log
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -17,7 +18,6 @@ from storage.record_search import LongSearchError, QuickSearcher, RecordSearch
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,
-    OffsetNotAvailableError,
     RequestTimedOutError,
     UnreadableRecordsError,
 )
@@ -32,12 +32,12 @@ from tidelog.messages import (
     OffsetForLeaderEpochResponse,
 )
 from tidelog.model import (
-    CONSUMER_REPLICA_ID,
-    DEBUGGING_REPLICA_ID,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     NO_TIMESTAMP,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     TopicPartition,
 )
 
@@ -58,7 +58,12 @@ class OffsetLookUps:
     def list_offsets(
         self, request: ListOffsetsRequest, context: RequestContext
     ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-        """One answer or one error for each partition; a partition that stands there twice is an error."""
+        """One answer or one error for each partition; a partition that stands there twice is an error.
+
+        InvalidRequestError where there is no such isolation level.
+        """
+        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise InvalidRequestError(f"there is no isolation level {request.isolation_level}")
         asked_often = Counter((part.topic, part.partition) for part in request.partitions)
         answers: list[ListOffsetsPartitionResponse | _LongLookUp] = []
         for part in request.partitions:
@@ -132,37 +137,32 @@ class _LongLookUp:
 def _look_up(
     replicas: Replicas, replica_id: int, part: ListOffsetsPartition, searcher: QuickSearcher
 ) -> ListOffsetsPartitionResponse:
-    replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
-    if replica_id == DEBUGGING_REPLICA_ID:
-        replica.online_or_raise().check_epoch(part.current_leader_epoch)
-    else:
-        replica.leader_or_raise(part.current_leader_epoch)
-    log, partition = replica.log, replica.partition
-    for_consumer = replica_id == CONSUMER_REPLICA_ID
-    bound = partition.high_watermark if for_consumer else log.log_end_offset
+    visible = visible_log(replicas, replica_id, TopicPartition(part.topic, part.partition), part.current_leader_epoch)
+    log = visible.replica.log
     if part.timestamp == EARLIEST_TIMESTAMP:
-        return ListOffsetsPartitionResponse(part.topic, part.partition, 0, NO_TIMESTAMP, log.log_start_offset)
-    # Where the committed end is not known, "nothing there" and "this is the last" would be guesses (KIP-207).
-    may_say_end = not for_consumer or (partition.knows_committed_end and not replicas.cut_off)
-    if not may_say_end and part.timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP):
-        raise OffsetNotAvailableError(f"{replica.topic_partition}: the leader does not know the committed end yet")
+        start = log.log_start_offset
+        epoch = log.epoch_at(start) if start < log.log_end_offset else None
+        return _answer(part, NO_TIMESTAMP, start, epoch)
     if part.timestamp == LATEST_TIMESTAMP:
-        return ListOffsetsPartitionResponse(
-            part.topic, part.partition, 0, NO_TIMESTAMP, bound, _epoch_or_none(log.latest_epoch)
-        )
+        visible.require_known_end()
+        return _answer(part, NO_TIMESTAMP, visible.upper_bound, log.latest_epoch)
     if part.timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp(bound, searcher)
+        visible.require_known_end()
+        found = log.offset_of_max_timestamp(visible.upper_bound, searcher)
     elif part.timestamp < 0:
         raise InvalidRequestError(f"{part.timestamp} is no timestamp")
     else:
-        found = log.offset_for_timestamp(part.timestamp, bound, searcher)
+        found = log.offset_for_timestamp(part.timestamp, visible.upper_bound, searcher)
     if found is not None:
-        return ListOffsetsPartitionResponse(
-            part.topic, part.partition, 0, found.timestamp, found.offset, _epoch_or_none(found.leader_epoch)
-        )
-    if not may_say_end:
-        raise OffsetNotAvailableError(f"{replica.topic_partition}: the leader does not know the committed end yet")
-    return ListOffsetsPartitionResponse(part.topic, part.partition, 0)
+        return _answer(part, found.timestamp, found.offset, found.leader_epoch)
+    visible.require_known_end()
+    return _answer(part, NO_TIMESTAMP, -1, None)
+
+
+def _answer(part: ListOffsetsPartition, timestamp: int, offset: int, epoch: int | None) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        part.topic, part.partition, 0, timestamp, offset, -1 if epoch is None else epoch
+    )
 
 
 def offset_for_leader_epoch(replicas: Replicas, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
@@ -181,7 +181,3 @@ def _end_of_epoch(replicas: Replicas, part: EpochPartition) -> EpochEndOffset:
         return EpochEndOffset(part.topic, part.partition, 0)
     leader_epoch, end_offset = found
     return EpochEndOffset(part.topic, part.partition, 0, leader_epoch, end_offset)
-
-
-def _epoch_or_none(epoch: int | None) -> int:
-    return -1 if epoch is None else epoch

@@ -10,6 +10,7 @@ from storage.admission import AdmittedBatch
 from storage.appending import AppendInfo
 from storage.configs.log_config import LogConfig
 from storage.log import HIGH_WATERMARK
+from storage.lookup import SegmentTime, offsets_by_segment_time
 from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from storage.retention import SegmentFacts
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
@@ -28,6 +29,7 @@ class MemoryLog:
         self.log_end_offset = 0
         self.recovery_point = 0
         self.broken = False
+        self.written_ms = 0
         self._epochs: list[tuple[int, int]] = []
 
     @property
@@ -100,6 +102,16 @@ class MemoryLog:
 
     def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = RecordSearch.run) -> TimestampOffset | None:
         return max(self._found_in_each(None, upper_bound, search), key=lambda found: found.timestamp, default=None)
+
+    def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:
+        """One segment, last written at `written_ms`."""
+        entries: list[SegmentTime] = [(self.log_start_offset, lambda: self.written_ms)]
+        if self.batches:
+            entries.append((self.log_end_offset, lambda: now_ms))
+        return offsets_by_segment_time(entries, timestamp, max_num_offsets)
+
+    def epoch_at(self, offset: int) -> int | None:
+        return max((epoch for epoch, start in self._epochs if start <= offset), default=None)
 
     def truncate_to(self, offset: int) -> None:
         self._write_or_raise()

@@ -12,6 +12,7 @@ from node.server import RequestContext
 from storage.record_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
+from tests.node.memory_node import Node
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     FencedLeaderEpochError,
@@ -20,7 +21,9 @@ from tidelog.errors import (
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     RequestTimedOutError,
+    StorageError,
     UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.messages import (
     DescribePartition,
@@ -31,7 +34,7 @@ from tidelog.messages import (
     ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
 )
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.records import HEADER_BYTES, Codec, compress, encode_batch
 from tidelog.records.header import HEADER, seal
 
@@ -96,6 +99,88 @@ async def test_a_new_leader_does_not_say_where_the_end_is_before_it_knows() -> N
         cluster.heal()
         await until(lambda: leader.replica().partition.knows_committed_end)
         assert await leader.look_up(LATEST_TIMESTAMP) == (0, 1, -1)
+
+
+@on_virtual_time
+async def test_answers_carry_the_epoch_in_which_their_record_was_written() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        assert await epoch_told(leader, EARLIEST_TIMESTAMP) == -1, "there is no record yet"
+        await leader.ask(produce_request(batch=batch_of(b"a", timestamp=T0)))
+        await cluster.elect(1)
+        await leader.ask(produce_request(batch=batch_of(b"b", timestamp=T0 + 5)))
+        assert await epoch_told(leader, EARLIEST_TIMESTAMP) == await epoch_told(leader, T0) == 0
+        assert await epoch_told(leader, T0 + 1) == await epoch_told(leader, MAX_TIMESTAMP) == 1
+        assert await epoch_told(leader, LATEST_TIMESTAMP) == 1
+        assert await epoch_told(leader, T0 + 6) == -1
+
+
+async def epoch_told(node: Node, timestamp: int) -> int:
+    answer = await node.ask(ListOffsetsRequest((ListOffsetsPartition(TP.topic, 0, timestamp),)))
+    assert answer.partitions[0].error_code == 0
+    return int(answer.partitions[0].leader_epoch)
+
+
+@pytest.mark.parametrize("timestamp", [T0, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP])
+@on_virtual_time
+async def test_an_epoch_that_is_not_the_leaders_is_refused_whatever_is_looked_up(timestamp: int) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1)
+        leader = cluster.leader
+        assert (await leader.look_up(timestamp, epoch=0))[0] == FencedLeaderEpochError.code
+        assert (await leader.look_up(timestamp, epoch=2))[0] == UnknownLeaderEpochError.code
+        assert (await leader.look_up(timestamp, epoch=1))[0] == 0
+        debugged = cluster.nodes[2]
+        await until(lambda: debugged.replica().partition.leader_epoch == 1)
+        assert (await debugged.look_up(timestamp, replica_id=-2, epoch=0))[0] == FencedLeaderEpochError.code
+
+
+@on_virtual_time
+async def test_without_transactions_all_that_is_committed_is_stable() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        await leader.ask(produce_request(batch=batch_of(b"a", timestamp=T0)))
+        cluster.cut(1, 2, 3)
+        await leader.ask(produce_request(batch=batch_of(b"b", timestamp=T0 + 5), acks=1))
+        asked = tuple(ListOffsetsPartition(TP.topic, 0, at) for at in (LATEST_TIMESTAMP,))
+        for isolation_level in (READ_UNCOMMITTED, READ_COMMITTED):
+            answer = await leader.ask(ListOffsetsRequest(asked, isolation_level=isolation_level))
+            assert answer.partitions[0].offset == 1
+        with pytest.raises(InvalidRequestError, match="isolation"):
+            await leader.ask(ListOffsetsRequest(asked, isolation_level=2))
+
+
+@on_virtual_time
+async def test_one_partition_that_cannot_be_looked_up_does_not_lose_the_answers_of_the_others() -> None:
+    async with MemoryCluster() as cluster:
+        offline, followed, led, other = TP, TP._replace(partition=1), TP._replace(partition=2), TP._replace(partition=3)
+        for tp, broker in ((offline, 1), (followed, 2), (led, 1), (other, 1)):
+            await cluster.elect(broker, tp=tp)
+        leader = cluster.nodes[1]
+        leader.replica(offline).offline = True
+        asked = tuple(
+            ListOffsetsPartition(topic, number, LATEST_TIMESTAMP, epoch)
+            for topic, number, epoch in (
+                ("t", 1, -1),
+                ("t", 2, -1),
+                ("t", 9, -1),
+                ("u", 0, -1),
+                ("t", 3, 7),
+                ("t", 0, -1),
+            )
+        )
+        answer = await leader.ask(ListOffsetsRequest(asked))
+        assert [(part.error_code, part.offset) for part in answer.partitions] == [
+            (NotLeaderOrFollowerError.code, -1),
+            (0, 0),
+            (UnknownTopicOrPartitionError.code, -1),
+            (UnknownTopicOrPartitionError.code, -1),
+            (UnknownLeaderEpochError.code, -1),
+            (StorageError.code, -1),
+        ]
 
 
 @on_virtual_time

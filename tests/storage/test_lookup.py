@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.lookup import offsets_by_segment_time
 from storage.record_search import TimestampOffset
 from storage.segments.entry_file import PAGE
 from tests.storage.log_twin import Happened, LogWithTwin, stories, timestamps
@@ -114,64 +113,6 @@ def test_where_the_largest_record_was_trimmed_from_its_batch_the_largest_of_all_
     log.raise_log_start(1)
     assert log.offset_of_max_timestamp(4) == TimestampOffset(5, 2, 0)
     assert log.offset_of_max_timestamp(2) == TimestampOffset(1, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "expected"),
-    [
-        (-1, [14, 9, 6, 3, 1]),
-        (-2, [1]),
-        (399, []),
-        (400, [1]),
-        (650, [3, 1]),
-        (10**15, [14, 9, 6, 3, 1]),
-        (300, [6, 3, 1]),
-    ],
-    ids=[
-        "latest",
-        "earliest",
-        "before all",
-        "at the first",
-        "backwards from the newest",
-        "the future",
-        "any before it",
-    ],
-)
-def test_by_segment_time_offsets_go_back_from_the_newest_that_is_old_enough(
-    timestamp: int, expected: list[int]
-) -> None:
-    entries = [(1, 400), (3, 600), (6, 300 if timestamp == 300 else 700), (9, 800), (14, 900)]
-    assert offsets_by_segment_time(entries, timestamp, 10, 14) == expected
-    assert offsets_by_segment_time(entries, timestamp, 2, 14) == expected[:2]
-    assert offsets_by_segment_time(entries, timestamp, 0, 14) == []
-
-
-def test_by_segment_time_the_bound_stands_once_for_all_above_it() -> None:
-    entries = [(0, 1), (3, 2), (6, 3), (9, 4)]
-    assert offsets_by_segment_time(entries, -1, 10, 5) == [5, 3, 0]
-    assert offsets_by_segment_time(entries, -1, 2, 5) == [5]
-    assert offsets_by_segment_time(entries, -1, 10, 6) == [6, 3, 0] == offsets_by_segment_time(entries, 3, 10, 6)
-
-
-def test_a_log_tells_offsets_by_when_its_segments_were_written(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    assert log.segment_offsets(-1, 9, 0, NOW) == [0]
-    for number in range(3):
-        append(log, NOW)
-        append(log, NOW)
-        log.segments[-1].log.set_modified_ms(1000 * (number + 1))
-        log.roll(NOW)
-    log.segments[-1].log.set_modified_ms(4000)
-    assert log.segment_offsets(2999, 9, 6, NOW) == [2, 0]
-    assert log.segment_offsets(5000, 9, 6, NOW) == [6, 4, 2, 0]
-    append(log, NOW)
-    log.segments[-1].log.set_modified_ms(4000)
-    assert log.segment_offsets(5000, 9, 7, NOW) == [6, 4, 2, 0]
-    assert log.segment_offsets(NOW, 9, 7, NOW) == [7, 6, 4, 2, 0]
-    assert log.segment_offsets(NOW, 9, 5, NOW) == [5, 4, 2, 0]
-    log.raise_log_start(3)
-    assert log.segment_offsets(-2, 9, 7, NOW) == [3]
-    assert log.segment_offsets(2999, 9, 7, NOW) == [3, 3]
 
 
 def test_a_look_up_goes_on_when_the_record_that_reached_the_target_was_trimmed(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_failed_sync_is_never_forgotten(tmp_path: Path) -> None:
         lambda: log.read(0, 1),
         lambda: log.offset_for_timestamp(0, 1),
         lambda: log.offset_of_max_timestamp(1),
-        lambda: log.segment_offsets(NOW, 1, 1, NOW),
+        lambda: log.segment_offsets(NOW, 1, NOW),
         lambda: log.truncate_to(0),
         lambda: log.truncate_fully_and_start_at(0),
         lambda: log.delete_records(1, 1),

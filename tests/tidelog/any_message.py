@@ -16,6 +16,7 @@ from tidelog.messages import CLIENT_REQUESTS, Message
 from tidelog.model import Buffer
 from tidelog.operator_messages import OPERATOR_REQUESTS
 from tidelog.partition_messages import PARTITION_REQUESTS
+from tidelog.segment_messages import SEGMENT_REQUESTS
 
 REQUESTS = (
     *CLIENT_REQUESTS,
@@ -23,6 +24,7 @@ REQUESTS = (
     *GROUP_REQUESTS,
     *OPERATOR_REQUESTS,
     *PARTITION_REQUESTS,
+    *SEGMENT_REQUESTS,
     *CONTROL_REQUESTS,
 )
 

@@ -61,6 +61,7 @@ AIMED = {
     bool: st.booleans(),
     str: st.sampled_from(["t", "t", "t", "u", "..", ".", "", "a/b", "\0", "t" * 249, "t" * 250, "topic-id-1", "c"])
     | st.text(max_size=10),
+    bytes: st.sampled_from([b"", batch_of(b"x")]) | st.binary(max_size=100),
     Buffer: st.sampled_from([batch_of(b"x"), batch_of(b"x", producer_id=5, sequence=0), batch_of(b"x") * 2, b""])
     | st.binary(max_size=100),
 }

@@ -1,0 +1,113 @@
+"""ListOffsets of version 0 as a broker answers it: by the times at which segments were last written."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.node.client_requests import TP, batch_of, produce_request
+from tests.node.memory_cluster import MemoryCluster
+from tests.node.memory_node import Node
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import (
+    FencedLeaderEpochError,
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    StorageError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from tidelog.segment_messages import ListSegmentOffsetsRequest, SegmentOffsetsPartition
+
+LATER = 1 << 60
+
+
+async def before(
+    node: Node, timestamp: int, *, most: int = 9, replica_id: int = -1, epoch: int = -1
+) -> tuple[int, tuple[int, ...]]:
+    """(error code, offsets)"""
+    asked = SegmentOffsetsPartition(TP.topic, TP.partition, timestamp, most, epoch)
+    request = ListSegmentOffsetsRequest((asked,), replica_id)
+    (answer,) = (await node.ask(request, sender_epoch=1 if replica_id >= 0 else -1)).partitions
+    return answer.error_code, answer.offsets
+
+
+@on_virtual_time
+async def test_consumers_are_told_the_high_watermark_in_place_of_what_is_above_it() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        leader = cluster.leader
+        assert await before(leader, LATEST_TIMESTAMP) == (0, (0,))
+        await leader.ask(produce_request(batch=batch_of(b"a", b"b")))
+        cluster.cut(1, 2, 3)
+        await leader.ask(produce_request(batch=batch_of(b"c"), acks=1))
+        leader.log().written_ms = 1000
+        for latest in (LATEST_TIMESTAMP, LATER):
+            assert await before(leader, latest) == (0, (2, 0))
+            assert await before(leader, latest, most=1) == (0, (2,))
+            assert (
+                await before(leader, latest, replica_id=2) == (0, (3, 0)) == await before(leader, latest, replica_id=-2)
+            )
+        assert await before(leader, EARLIEST_TIMESTAMP) == (0, (0,)) == await before(leader, 1000)
+        assert await before(leader, 999) == (0, ()), "all of it was written later"
+        assert await before(leader, LATER, most=0) == (0, ())
+
+
+@on_virtual_time
+async def test_only_the_leader_answers_unless_somebody_debugs_and_only_in_the_epoch_that_is_meant() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.elect(1)
+        leader, follower = cluster.leader, cluster.nodes[2]
+        await until(lambda: follower.replica().partition.leader_epoch == 1)
+        assert (await before(follower, LATEST_TIMESTAMP))[0] == NotLeaderOrFollowerError.code
+        assert await before(follower, LATEST_TIMESTAMP, replica_id=-2) == (0, (1, 0))
+        assert (await before(leader, LATEST_TIMESTAMP, epoch=0))[0] == FencedLeaderEpochError.code
+        assert (await before(leader, LATEST_TIMESTAMP, epoch=2))[0] == UnknownLeaderEpochError.code
+        assert (await before(leader, LATEST_TIMESTAMP, epoch=1))[0] == 0
+
+
+@on_virtual_time
+async def test_a_new_leader_does_not_put_a_high_watermark_in_front_that_it_only_remembers() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(2, 1, 3)  # so that nobody acknowledges anything to 2
+        await cluster.elect(2)
+        leader = cluster.leader
+        leader.log().written_ms = 1000
+        for timestamp in (LATEST_TIMESTAMP, LATER):
+            assert (await before(leader, timestamp))[0] == OffsetNotAvailableError.code
+        assert await before(leader, 1000) == (0, (0,)) == await before(leader, EARLIEST_TIMESTAMP)
+        assert await before(leader, LATEST_TIMESTAMP, replica_id=3) == (0, (1, 0))
+        cluster.heal()
+        await until(lambda: leader.replica().partition.knows_committed_end)
+        assert await before(leader, LATEST_TIMESTAMP) == (0, (1, 0))
+
+
+@on_virtual_time
+async def test_what_is_wrong_with_one_partition_is_told_of_it_alone() -> None:
+    async with MemoryCluster() as cluster:
+        for number in (0, 1, 2):
+            await cluster.elect(1, tp=TP._replace(partition=number))
+        leader = cluster.leader
+        leader.replica(TP._replace(partition=1)).offline = True
+        asked = [SegmentOffsetsPartition("t", number, LATEST_TIMESTAMP) for number in (0, 0, 2, 3, 1)]
+        response = await leader.ask(ListSegmentOffsetsRequest(tuple(asked)))
+        assert [(part.error_code, part.offsets) for part in response.partitions] == [
+            (InvalidRequestError.code, ()),
+            (InvalidRequestError.code, ()),
+            (0, (0,)),
+            (UnknownTopicOrPartitionError.code, ()),
+            (StorageError.code, ()),
+        ]
+
+
+@pytest.mark.parametrize(("timestamp", "most"), [(-3, 1), (-4, 1), (0, -1)])
+@on_virtual_time
+async def test_what_no_segment_can_answer_is_refused(timestamp: int, most: int) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert await before(cluster.leader, timestamp, most=most) == (InvalidRequestError.code, ())

@@ -1,0 +1,190 @@
+"""Offsets by the times at which segments were last written, which was all that Kafka could look up before 0.10.1."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.lookup import SegmentTime, offsets_by_segment_time, offsets_up_to
+from tests.storage.log_twin import Happened, LogWithTwin, stories
+from tests.storage.logs import NOW, append, open_log
+
+LATEST, EARLIEST = -1, -2
+
+
+def transcribed(segments: list[tuple[int, int, int]], log_end: int, now: int, timestamp: int, most: int) -> list[int]:
+    """The old broker's procedure, step by step: (start, last modified, size) of each segment."""
+    times = [(0, 0)] * (len(segments) + 1 if segments[-1][2] > 0 else len(segments))
+    for i in range(len(segments)):
+        times[i] = (segments[i][0], segments[i][1])
+    if segments[-1][2] > 0:
+        times[len(segments)] = (log_end, now)
+    if timestamp == LATEST:
+        start = len(times) - 1
+    elif timestamp == EARLIEST:
+        start = 0
+    else:
+        found = False
+        start = len(times) - 1
+        while start >= 0 and not found:
+            if times[start][1] <= timestamp:
+                found = True
+            else:
+                start -= 1
+    offsets = []
+    for _ in range(min(most, start + 1)):
+        offsets.append(times[start][0])
+        start -= 1
+    return sorted(offsets, reverse=True)
+
+
+def transcribed_for_a_consumer(offsets: list[int], high_watermark: int) -> list[int]:
+    if not any(offset > high_watermark for offset in offsets):
+        return offsets
+    while offsets and offsets[0] >= high_watermark:
+        offsets = offsets[1:]
+    return [high_watermark, *offsets]
+
+
+def on_the_disk(directory: Path, log_start: int) -> list[tuple[int, int, int]]:
+    files = sorted(path for path in directory.iterdir() if path.suffix == ".log")
+    stats = [(int(path.stem), path.stat()) for path in files]
+    return [(max(base, log_start), stat.st_mtime_ns // 10**6, stat.st_size) for base, stat in stats]
+
+
+_times = st.one_of(st.integers(0, 9), st.integers(NOW - 20, NOW + 5))
+
+
+@settings(max_examples=200)
+@given(stories, st.lists(_times, min_size=60, max_size=60), st.lists(_times, max_size=5), st.floats(0, 1))
+def _answers_are_those_of_the_old_procedure(
+    happened: Happened, story: list[tuple[str, object]], written: list[int], targets: list[int], bound: float
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        both = LogWithTwin(Path(directory), happened)
+        for step, value in story:
+            both.run(step, value)
+        log = both.log
+        for segment, time in zip(log.segments, written, strict=False):
+            os.utime(segment.log.path, ns=(time * 10**6, time * 10**6))
+        there = on_the_disk(Path(directory), log.log_start_offset)
+        assert len(there) == len(log.segments)
+        high_watermark = int(log.log_end_offset * bound)
+        for target in (LATEST, EARLIEST, *targets, *(time for _, time, _ in there)):
+            for most in (0, 1, 2, 100):
+                expected = transcribed(there, log.log_end_offset, NOW, target, most)
+                told = log.segment_offsets(target, most, NOW)
+                assert told == expected
+                assert offsets_up_to(told, high_watermark) == transcribed_for_a_consumer(expected, high_watermark)
+                happened.note("nothing old enough", target >= 0 and most and not told)
+                happened.note("the high watermark in front", told and told[0] > high_watermark)
+                happened.note("an older segment that was written later", told and there[0][1] > target >= 0)
+        happened.note("several segments", len(log.segments) > 2)
+        happened.note("an empty last segment", there[-1][2] == 0)
+        log.abandon()
+
+
+def test_answers_are_those_of_the_old_procedure_over_the_segments_own_times() -> None:
+    happened = Happened()
+    _answers_are_those_of_the_old_procedure(happened)
+    for what in (
+        "several segments",
+        "nothing old enough",
+        "the high watermark in front",
+        "an older segment that was written later",
+        "an empty last segment",
+        "a segment deleted",
+        "records compacted away",
+    ):
+        assert happened[what] >= 15, f"{what}: {happened}"
+
+
+def entries(*times: tuple[int, int]) -> list[SegmentTime]:
+    return [(offset, lambda time=time: time) for offset, time in times]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (-1, [14, 9, 6, 3, 1]),
+        (-2, [1]),
+        (399, []),
+        (400, [1]),
+        (650, [3, 1]),
+        (10**15, [14, 9, 6, 3, 1]),
+        (300, [6, 3, 1]),
+    ],
+    ids=[
+        "latest",
+        "earliest",
+        "before all",
+        "at the first",
+        "backwards from the newest",
+        "the future",
+        "any before it",
+    ],
+)
+def test_offsets_go_back_from_the_newest_segment_that_is_old_enough(timestamp: int, expected: list[int]) -> None:
+    times = entries((1, 400), (3, 600), (6, 300 if timestamp == 300 else 700), (9, 800), (14, 900))
+    for most in (10, 2, 0):
+        assert offsets_by_segment_time(times, timestamp, most) == expected[:most]
+
+
+def test_the_bound_stands_once_for_all_above_it() -> None:
+    assert offsets_up_to([9, 6, 3, 0], 5) == [5, 3, 0]
+    assert offsets_up_to([9, 6, 3, 0], 6) == [6, 3, 0] == offsets_up_to([6, 3, 0], 6)
+    assert offsets_up_to([9], 5) == [5]
+    assert offsets_up_to([], 5) == []
+
+
+def test_only_the_times_that_the_answer_depends_upon_are_looked_at() -> None:
+    def forbidden() -> int:
+        raise AssertionError("nobody needs this time")
+
+    times: list[SegmentTime] = [(0, forbidden), (3, lambda: 10), (6, lambda: 20)]
+    assert offsets_by_segment_time(times, 15, 9) == [3, 0]
+    assert offsets_by_segment_time([(0, forbidden)], LATEST, 9) == [0] == offsets_by_segment_time(times, EARLIEST, 9)
+
+
+def test_an_empty_log_has_its_end_and_a_trimmed_one_begins_where_it_may_be_read(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert log.segment_offsets(LATEST, 9, NOW) == [0]
+    append(log, NOW)
+    append(log, NOW)
+    log.segments[-1].log.set_modified_ms(1000)
+    log.roll(NOW)
+    log.segments[-1].log.set_modified_ms(2000)
+    log.raise_log_start(1)
+    assert log.segment_offsets(EARLIEST, 9, NOW) == [1] == log.segment_offsets(1999, 9, NOW)
+    assert log.segment_offsets(2000, 9, NOW) == [2, 1]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_restart_does_not_make_segments_younger(tmp_path: Path, clean: bool) -> None:
+    log = open_log(tmp_path)
+    for number in range(3):
+        append(log, NOW)
+        log.segments[-1].log.set_modified_ms(1000 * (number + 1))
+        if number < 2:
+            log.roll(NOW)
+    if clean:
+        log.flush()
+        log.close()
+    else:
+        log.abandon()
+    again = open_log(tmp_path, clean=clean)
+    assert [again.segment_offsets(1000 * number, 1, NOW) for number in range(5)] == [[], [0], [1], [2], [2]]
+
+
+def test_a_segment_that_was_cut_is_as_young_as_the_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW)
+    append(log, NOW)
+    log.segments[-1].log.set_modified_ms(1000)
+    log.truncate_to(1)
+    assert log.segment_offsets(1000, 1, NOW) == [], "too early an offset does no harm, too late a one hides records"
