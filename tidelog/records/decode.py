@@ -10,8 +10,18 @@ from tidelog.errors import CorruptMessageError
 from tidelog.model import Buffer
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 from tidelog.records.encode import Header
-from tidelog.records.header import HEADER_BYTES, BatchHeader, TimestampType, read_header, validate_batch
+from tidelog.records.header import (
+    HEADER_BYTES,
+    MIN_RECORD_BYTES,
+    BatchHeader,
+    TimestampType,
+    read_header,
+    validate_batch,
+)
 from tidelog.records.varint import INT64_MAX, read_folded, read_folded_64, unfold
+
+#: What no record's length is below, folded; the length itself takes a byte.
+_LEAST_FOLDED_LENGTH = 2 * (MIN_RECORD_BYTES - 1)
 
 
 class Record(NamedTuple):
@@ -100,11 +110,21 @@ def first_record_at_or_after(
     All but the times and offsets is stepped over, however much it is; errors as `decode_records`, as far as it reads.
     """
     header = read_header(batch)
+    validate_batch(batch, 0, header)
+    return first_in_checked_batch(batch, header, timestamp, min_offset, limit=limit)
+
+
+def first_in_checked_batch(
+    batch: Buffer, header: BatchHeader, timestamp: int, min_offset: int, *, limit: int
+) -> RecordTime | None:
+    """The same for a batch that `validate_batch` has passed."""
     if timestamp > header.max_timestamp or min_offset > header.last_offset:
         return None
-    data = records_block(batch, 0, header, limit)
+    data = _block(batch, 0, header, limit)
     log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     min_delta, min_stamp = min_offset - header.base_offset, timestamp - header.base_timestamp
+    # What is folded below it is too old: the even ones are in order, and the odd ones are negative.
+    least_folded = 0 if log_append_time else 2 * min_stamp
     end = 0
     try:
         for _ in range(header.record_count):
@@ -114,16 +134,19 @@ def first_record_at_or_after(
                 length, at = length & 0x7F | data[at] << 7, at + 1
                 if length > 0x3FFF:
                     length, at = read_folded(data, end)
-            end = at + (length >> 1)
-            stamp, at = data[at + 1], at + 2
-            if stamp > 0x7F:
-                stamp, at = stamp & 0x7F | data[at] << 7, at + 1
-                if stamp > 0x3FFF:
-                    stamp, at = read_folded_64(data, at - 2)
-            if at >= end or length & 1:
+            if length & 1 or length < _LEAST_FOLDED_LENGTH:
                 raise CorruptMessageError(f"a record of {unfold(length)} bytes")
+            end = at + (length >> 1)
+            stamp = data[at + 1]
+            if stamp > 0x7F:
+                stamp = stamp & 0x7F | data[at + 2] << 7
+                if stamp > 0x3FFF:
+                    stamp, _ = read_folded_64(data, at + 1)
+            if stamp < least_folded:
+                continue
             if not log_append_time and stamp >> 1 ^ -(stamp & 1) < min_stamp:
                 continue
+            stamp, at = read_folded_64(data, at + 1)
             delta, at = read_folded(data, at)
             if unfold(delta) >= min_delta:
                 [record_timestamp] = timestamps_of(header, [stamp])
@@ -140,6 +163,10 @@ def first_record_at_or_after(
 def records_block(batch: Buffer, position: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """The records of the batch at `position`, checked as a whole and decompressed; errors as `decode_records`."""
     validate_batch(batch, position, header)
+    return _block(batch, position, header, limit)
+
+
+def _block(batch: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
     block = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
     if not header.record_count and not block:
         return b""  # what compaction leaves of a batch without survivors, whatever its codec was
