@@ -18,17 +18,18 @@ MAX_METADATA_BYTES = 4096
 
 @frozen
 class Placed:
-    """A commit, and the offset of its record."""
+    """A commit, or None for a tombstone, and the offset of its record."""
 
-    commit: Commit
+    commit: Commit | None
     record_offset: int
 
 
 class Offsets:
-    """By partition. `pending` counts writes under way, whose partitions must not expire meanwhile."""
+    """By partition. A tombstone is remembered while commits are under way that may be older than it is."""
 
     def __init__(self) -> None:
         self._placed: dict[TopicPartition, Placed] = {}
+        # Writes under way; their partitions do not expire meanwhile.
         self._pending: dict[TopicPartition, int] = {}
 
     def __bool__(self) -> bool:
@@ -41,7 +42,7 @@ class Offsets:
 
     def all(self) -> dict[TopicPartition, Commit]:
         """Of every partition that has one."""
-        return {tp: placed.commit for tp, placed in sorted(self._placed.items())}
+        return {tp: placed.commit for tp, placed in sorted(self._placed.items()) if placed.commit is not None}
 
     # --- writing -------------------------------------------------------------------------------------
 
@@ -52,32 +53,30 @@ class Offsets:
 
     def written(self, commits: Mapping[TopicPartition, Commit], first_offset: int) -> None:
         """They are committed, in records one after the other from `first_offset`."""
-        self.failed(commits)
         for record_offset, (tp, commit) in enumerate(commits.items(), first_offset):
             self.read(tp, commit, record_offset)
+        self.failed(commits)
 
     def failed(self, tps: Iterable[TopicPartition]) -> None:
         """They are not under way any more."""
         for tp in tps:
-            left = self._pending[tp] - 1
+            left = self._pending.pop(tp) - 1
             if left:
                 self._pending[tp] = left
-            else:
-                del self._pending[tp]
-
-    # --- reading the topic ---------------------------------------------------------------------------
+            elif tp in self._placed and self._placed[tp].commit is None:
+                del self._placed[tp]
 
     def read(self, tp: TopicPartition, commit: Commit | None, record_offset: int) -> None:
-        """A record of the topic; None: a tombstone."""
+        """A committed record of the topic; None: a tombstone."""
         placed = self._placed.get(tp)
         if placed is not None and placed.record_offset > record_offset:
             return
-        if commit is None:
+        if commit is None and tp not in self._pending:
             self._placed.pop(tp, None)
         else:
             self._placed[tp] = Placed(commit, record_offset)
 
-    # --- forgetting ----------------------------------------------------------------------------------
+    # --- expiry --------------------------------------------------------------------------------------
 
     def expired(
         self, now_ms: int, retention_ms: int, *, empty_since_ms: int | None, subscribed: Collection[str] | None
@@ -92,15 +91,11 @@ class Offsets:
         return [
             tp
             for tp, placed in self._placed.items()
-            if tp.topic not in subscribed
+            if placed.commit is not None
+            and tp.topic not in subscribed
             and tp not in self._pending
             and _is_due(placed.commit, now_ms, retention_ms, empty_since_ms)
         ]
-
-    def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """Their tombstones are written."""
-        for tp in tps:
-            self._placed.pop(tp, None)
 
 
 def _is_due(commit: Commit, now_ms: int, retention_ms: int, empty_since_ms: int | None) -> bool:

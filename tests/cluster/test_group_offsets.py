@@ -1,0 +1,232 @@
+"""What a group has committed, against a dumb twin that reads the whole topic each time it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.groups.offsets import Offsets
+from tidelog.groups.offsets_topic import Commit
+from tidelog.model import TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+DAY_MS = 86_400_000
+
+
+def at(offset: int, committed_ms: int = 0, expires_ms: int = -1) -> Commit:
+    return Commit(offset, -1, "", committed_ms, expires_ms)
+
+
+# --- writing and reading -----------------------------------------------------------------------------
+
+
+def test_a_commit_counts_when_it_is_written_and_not_before() -> None:
+    offsets = Offsets()
+    assert not offsets
+    offsets.begin([A])
+    assert offsets.get(A) is None
+    assert offsets, "a group of which something is being written is not to be forgotten"
+    offsets.written({A: at(7)}, 100)
+    assert offsets.get(A) == at(7)
+
+
+def test_one_that_could_not_be_written_leaves_what_was_there() -> None:
+    offsets = Offsets()
+    offsets.begin([A])
+    offsets.written({A: at(7)}, 100)
+    offsets.begin([A])
+    offsets.failed([A])
+    assert offsets.get(A) == at(7)
+    offsets.begin([B])
+    offsets.failed([B])
+    assert offsets.all() == {A: at(7)}
+
+
+def test_of_two_the_one_that_was_written_later_counts_though_it_is_heard_of_first() -> None:
+    offsets = Offsets()
+    offsets.begin([A, B])
+    offsets.begin([A])
+    offsets.written({A: at(9)}, 102)
+    offsets.written({A: at(7), B: at(7)}, 100)
+    assert offsets.all() == {A: at(9), B: at(7)}
+
+
+def test_an_offset_may_go_back_where_the_group_says_so() -> None:
+    offsets = Offsets()
+    for number, offset in enumerate((9, 3)):
+        offsets.begin([A])
+        offsets.written({A: at(offset)}, number)
+    assert offsets.get(A) == at(3)
+
+
+def test_a_tombstone_takes_away_what_is_older_and_nothing_that_is_newer() -> None:
+    offsets = Offsets()
+    offsets.begin([A])
+    offsets.read(A, None, 101)
+    offsets.written({A: at(7)}, 100)
+    assert (offsets.get(A), offsets.all()) == (None, {})
+    assert not offsets
+    offsets.begin([A])
+    offsets.written({A: at(8)}, 103)
+    offsets.read(A, None, 102)
+    assert offsets.get(A) == at(8)
+
+
+# --- expiry ------------------------------------------------------------------------------------------
+
+
+def expiring(
+    commit: Commit, *, empty_since_ms: int | None = None, subscribed: set[str] | None = None
+) -> Callable[[int], bool]:
+    offsets = Offsets()
+    offsets.read(A, commit, 0)
+    members = set() if subscribed is None else subscribed
+    return lambda now_ms: bool(offsets.expired(now_ms, DAY_MS, empty_since_ms=empty_since_ms, subscribed=members))
+
+
+def test_what_somebody_committed_without_a_group_expires_after_the_retention() -> None:
+    expired = expiring(at(7, committed_ms=1000))
+    assert not expired(1000 + DAY_MS - 1)
+    assert expired(1000 + DAY_MS)
+
+
+def test_what_a_group_committed_is_kept_for_the_retention_after_its_last_member_went() -> None:
+    expired = expiring(at(7, committed_ms=1000), empty_since_ms=DAY_MS * 9)
+    assert not expired(DAY_MS * 10 - 1)
+    assert expired(DAY_MS * 10)
+
+
+def test_what_is_committed_for_an_empty_group_by_hand_is_kept_for_the_retention_after_that() -> None:
+    expired = expiring(at(7, committed_ms=DAY_MS * 9 + 5), empty_since_ms=DAY_MS * 9)
+    assert not expired(DAY_MS * 10)
+    assert expired(DAY_MS * 10 + 5)
+
+
+def test_what_members_are_subscribed_to_does_not_expire_and_what_they_left_behind_does() -> None:
+    assert not expiring(at(7), subscribed={"a"})(DAY_MS * 100)
+    assert expiring(at(7), subscribed={"b"})(DAY_MS)
+
+
+def test_while_members_do_not_say_what_they_consume_nothing_expires() -> None:
+    offsets = Offsets()
+    offsets.read(A, at(7), 0)
+    assert offsets.expired(DAY_MS * 100, DAY_MS, empty_since_ms=None, subscribed=None) == []
+
+
+def test_an_old_record_expires_when_its_committer_said() -> None:
+    expired = expiring(at(7, committed_ms=1000, expires_ms=5000), empty_since_ms=DAY_MS)
+    assert not expired(4999)
+    assert expired(5000)
+
+
+def test_what_is_being_committed_just_now_does_not_expire() -> None:
+    offsets = Offsets()
+    offsets.read(A, at(7), 0)
+    offsets.begin([A])
+    assert offsets.expired(DAY_MS, DAY_MS, empty_since_ms=None, subscribed=set()) == []
+    offsets.failed([A])
+    assert offsets.expired(DAY_MS, DAY_MS, empty_since_ms=None, subscribed=set()) == [A]
+
+
+# --- against the twin --------------------------------------------------------------------------------
+
+
+@dataclass
+class Topic:
+    """The twin: all records that were ever written, and which of them are known to be committed.
+
+    under_way   batches that were appended and not decided
+    """
+
+    records: list[tuple[TopicPartition, Commit | None]] = field(default_factory=list)
+    committed: set[int] = field(default_factory=set)
+    under_way: list[tuple[int, dict[TopicPartition, Commit]]] = field(default_factory=list)
+
+    def append(self, commits: dict[TopicPartition, Commit | None]) -> int:
+        first = len(self.records)
+        self.records += commits.items()
+        return first
+
+    def answer(self) -> dict[TopicPartition, Commit]:
+        found: dict[TopicPartition, Commit | None] = {}
+        for number, (tp, commit) in enumerate(self.records):
+            if number in self.committed:
+                found[tp] = commit
+        return {tp: commit for tp, commit in sorted(found.items()) if commit is not None}
+
+
+TPS = [TopicPartition(topic, partition) for topic in "ab" for partition in range(2)]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.lists(st.sampled_from(TPS), min_size=1, max_size=3, unique=True)),
+        st.tuples(st.just("bury"), st.lists(st.sampled_from(TPS), min_size=1, max_size=2, unique=True)),
+        st.tuples(st.sampled_from(["written", "failed"]), st.integers(0, 5)),
+        st.tuples(st.just("expire"), st.integers(0, 40)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_in_whatever_order_writes_are_decided_the_register_says_what_the_topic_says(
+    steps: list[tuple[str, list[TopicPartition] | int]],
+) -> None:
+    offsets, topic = Offsets(), Topic()
+    for now_ms, (kind, what) in enumerate(steps):
+        if isinstance(what, list) and kind == "commit":
+            commits = {tp: at(now_ms, committed_ms=now_ms) for tp in what}
+            offsets.begin(commits)
+            topic.under_way.append((topic.append({**commits}), commits))
+        elif isinstance(what, list):
+            bury(offsets, topic, what)
+        elif kind == "expire":
+            due = offsets.expired(now_ms, what, empty_since_ms=None, subscribed={"b"})
+            busy = {tp for _, commits in topic.under_way for tp in commits}
+            assert sorted(due) == [
+                tp
+                for tp, commit in topic.answer().items()
+                if tp.topic == "a" and tp not in busy and now_ms - commit.committed_ms >= what
+            ]
+            bury(offsets, topic, due)
+        elif what < len(topic.under_way):
+            first, commits = topic.under_way.pop(what)
+            if kind == "written":
+                topic.committed |= set(range(first, first + len(commits)))
+                offsets.written(commits, first)
+            else:
+                offsets.failed(commits)
+        assert offsets.all() == topic.answer()
+        assert [offsets.get(tp) for tp in TPS] == [topic.answer().get(tp) for tp in TPS]
+        assert bool(offsets) == bool(topic.answer() or topic.under_way)
+
+
+def bury(offsets: Offsets, topic: Topic, tps: list[TopicPartition]) -> None:
+    """Tombstones are committed at once here, before whatever is under way."""
+    first = topic.append(dict.fromkeys(tps))
+    topic.committed |= set(range(first, first + len(tps)))
+    for number, tp in enumerate(tps, first):
+        offsets.read(tp, None, number)
+
+
+@given(STEPS)
+def test_a_register_that_is_read_from_the_topic_is_the_one_that_was_written(
+    steps: list[tuple[str, list[TopicPartition] | int]],
+) -> None:
+    written, topic = Offsets(), Topic()
+    for now_ms, (kind, what) in enumerate(steps):
+        if not isinstance(what, list):
+            continue
+        if kind == "commit":
+            commits = {tp: at(now_ms) for tp in what}
+            written.begin(commits)
+            written.written(commits, topic.append({**commits}))
+        else:
+            bury(written, topic, what)
+    read = Offsets()
+    for number, (tp, commit) in enumerate(topic.records):
+        read.read(tp, commit, number)
+    assert read.all() == written.all()
+    assert bool(read) == bool(written)
