@@ -70,7 +70,7 @@ async def offsets_for_times(
     """
     targets = to_targets(times)
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
-    return {tp: found_in(answers[tp]) for tp in targets}
+    return {tp: _found(answers[tp]) for tp in targets}
 
 
 async def outcomes_for_times(
@@ -84,7 +84,7 @@ async def outcomes_for_times(
     told = await list_offsets(isolation_level).try_ask(client, targets, timeout_ms)
     outcomes = {tp: OffsetOutcome(None, NoOffset.REFUSED, error) for tp, error in told.refused.items()}
     outcomes |= {tp: OffsetOutcome(None, NoOffset.RETRY, error) for tp, error in told.errors.items()}
-    outcomes |= {tp: OffsetOutcome(found_in(answer)) for tp, answer in told.answers.items() if answer.offset >= 0}
+    outcomes |= {tp: OffsetOutcome(_found(answer)) for tp, answer in told.answers.items() if answer.offset >= 0}
     nowhere = {tp: target for tp, target in targets.items() if tp not in outcomes}
     outcomes |= await _reasons(client, nowhere, isolation_level)
     return {tp: outcomes[tp] for tp in targets}
@@ -97,14 +97,6 @@ async def end_of_each(
     targets = {as_partition(tp): which for tp in partitions}
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
     return {tp: answers[tp].offset for tp in targets}
-
-
-def found_in(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:
-    """The answer to a look-up by time; None: no record is that late."""
-    if answer.offset < 0:
-        return None
-    epoch = answer.leader_epoch if answer.leader_epoch >= 0 else None
-    return OffsetAndTimestamp(answer.offset, answer.timestamp, epoch)
 
 
 async def _reasons(
@@ -143,3 +135,10 @@ def _error_of(answer: ListOffsetsPartitionResponse) -> BrokerError | None:
     return InvalidRecordError(
         f"the records of the batch at offset {answer.offset} cannot be read; the log of the partition's leader says why"
     )
+
+
+def _found(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:
+    if answer.offset < 0:
+        return None
+    epoch = answer.leader_epoch if answer.leader_epoch >= 0 else None
+    return OffsetAndTimestamp(answer.offset, answer.timestamp, epoch)

@@ -37,6 +37,8 @@ _A = TypeVar("_A")
 
 _log = logging.getLogger(__name__)
 
+#: For the answers to one question. Partitions whose leader is silent are asked about again, those of others go on.
+_PATIENCE_MS = 5_000
 #: What to do about an offset that is of no use, where nobody has said it beforehand.
 _WAYS_OUT = "seek elsewhere, or set auto_offset_reset to earliest, latest, a duration or a time"
 
@@ -179,7 +181,7 @@ class Positions:
     ) -> list[tuple[PartitionBuffer, Leader, _A]]:
         """The answers of those who still wait for them; others are told their errors."""
         try:
-            outcomes = await ask(self._client, subjects, self._settings.default_api_timeout_ms)
+            outcomes = await ask(self._client, subjects, _PATIENCE_MS)
             answers, refused = outcomes.answers, outcomes.refused
         except TidelogError as error:
             answers, refused = {}, dict.fromkeys(subjects, error)

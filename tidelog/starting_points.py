@@ -13,11 +13,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tidelog.client import ClusterClient
-from tidelog.errors import TimeoutError, raise_first
-from tidelog.leader_calls import Outcomes, summary
+from tidelog.leader_calls import Outcomes
 from tidelog.messages import ListOffsetsPartitionResponse
-from tidelog.model import LATEST_TIMESTAMP, OffsetAndTimestamp, TopicPartition
-from tidelog.offsets import ANY_TIME_MS, found_in, list_offsets
+from tidelog.model import LATEST_TIMESTAMP, TopicPartition
+from tidelog.offsets import ANY_TIME_MS, list_offsets
 
 
 class Start(StrEnum):
@@ -60,55 +59,59 @@ async def starting_points(
     client: ClusterClient, targets: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, StartingPoint]:
     """For each partition and time (ms). A final refusal is raised; TimeoutError names who did not answer in time."""
-    started_ms = client.clock.monotonic_ms()
-    outcomes = await try_starting_points(client, targets, timeout_ms, isolation_level)
-    raise_first(outcomes.refused.values())
-    if outcomes.errors:
-        waited_ms = client.clock.monotonic_ms() - started_ms
-        raise TimeoutError(f"starting points: no answer in {waited_ms} ms for {summary(outcomes.errors)}")
-    return {tp: outcomes.answers[tp] for tp in targets}
+    deadline_ms = client.clock.monotonic_ms() + timeout_ms
+    question = list_offsets(isolation_level)
+    ends = await question.ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
+    left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
+    found, oldest = await asyncio.gather(
+        question.ask(client, targets, left_ms),
+        question.ask(client, dict.fromkeys(targets, ANY_TIME_MS), left_ms),
+    )
+    return {tp: starting_point(target, ends[tp], found[tp], oldest[tp]) for tp, target in targets.items()}
 
 
 async def try_starting_points(
     client: ClusterClient, targets: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: int
 ) -> Outcomes[StartingPoint]:
-    """Whatever is known when all is settled or the time is up."""
-    deadline_ms = client.clock.monotonic_ms() + timeout_ms
+    """Whatever is known when all is settled, or `timeout_ms` after each of the two questions."""
     question = list_offsets(isolation_level)
     ends = await question.try_ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
-    left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
     asked = {tp: targets[tp] for tp in ends.answers}
     found, oldest = await asyncio.gather(
-        question.try_ask(client, asked, left_ms),
-        question.try_ask(client, dict.fromkeys(asked, ANY_TIME_MS), left_ms),
+        question.try_ask(client, asked, timeout_ms),
+        question.try_ask(client, dict.fromkeys(asked, ANY_TIME_MS), timeout_ms),
     )
+    answers = {
+        tp: starting_point(target, ends.answers[tp], found.answers[tp], oldest.answers[tp])
+        for tp, target in asked.items()
+        if tp in found.answers and tp in oldest.answers
+    }
     refused = {**ends.refused, **found.refused, **oldest.refused}
     errors = {**ends.errors, **found.errors, **oldest.errors}
-    answers = {
-        tp: starting_point(targets[tp], ends.answers[tp], found_in(found.answers[tp]), found_in(oldest.answers[tp]))
-        for tp in asked
-        if tp not in refused and tp not in errors
-    }
     return Outcomes(answers, refused, {tp: error for tp, error in errors.items() if tp not in refused})
 
 
 def starting_point(
     target_ms: int,
     end: ListOffsetsPartitionResponse,
-    found: OffsetAndTimestamp | None,
-    oldest: OffsetAndTimestamp | None,
+    found: ListOffsetsPartitionResponse,
+    oldest: ListOffsetsPartitionResponse,
 ) -> StartingPoint:
-    """Of what was told of one partition: its end, the first record at or after the target, its first record."""
-    if found is None:
-        epoch = end.leader_epoch if end.leader_epoch >= 0 else None
-        if oldest is not None:
+    """Of a leader's answers: its end, the first record at or after the target, its first record (offset −1: none)."""
+    if found.offset < 0:
+        epoch = _epoch_of(end)
+        if oldest.offset >= 0:
             return StartingPoint(end.offset, Start.PAST_END, None, epoch)
         return StartingPoint(end.offset, Start.EMPTY, None, epoch, _older_than(end.offset))
-    offset, timestamp, epoch = found
-    # Not "equal": between the two questions the log may have lost its first records.
-    if timestamp > target_ms and (oldest is None or offset <= oldest.offset):
+    offset, timestamp, epoch = found.offset, found.timestamp, _epoch_of(found)
+    # Not "equal": between the two questions the log may have lost its first records, or all of them.
+    if timestamp > target_ms and (oldest.offset < 0 or offset <= oldest.offset):
         return StartingPoint(offset, Start.BEFORE_LOG_START, timestamp, epoch, _older_than(offset))
     return StartingPoint(offset, Start.FOUND, timestamp, epoch)
+
+
+def _epoch_of(answer: ListOffsetsPartitionResponse) -> int | None:
+    return answer.leader_epoch if answer.leader_epoch >= 0 else None
 
 
 def _older_than(offset: int) -> Older:

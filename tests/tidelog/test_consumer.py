@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,20 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tidelog.clients import a_consumer, put, read, seconds
-from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
+from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     ConfigError,
     CorruptMessageError,
-    InvalidRecordError,
     NoBrokersError,
     OffsetOutOfRangeError,
-    TimeoutError,
-    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.messages import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest, Request
-from tidelog.model import OffsetAndTimestamp, TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.decode import decode_records
 from tidelog.records.encode import encode_batch
 
@@ -249,110 +244,6 @@ async def test_a_corrupt_batch_is_refused_with_its_place() -> None:
         assert (await read(consumer, 1))[0][2] == b"good"
         with pytest.raises(CorruptMessageError, match="t-0 at 1"):
             await consumer.poll(60_000)
-
-
-# --- look-ups by time -----------------------------------------------------------------------------
-
-
-def with_times(cluster: FakeCluster, *times_of: Sequence[int]) -> list[FakePartition]:
-    partitions = cluster.create("t", len(times_of))
-    for partition, times in zip(partitions, times_of, strict=True):
-        for time in times:
-            put(partition, b"v", at_ms=time)
-    return partitions
-
-
-@on_virtual_time
-async def test_the_earliest_offset_at_or_after_a_time_is_found() -> None:
-    cluster = FakeCluster()
-    with_times(cluster, [10, 30, 20, 30], [5], [])
-    async with a_consumer(cluster) as consumer:
-        found = await consumer.offsets_for_times({P0: 15, P1: 6, P2: 0})
-        assert found == {P0: OffsetAndTimestamp(1, 30, 0), P1: None, P2: None}
-        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=10)
-        assert await consumer.offsets_for_times({P0: at}) == {P0: OffsetAndTimestamp(0, 10, 0)}
-        assert await consumer.beginning_offsets([P0, P1]) == {P0: 0, P1: 0}
-        assert await consumer.end_offsets([P0, P2]) == {P0: 4, P2: 0}
-
-
-@on_virtual_time
-async def test_each_leader_is_asked_once_with_the_epoch_that_the_client_knows() -> None:
-    cluster = FakeCluster()
-    partitions = cluster.create("t", 6)
-    partitions[2].epoch = 5
-    async with a_consumer(cluster) as consumer:
-        await consumer.offsets_for_times({TopicPartition("t", number): 0 for number in range(6)})
-    requests = cluster.sent(ListOffsetsRequest)
-    assert len(requests) == 3
-    epochs = {each.partition: each.current_leader_epoch for r in requests for each in r.partitions}  # type: ignore[attr-defined]
-    assert epochs == {0: 0, 1: 0, 2: 5, 3: 0, 4: 0, 5: 0}
-
-
-@on_virtual_time
-async def test_a_look_up_among_records_that_nobody_can_read_is_refused_at_once() -> None:
-    cluster = FakeCluster()
-    with_times(cluster, [1])
-    cluster.refusals[ListOffsetsRequest].append(InvalidRecordError.code)
-    async with a_consumer(cluster) as consumer:
-        with pytest.raises(InvalidRecordError, match=r"t-0.* at offset 0 cannot be read"):
-            await consumer.offsets_for_times({P0: 0})
-    assert len(cluster.sent(ListOffsetsRequest)) == 1
-
-
-@on_virtual_time
-async def test_times_that_cannot_be_name_their_partition() -> None:
-    async with a_consumer(FakeCluster()) as consumer:
-        with pytest.raises(ValueError, match="t-1"):
-            await consumer.offsets_for_times({P0: 0, P1: -1})
-        with pytest.raises(ValueError, match=r"t-0.*time zone"):
-            await consumer.offsets_for_times({P0: datetime(2024, 1, 1)})
-        assert await consumer.offsets_for_times({}) == {}
-
-
-@on_virtual_time
-async def test_only_what_must_be_asked_again_is_asked_again() -> None:
-    cluster = FakeCluster()
-    first, _, _ = with_times(cluster, [1], [1], [1])
-    async with a_consumer(cluster) as consumer:
-        await consumer.end_offsets([P0, P1, P2])
-        cluster.requests.clear()
-        cluster.move(first)
-        assert all((await consumer.offsets_for_times({P0: 0, P1: 0, P2: 0})).values())
-    asked = [[each.partition for each in r.partitions] for r in cluster.sent(ListOffsetsRequest)]  # type: ignore[attr-defined]
-    assert sorted(map(tuple, asked)) == [(0,), (0,), (1,), (2,)]
-
-
-@on_virtual_time
-async def test_a_new_leader_that_does_not_know_its_high_watermark_is_asked_again() -> None:
-    cluster = FakeCluster()
-    with_times(cluster, [1])
-    cluster.refusals[ListOffsetsRequest].extend([78, 78])
-    async with a_consumer(cluster) as consumer:
-        assert await consumer.end_offsets([P0]) == {P0: 1}
-
-
-@on_virtual_time
-async def test_the_deadline_names_how_long_and_who_is_missing() -> None:
-    cluster = FakeCluster()
-    first, _, _ = with_times(cluster, [1], [1], [1])
-    first.leader = -1
-    async with a_consumer(cluster) as consumer:
-        started = seconds()
-        with pytest.raises(TimeoutError, match=r"in 7\d\d ms for t-0: no leader is known$"):
-            await consumer.offsets_for_times({P0: 0, P1: 0, P2: 0}, timeout_ms=700)
-        assert 0.69 < seconds() - started < 0.8
-
-
-@on_virtual_time
-async def test_a_final_refusal_is_raised_at_once() -> None:
-    cluster = FakeCluster()
-    with_times(cluster, [1])
-    cluster.refusals[ListOffsetsRequest].append(29)
-    async with a_consumer(cluster) as consumer:
-        started = seconds()
-        with pytest.raises(TopicAuthorizationFailedError, match="t-0"):
-            await consumer.offsets_for_times({P0: 0})
-        assert seconds() - started < 0.1
 
 
 @pytest.mark.parametrize(
