@@ -149,6 +149,19 @@ class Consumer(BlockingClient[AsyncConsumer]):
             return self._wait(self._core.offsets_for_times(times, timeout_ms, partial=True), timeout_ms)
         return self._wait(self._core.offsets_for_times(times, timeout_ms), timeout_ms)
 
+    def offsets_before(
+        self, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int = 1, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, list[int]]:
+        """For each partition where segments begin that were last written at or before the time, the newest first.
+
+        The old SimpleConsumer's `getOffsetsBefore`: as coarse as segments are large, and by their files' times. From
+        the newest segment that is old enough on backwards, at most `max_num_offsets`; −1 asks for the latest, −2 for
+        the earliest. Reading from the first of them misses nothing that was written after the time. Empty where all
+        segments were written later: the earliest offset is the one to begin with then. Errors as of
+        `offsets_for_times`.
+        """
+        return self._wait(self._core.offsets_before(times, max_num_offsets, timeout_ms), timeout_ms)
+
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:

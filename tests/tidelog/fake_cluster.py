@@ -77,6 +77,12 @@ from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMEST
 from tidelog.records.decode import Record, decode_records
 from tidelog.records.encode import encode_batch
 from tidelog.records.header import assign_offsets, read_header
+from tidelog.segment_messages import (
+    ListSegmentOffsetsRequest,
+    ListSegmentOffsetsResponse,
+    SegmentOffsets,
+    SegmentOffsetsPartition,
+)
 
 CLUSTER_ID = "fake-cluster"
 #: The key of a record that nobody sent through the producer of the test.
@@ -275,6 +281,10 @@ class FakeCluster:
                 return ListOffsetsResponse(
                     tuple(self._list_offsets(broker, code, each, request.replica_id) for each in request.partitions)
                 )
+            case ListSegmentOffsetsRequest():
+                return ListSegmentOffsetsResponse(
+                    tuple(self._segment_offsets(broker, code, each) for each in request.partitions)
+                )
             case OffsetForLeaderEpochRequest():
                 return OffsetForLeaderEpochResponse(
                     tuple(self._end_of_epoch(broker, code, each) for each in request.partitions)
@@ -400,6 +410,19 @@ class FakeCluster:
             if record.timestamp >= target:
                 return ListOffsetsPartitionResponse(topic, number, 0, record.timestamp, record.offset, partition.epoch)
         return ListOffsetsPartitionResponse(topic, number, 0)
+
+    def _segment_offsets(self, broker: int, code: int, asked: SegmentOffsetsPartition) -> SegmentOffsets:
+        """Every batch is a segment, as old as its records."""
+        topic, number = asked.topic, asked.partition
+        try:
+            partition = self._led(broker, topic, number, asked.current_leader_epoch)
+        except BrokerError as error:
+            return SegmentOffsets(topic, number, error.code)
+        headers = [read_header(batch) for batch in partition.batches]
+        found = [header.base_offset for header in headers if header.max_timestamp <= asked.timestamp]
+        if asked.timestamp == LATEST_TIMESTAMP:
+            found = [*(header.base_offset for header in headers), partition.end_offset]
+        return SegmentOffsets(topic, number, code, tuple(sorted(found, reverse=True)[: asked.max_num_offsets]))
 
     def _end_of_epoch(self, broker: int, code: int, asked: EpochPartition) -> EpochEndOffset:
         topic, number = asked.topic, asked.partition

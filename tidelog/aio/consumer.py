@@ -24,6 +24,7 @@ from tidelog.model import (
     validate_topic,
 )
 from tidelog.offsets import end_of_each, offsets_for_times, outcomes_for_times, to_targets
+from tidelog.segment_offsets import offsets_before
 from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
 from tidelog.starting_points import StartingPoint, starting_points
 from tidelog.timestamps import Timestamp
@@ -214,6 +215,13 @@ class Consumer:
         if partial:
             return await outcomes_for_times(self.client, times, patience_ms, isolation_level)
         return await offsets_for_times(self.client, times, patience_ms, isolation_level)
+
+    async def offsets_before(
+        self, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int = 1, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, list[int]]:
+        """For each partition where segments begin that were last written at or before the time, the newest first."""
+        self._started()
+        return await offsets_before(self.client, times, max_num_offsets, self._timeout_ms(timeout_ms))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
