@@ -60,7 +60,7 @@ ENDS = Ends(10, 20)
 def test_a_new_offset_lies_within_the_log(
     target: ResetTarget, old: int | None, expected: tuple[int, Adjustment | None]
 ) -> None:
-    assert resolve(target, old, ENDS, None) == expected
+    assert resolve(TP, target, old, ENDS, None) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_a_new_offset_lies_within_the_log(
 def test_a_time_leads_to_a_record_or_says_why_not(
     point: StartingPoint, expected: tuple[int, Adjustment | None]
 ) -> None:
-    assert resolve(ToTime(500), 12, ENDS, point) == expected
+    assert resolve(TP, ToTime(500), 12, ENDS, point) == expected
 
 
 def test_what_was_never_committed_cannot_be_shifted() -> None:
-    with pytest.raises(InvalidRequestError, match="nothing is committed that could be shifted"):
-        resolve(ShiftBy(1), None, ENDS, None)
+    with pytest.raises(InvalidRequestError, match="t-0: nothing is committed that could be shifted"):
+        resolve(TP, ShiftBy(1), None, ENDS, None)
 
 
 def a_cluster(*times: int) -> FakeCluster:

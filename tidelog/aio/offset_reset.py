@@ -86,7 +86,7 @@ async def _plan(
         try:
             if tp in errors:
                 raise errors[tp]
-            new, adjustment = resolve(target, old, ends[tp], found.get(tp))
+            new, adjustment = resolve(tp, target, old, ends[tp], found.get(tp))
             plan[tp] = OffsetReset(old, new, adjustment=adjustment)
         except TidelogError as error:
             plan[tp] = OffsetReset(old, error=error)

@@ -41,6 +41,11 @@ def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.
     return click.ClickException(f"topic {topic!r} has no partition {number}: its partitions are 0 to {max(known)}")
 
 
+def unknown_group(name: str) -> click.ClickException:
+    """What to answer to somebody who means a group that does not exist."""
+    return click.ClickException(f"no group {name!r}: tidelog group list shows what there is")
+
+
 def count_of(number: int, noun: str) -> str:
     """As people write it: 1 partition, 2 partitions."""
     return f"{number} {noun}" + ("" if number == 1 else "s")

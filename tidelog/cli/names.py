@@ -1,8 +1,9 @@
-"""What a command takes by its name, and a shell completes by asking the cluster: topics, partitions, brokers."""
+"""What a command takes by its name, and shells complete by asking the cluster: topics, partitions, groups, brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,6 +59,47 @@ class _Partition(_Type):
         return _complete(ctx, incomplete, partitions)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """A topic, all of it (`numbers` None) or some of its partitions."""
+
+    topic: str
+    numbers: tuple[int, ...] | None = None
+
+
+class _TopicChoice(_Type):
+    """TOPIC or TOPIC:0,1, as Kafka's tools write it"""
+
+    name = "topic"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopicChoice:
+        topic, colon, listed = str(value).partition(":")
+        numbers = listed.split(",") if colon else []
+        if not all(each.isascii() and each.isdecimal() and len(each) <= _MOST_DIGITS for each in numbers):
+            self.fail(f"{value!r} is not TOPIC or TOPIC:0,1", param, ctx)
+        return TopicChoice(TOPIC.convert(topic, param, ctx), tuple(sorted(set(map(int, numbers)))) if colon else None)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return TOPIC.shell_complete(ctx, param, incomplete)
+
+
+class _Group(_Type):
+    """A consumer group's name; whether there is such a group is for the cluster to say."""
+
+    name = "group"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("a group's name must not be empty", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        def groups(admin: Admin) -> Iterable[str]:
+            return (each.group_id for each in admin.list_consumer_groups().valid)
+
+        return _complete(ctx, incomplete, groups)
+
+
 class _BrokerId(click.IntRange):
     """A broker's id; whether there is such a broker is for the cluster to say."""
 
@@ -71,6 +113,7 @@ class _BrokerId(click.IntRange):
 
 
 TOPIC, PARTITION, BROKER_ID = _Topic(), _Partition(), _BrokerId()
+TOPIC_CHOICE, GROUP = _TopicChoice(), _Group()
 
 
 def _complete(ctx: click.Context, incomplete: str, ask: Callable[[Admin], Iterable[str]]) -> list[CompletionItem]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from tidelog.errors import InvalidRequestError, TidelogError
 from tidelog.groups.lag import Ends
+from tidelog.model import TopicPartition
 from tidelog.starting_points import Start, StartingPoint
 
 
@@ -85,7 +86,7 @@ class OffsetReset:
 
 
 def resolve(
-    target: ResetTarget, old: int | None, ends: Ends, found: StartingPoint | None
+    tp: TopicPartition, target: ResetTarget, old: int | None, ends: Ends, found: StartingPoint | None
 ) -> tuple[int, Adjustment | None]:
     """The new offset within the log, and why it is not the one asked for.
 
@@ -103,7 +104,7 @@ def resolve(
             return _clamp(offset, ends)
         case ShiftBy(records):
             if old is None:
-                raise InvalidRequestError("nothing is committed that could be shifted")
+                raise InvalidRequestError(f"{tp}: nothing is committed that could be shifted")
             return _clamp(old + records, ends)
         case ToTime():
             assert found is not None
