@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -147,3 +149,26 @@ def test_what_was_done_before_the_refusal_is_told(shell: Shell) -> None:
     outcome = shell.run("topic", "delete", "half", "nowhere", "--json")
     assert (outcome.status, json.loads(outcome.output)) == (1, {"deleted": ["half"]})
     assert "no topic 'nowhere'" in outcome.complaint
+
+
+def test_offsets_before_a_time_are_those_of_segments_that_were_written_by_then(
+    shell: Shell, cluster: RunningCluster
+) -> None:
+    (tp,) = cluster.create_topic("aged")
+
+    def before(at: str, most: int = 9) -> list[int]:
+        told = json.loads(shell.succeed("offsets", "aged", "--before", at, "--max", str(most), "--json"))
+        (answer,) = told["partitions"]
+        assert answer["partition"] == 0
+        return list(answer["offsets"])
+
+    assert before("latest") == [0]
+    shell.succeed("produce", "aged", given=b"a\nb\nc\n")
+    wait_for("what is committed", lambda: before("latest") == [3, 0])
+    assert before("latest", 1) == [3] and before("earliest") == [0]
+    assert before("-1h") == []
+    assert b"every segment was written later" in shell.succeed("offsets", "aged", "--before", "-1h")
+    (segment,) = cluster.replica_dir(cluster.leader(tp), tp).glob("*.log")
+    two_hours_ago = time.time() - 7200
+    os.utime(segment, (two_hours_ago, two_hours_ago))
+    assert before("-1h") == [0] and before("-3h") == []

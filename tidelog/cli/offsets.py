@@ -11,6 +11,7 @@ import click
 from tidelog.cli.admins import count_of, unknown_topic
 from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.names import TOPIC
+from tidelog.cli.offsets_before import show_offsets_before, target_of
 from tidelog.cli.table import format_table
 from tidelog.cli.times import TIME_HELP, time_or_misused, timezone_option
 from tidelog.model import NoOffset, OffsetAndTimestamp, OffsetOutcome, TopicPartition
@@ -29,20 +30,45 @@ _FIRST_OFFSET = 0
 
 @click.command()
 @click.argument("topic", type=TOPIC)
-@click.option("--at", required=True, metavar="TIME", help=f"{TIME_HELP}.")
+@click.option("--at", metavar="TIME", help=f"{TIME_HELP}.")
+@click.option(
+    "--before",
+    metavar="TIME",
+    help="Instead of --at: where segments begin that were last written by then; also `latest` or `earliest`.",
+)
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(1, 1_000_000),
+    default=1,
+    show_default=True,
+    help="With --before: so many offsets of a partition, the newest first.",
+)
 @timezone_option
 @json_option
 @bootstrap_option
 @timeout_option
 def offsets(
-    topic: str, at: str, zone: tzinfo | None, as_json: bool, bootstrap_servers: str | None, timeout: float
+    topic: str,
+    at: str | None,
+    before: str | None,
+    most: int,
+    zone: tzinfo | None,
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
 ) -> None:
     """For each partition of TOPIC, show the first offset whose record has this time or a later one.
 
     Where there is none, the reason stands instead. Exit status 1 where a partition's leader gave no answer; the other
     partitions are shown all the same.
+
+    With --before, show where its segments begin, as tools did before records had timestamps: nothing that was written
+    after the time stands before the first of these offsets.
     """
-    timestamp_ms = time_or_misused(at, "--at", zone)
+    if (at is None) == (before is None):
+        raise click.UsageError("give one of --at TIME and --before TIME")
+    timestamp_ms = target_of(before, zone) if before is not None else time_or_misused(at or "", "--at", zone)
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.consumer import Consumer
@@ -58,16 +84,19 @@ def offsets(
         if numbers is None:
             raise unknown_topic(topic)
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        if before is not None:
+            show_offsets_before(consumer, topic, partitions, timestamp_ms, most, as_json=as_json)
+            return
         outcomes = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms), partial=True)
         found = [tp for tp in partitions if outcomes[tp].found]
         oldest = consumer.offsets_for_times(dict.fromkeys(found, 0), partial=True)
     first = {tp for tp in found if outcomes[tp].found == oldest[tp].found}
-    before = {tp for tp in first if (answer := outcomes[tp].found) and answer.timestamp > timestamp_ms}
+    too_young = {tp for tp in first if (answer := outcomes[tp].found) and answer.timestamp > timestamp_ms}
     if as_json:
-        answers = [_as_json(tp, outcomes[tp], tp in before) for tp in partitions]
+        answers = [_as_json(tp, outcomes[tp], tp in too_young) for tp in partitions]
         click.echo(json.dumps({"topic": topic, "timestamp": timestamp_ms, "partitions": answers}))
     else:
-        rows = [_row(tp, outcomes[tp], tp in before) for tp in partitions]
+        rows = [_row(tp, outcomes[tp], tp in too_young) for tp in partitions]
         for line in format_table(("partition", "offset", "time of its record", "note"), rows):
             click.echo(line)
     _refuse_silence(outcomes)
