@@ -22,6 +22,7 @@ from tidelog.messages import CreatedTopic, NewTopic
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, BootstrapServers
+from tidelog.topic_times import PartitionTimes
 
 
 class Admin(BlockingClient[AsyncAdmin]):
@@ -104,6 +105,13 @@ class Admin(BlockingClient[AsyncAdmin]):
         What only a leader knows is None for a partition whose leader does not answer within 2 s.
         """
         return self._wait(self._core.describe_topics(topics, timeout_ms), timeout_ms)
+
+    def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
+        """How much each partition holds and of which times; who has no answering leader has the error instead.
+
+        `tidelog.skew.find_skew` says what of it makes look-ups by time surprising.
+        """
+        return self._wait(self._core.describe_times(topic, timeout_ms), timeout_ms)
 
     def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
         """Its id, controller and live brokers, as the answering broker sees them now."""

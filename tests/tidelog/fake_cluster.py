@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from tests.tidelog.fake_coordinator import FakeCoordinator
 from tests.tidelog.fake_zookeeper_offsets import FakeZooKeeperOffsets
+from tidelog.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
@@ -293,6 +294,8 @@ class FakeCluster:
                 return DescribeReplicasResponse(
                     tuple(self._describe(broker, each.topic, each.partition) for each in request.partitions)
                 )
+            case DescribeLogDirsRequest():
+                return DescribeLogDirsResponse((LogDir("/data", 0, None, tuple(self._logs(broker))),))
             case CreateTopicsRequest():
                 return CreateTopicsResponse(
                     tuple(self._create(broker, code, each.name, each.num_partitions) for each in request.topics)
@@ -441,6 +444,11 @@ class FakeCluster:
         ends = {id: end if alive else -1 for id, alive in self.live.items()}
         isr = tuple(id for id, alive in self.live.items() if alive)
         return ReplicasDescription(topic, number, 0, partition.epoch, partition.first_offset, end, end, isr, ends)
+
+    def _logs(self, broker: int) -> Iterator[LogDirReplica]:
+        for each in itertools.chain(*self.partitions.values()):
+            if each.leader == broker:
+                yield LogDirReplica(each.topic, each.number, sum(map(len, each.batches)), 0)
 
     def _create(self, broker: int, code: int, name: str, partitions: int) -> CreatedTopic:
         if broker != self.controller:

@@ -52,6 +52,7 @@ from tidelog.model import OffsetAndMetadata, TopicPartition, only, validate_topi
 from tidelog.partition_facts import ask_facts
 from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
+from tidelog.topic_times import PartitionTimes, describe_times
 
 #: A description does not wait longer for leaders that are missing or hang: that they do is part of what it tells.
 DESCRIBE_PATIENCE_MS = 2_000
@@ -186,6 +187,10 @@ class Admin:
             )
             for view in views
         ]
+
+    async def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
+        """How much each partition holds and of which times; who has no answering leader has the error instead."""
+        return await describe_times(self._client(), validate_topic(topic), self._deadline_ms(timeout_ms))
 
     async def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
         """As the answering broker sees it now."""

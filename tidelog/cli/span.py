@@ -70,7 +70,10 @@ def resolve_span(
                 + "; --from beginning takes what there is"
                 + _if_a_time_was_meant(starts[tp])
             )
-    return Span(starts, None if follow else _ends(consumer, partitions, end, begins, present_ends))
+    notes: tuple[str, ...] = ()
+    if isinstance(start, int) and (hint := _if_a_time_was_meant(start)) and start > max(present_ends.values()):
+        notes = (f"offset {start} lies behind the end of every partition{hint}",)
+    return Span(starts, None if follow else _ends(consumer, partitions, end, begins, present_ends), notes)
 
 
 def _ends(
@@ -87,15 +90,17 @@ def _notes(points: Mapping[TopicPartition, StartingPoint], target_ms: int) -> It
             case Start.BEFORE_LOG_START:
                 assert point.timestamp is not None
                 before = "older ones are gone" if point.older is Older.GONE else "there was never an older one"
-                told = f"starts with its oldest record, of {format_time(point.timestamp)}; {before}"
+                told = (
+                    f"starts with its oldest record, offset {point.offset} of {format_time(point.timestamp)}; {before}"
+                )
             case Start.PAST_END:
-                told = f"every record is older than {target}; starts at its end"
+                told = f"every record is older than {target}; starts at its end, offset {point.offset}"
             case Start.EMPTY:
                 before = "all records are gone" if point.older is Older.GONE else "nothing was ever written"
-                told = f"{before}; starts at its end"
+                told = f"{before}; starts at its end, offset {point.offset}"
             case Start.FOUND:
                 continue
-        yield f"{tp}: {point.reason}: {told}, offset {point.offset}"
+        yield f"{tp}: {point.reason}: {told}"
 
 
 def _if_a_time_was_meant(offset: int) -> str:

@@ -13,6 +13,7 @@ from tidelog.cli.names import TOPIC
 from tidelog.cli.partitions import elect, reassign
 from tidelog.cli.record_deletion import delete_records
 from tidelog.cli.table import format_table
+from tidelog.cli.topic_times import show_times
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER
 
@@ -97,16 +98,25 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", type=TOPIC)
+@click.option(
+    "--times", is_flag=True, help="Show records, bytes, oldest and newest timestamp instead, and what is skewed."
+)
 @json_option
 @bootstrap_option
 @timeout_option
-def describe(name: str, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """Show each partition's leader, epoch, in-sync replicas and offsets.
 
-    The lag is what each follower is behind its leader, in records.
+    The lag is what each follower is behind its leader, in records. With --times, records are counted by their offsets
+    (compaction may have left fewer), bytes are those of the leader's log, and some records of each partition are looked
+    at: lines on standard error say where timestamps are out of order or in the future, and where partitions are far
+    apart or unevenly filled, so that a point in time would not mean the same in all of them.
     """
     with open_admin(bootstrap_servers, timeout) as admin:
         try:
+            if times:
+                show_times(admin, name, as_json=as_json)
+                return
             partitions = admin.describe_topics([name])[0].partitions
         except UnknownTopicOrPartitionError:
             raise unknown_topic(name) from None

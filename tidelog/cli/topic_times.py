@@ -1,0 +1,69 @@
+"""`tidelog topic describe --times`: what each partition holds, of which times, and what is skewed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.table import format_table
+from tidelog.clock import SystemClock
+from tidelog.timestamps import format_time
+
+if TYPE_CHECKING:
+    from tidelog.admin import Admin
+    from tidelog.records.decode import RecordTime
+    from tidelog.topic_times import PartitionTimes
+
+
+def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
+    """Prints it. UnknownTopicOrPartitionError; ClickException where a leader told nothing, once the rest is shown."""
+    from tidelog.skew import find_skew
+
+    partitions = admin.describe_times(topic)
+    skews = find_skew(partitions, SystemClock().now_ms())
+    if as_json:
+        warnings = [{"kind": each.kind, "partitions": each.partitions, "text": each.text} for each in skews]
+        click.echo(json.dumps({"topic": topic, "partitions": list(map(_as_json, partitions)), "warnings": warnings}))
+    else:
+        headings = ("partition", "records", "bytes", "first offset", "oldest", "newest")
+        for line in format_table(headings, list(map(_row, partitions))):
+            click.echo(line)
+        for each in skews:
+            click.echo(f"tidelog: {each.text}", err=True)
+    _refuse_silence(topic, partitions)
+
+
+def _row(each: PartitionTimes) -> tuple[object, ...]:
+    oldest, newest = (
+        None if record is None else format_time(record.timestamp) for record in (each.oldest, each.newest)
+    )
+    return each.partition, each.records, each.size_bytes, each.log_start_offset, oldest, newest
+
+
+def _as_json(each: PartitionTimes) -> dict[str, object]:
+    return {
+        "partition": each.partition,
+        "records": each.records,
+        "bytes": each.size_bytes,
+        "log_start_offset": each.log_start_offset,
+        "end_offset": each.end_offset,
+        "oldest": _record(each.oldest),
+        "newest": _record(each.newest),
+        "error": str(each.error) if each.error else None,
+    }
+
+
+def _record(record: RecordTime | None) -> dict[str, int] | None:
+    return None if record is None else {"offset": record.offset, "timestamp": record.timestamp}
+
+
+def _refuse_silence(topic: str, partitions: Sequence[PartitionTimes]) -> None:
+    silent = [each for each in partitions if each.error]
+    if silent:
+        raise click.ClickException(
+            f"partition {silent[0].partition} told not all ({silent[0].error}): "
+            f"tidelog explain {topic}/{silent[0].partition} says more"
+        )
