@@ -16,14 +16,18 @@ from pathlib import Path
 from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper import ZooKeeperStore
+from node.controller_line import ControllerLine
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
+from node.coordinator.service import CoordinatorService
+from node.coordinator.topic import CREATION_TIMEOUT_MS
 from node.doors import Door, require_own_addresses
 from node.durations import RequestTimes
 from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
 from node.handlers.operator import operator_handlers
+from node.handlers.zookeeper_offsets import ZooKeeperOffsets
 from node.handover import Handover
 from node.housekeeping import Housekeeping
 from node.http_port import HttpPort
@@ -114,6 +118,7 @@ class Broker:
         for door in doors:
             self._open_door(handlers, door)
         # Undone before the doors close: whoever waits here still gets an answer.
+        self._undo.callback(self._coordinator.stop)
         self._undo.push_async_callback(self._replicas.close)
         self._undo.push_async_callback(self._fetchers.close)
 
@@ -128,6 +133,7 @@ class Broker:
         self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
         housekeeping = self._housekeeping()
         housekeeping.start()
+        self._coordinator.start()
         self._undo.push_async_callback(housekeeping.stop)
         # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.
         self._undo.push_async_callback(self._hand_over)
@@ -202,7 +208,18 @@ class Broker:
         )
         self._fetchers.on_storage_error = self._replicas.storage_failed
         self._shell = ControllerShell(settings, coordination, self._clock, self._identity)
+        line = ControllerLine(self._identity, self._metadata, self._shell)
+        self._coordinator = CoordinatorService(
+            self._replicas,
+            settings,
+            coordination,
+            lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
+        )
+        in_zookeeper = ZooKeeperOffsets(
+            coordination.consumer_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
+        )
         more = {
+            **self._coordinator.handlers(in_zookeeper),
             **operator_handlers(self._replicas, self._observation, settings),
             **admin_handlers(self._replicas, settings, coordination.topic_configs),
         }
@@ -311,6 +328,8 @@ class Broker:
     async def _keep_ticking(self) -> None:
         while True:
             next_ms = self._replicas.tick(self._clock.monotonic_ms())
+            groups_ms = self._coordinator.tick(self._clock.monotonic_ms())
+            next_ms = next_ms if groups_ms is None else min(next_ms, groups_ms)
             await self._replicas.waiting.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
 
     # --- leaving -----------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from node.controller_line import ControllerLine
 from node.controller_shell import ControllerShell
 from node.identity import Identity
 from node.metadata_cache import MetadataCache
-from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
-from tidelog.errors import BrokerNotAvailableError, TidelogError, error_for
+from tidelog.control_messages import ControlledShutdownRequest
+from tidelog.errors import TidelogError, error_for
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class Handover:
 
     def __init__(self, identity: Identity, metadata: MetadataCache, shell: ControllerShell, timeout_ms: int) -> None:
         self._identity = identity
-        self._metadata = metadata
+        self._line = ControllerLine(identity, metadata, shell)
         self._shell = shell
         self._timeout_ms = timeout_ms
 
@@ -38,10 +39,7 @@ class Handover:
     async def _attempt(self) -> bool:
         request = ControlledShutdownRequest(self._identity.broker_id, self._identity.broker_epoch)
         try:
-            if self._shell.is_controller:
-                answer = await self._shell.controlled_shutdown(request)
-            else:
-                answer = await self._ask_controller(request)
+            answer = await self._line.ask(request, self._shell.controlled_shutdown, self._timeout_ms)
             if refusal := error_for(answer.error_code):
                 raise refusal
         except TidelogError as error:
@@ -49,15 +47,3 @@ class Handover:
             return False
         log.info("handed over, %d partitions remain", len(answer.remaining))
         return True
-
-    async def _ask_controller(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        controller = self._metadata.brokers.get(self._shell.controller_id)
-        if controller is None:
-            raise BrokerNotAvailableError("no controller is known")
-        connection = await self._identity.connect(controller.replication_endpoint)
-        try:
-            answer = await connection.call(request, timeout_ms=self._timeout_ms)
-        finally:
-            connection.close()
-        assert isinstance(answer, ControlledShutdownResponse)
-        return answer

@@ -6,7 +6,7 @@ it is fenced by epochs elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from node.progress import Progress
@@ -32,6 +32,7 @@ class MetadataCache:
 
     informed   a controller has told of the topics since this broker started
     progress   made with each update
+    on_deleted told of topics that are gone
     """
 
     def __init__(self, cluster_id: str) -> None:
@@ -41,6 +42,7 @@ class MetadataCache:
         self.brokers: Mapping[int, BrokerInfo] = {}
         self.informed = False
         self.progress = Progress()
+        self.on_deleted: Callable[[tuple[str, ...]], object] = lambda topics: None
         self._topics: dict[str, CachedTopic] = {}
 
     def admit_controller(self, controller_id: int, controller_epoch: int) -> bool:
@@ -77,6 +79,8 @@ class MetadataCache:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
         self.informed = True
         self.progress.made()
+        if request.deleted_topics:
+            self.on_deleted(request.deleted_topics)
         return reconfigured
 
     @property

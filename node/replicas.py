@@ -62,6 +62,7 @@ class Replicas:
                       only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
                       each time: a process that was stopped finds requests waiting for it before any timer of its own
     on_storage_error  told once when no log directory is left; by then every replica is offline
+    role_changed      told of each replica that leads in another epoch than before, or not any more
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Replicas:
         self._control = asyncio.Lock()
         self._syncing = Syncing(self._synced, self.storage_failed, offload_sync)
         self._next_isr_check_ms = 0
+        self.role_changed: Callable[[Replica], object] = lambda replica: None
 
     @property
     def cut_off(self) -> bool:
@@ -283,7 +285,7 @@ class Replicas:
             self._lead(replica, versioned, message.replicas)
         elif partition.make_follower(versioned, message.replicas):
             log.info("%s: follows broker %d in epoch %d", tp, message.leader, message.leader_epoch)
-            self.waiting.epoch_ended(tp)
+            self._epoch_ended(replica)
             if message.leader == NO_LEADER:
                 self._fetchers.drop(tp)
             else:
@@ -303,7 +305,7 @@ class Replicas:
         if begins:
             log.info("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
                      partition.high_watermark, partition.isr)  # fmt: skip
-            self.waiting.epoch_ended(tp)
+            self._epoch_ended(replica)
         self.act(replica, facts)
 
     def _stop_replica(self, stop: StopReplicaPartition) -> int:
@@ -339,7 +341,7 @@ class Replicas:
             self.state_changes.propose(replica, facts.proposal)
         if facts.resigned:
             log.warning("%s: somebody else wrote its state; leads no longer", replica.topic_partition)
-            self.waiting.epoch_ended(replica.topic_partition)
+            self._epoch_ended(replica)
 
     def _synced(self, replica: Replica) -> None:
         """More of its log is on the disk, or need not be: acknowledge what waited for that, or fetch on."""
@@ -372,7 +374,7 @@ class Replicas:
         for replica in self:
             if replica.partition.is_leader:
                 replica.partition.stop()
-                self.waiting.epoch_ended(replica.topic_partition)
+                self._epoch_ended(replica)
 
     def code_of(self, error: BrokerError, tp: TopicPartition) -> int:
         """What to answer for a partition where this went wrong; if it was the disk, that is offline from now on."""
@@ -417,4 +419,8 @@ class Replicas:
     def _stop_serving(self, replica: Replica) -> None:
         self._fetchers.drop(replica.topic_partition)
         replica.partition.stop()
+        self._epoch_ended(replica)
+
+    def _epoch_ended(self, replica: Replica) -> None:
+        self.role_changed(replica)
         self.waiting.epoch_ended(replica.topic_partition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,12 +37,14 @@ class MemoryCluster:
         max_lag_ms: int = 1000,
         directory: Callable[[], Any] = MemoryLogs,
         threads: bool = False,
+        group_settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.max_lag_ms = max_lag_ms
         self._threads = threads
         self.states = MemoryStates()
         self.nodes: dict[int, Node] = {}
         self.network = MemoryNetwork(self.nodes)
+        self.network.group_settings = group_settings or {}
         self.configs: dict[str, str] = {"min.insync.replicas": "2"}
         self.replicas = tuple(range(1, size + 1))
         self.controller_epoch = 1

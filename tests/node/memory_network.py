@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from node.handlers import Handlers
 from node.server import RequestContext
@@ -35,10 +35,11 @@ class End(Protocol):
 
 
 class MemoryNetwork:
-    """`requests`: (from, to, what) of all that have arrived."""
+    """`requests`: (from, to, what) of all that have arrived. `group_settings` are those of brokers that start."""
 
     def __init__(self, ends: Mapping[int, End]) -> None:
         self.requests: list[tuple[int, int, Request]] = []
+        self.group_settings: Mapping[str, Any] = {}
         self._ends = ends
         self._connections: list[MemoryConnection] = []
         self._cuts: set[tuple[int, int]] = set()

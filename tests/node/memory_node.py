@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from cluster.conflicts import StateConflict
 from cluster.state import PartitionState, VersionedState
 from node.conversation import FetchSettings
+from node.coordinator.service import CoordinatorService
 from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
@@ -21,6 +22,7 @@ from node.waiting import Waiting
 from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
+from tests.node.offsets_topic import MemoryOffsetsTopic, NoZooKeeperOffsets
 from tests.node.topic_settings import TopicSettings, a_brokers_settings
 from tests.virtual_time import VirtualClock
 from tidelog.control_messages import (
@@ -145,13 +147,15 @@ class Node:
             cut_off=lambda: self.cut_off,
         )
         self.fetchers.on_storage_error = self.replicas.storage_failed
-        self.handlers = Handlers(
-            self.replicas,
-            self.metadata,
-            states,
-            NoController(),
-            admin_handlers(self.replicas, a_brokers_settings(broker_id), TopicSettings()),
-        )
+        settings = a_brokers_settings(broker_id, **network.group_settings)
+        topic = MemoryOffsetsTopic()
+        self.groups = CoordinatorService(self.replicas, settings, topic, topic.create)
+        more = {
+            **admin_handlers(self.replicas, settings, TopicSettings()),
+            **self.groups.handlers(NoZooKeeperOffsets()),
+        }
+        self.handlers = Handlers(self.replicas, self.metadata, states, NoController(), more)
+        self.groups.start()
         self._ticking = loop.create_task(self._tick(clock))
 
     @property
@@ -197,11 +201,13 @@ class Node:
     async def stop(self) -> None:
         self.alive = False
         self._ticking.cancel()
+        self.groups.stop()
         await self.fetchers.close()
 
     async def _tick(self, clock: VirtualClock) -> None:
         while True:
             self.replicas.tick(clock.monotonic_ms())
+            self.groups.tick(clock.monotonic_ms())
             await asyncio.sleep(0.01)
 
 

@@ -1,0 +1,68 @@
+"""Offsets that nobody will ask for any more, and groups that have none left (KIP-211)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from cluster.groups.group import State
+from node.coordinator.coordinator import GroupCoordinator
+from node.coordinator.deletion import Deletion
+from node.coordinator.offsets import OffsetManager
+from node.coordinator.shard import HostedGroup
+from tidelog.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_MINUTE_MS = 60_000
+#: Groups that are looked at before other work gets a turn of the loop.
+_TURN = 64
+
+
+class Expiry:
+    """`run` it all the time; `expired` counts the offsets that had their time."""
+
+    def __init__(self, coordinator: GroupCoordinator, offsets: OffsetManager, deletion: Deletion) -> None:
+        self._coordinator = coordinator
+        self._offsets = offsets
+        self._deletion = deletion
+        self.expired = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        pause_s = self._coordinator.settings.offsets_retention_check_interval_ms / 1000
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await self.expire()
+            except Exception:
+                log.exception("the expiry of committed offsets failed")
+
+    async def expire(self) -> None:
+        """Look through all groups; other work gets its turns meanwhile."""
+        for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
+            if shard.leads:
+                due = self._due(hosted)
+                self.expired += len(due)
+                self._offsets.bury(shard, hosted, due)
+                if hosted.is_empty and not hosted.offsets:
+                    self._deletion.bury_group(shard, hosted)
+                    self._coordinator.drop_if_nothing(shard, hosted)
+            if count % _TURN == 0:
+                await asyncio.sleep(0)
+
+    def _due(self, hosted: HostedGroup) -> list[TopicPartition]:
+        subscribed = frozenset() if hosted.group.state is State.EMPTY else hosted.subscribed
+        return hosted.offsets.expired(
+            self._coordinator.clock.now_ms(),
+            self._coordinator.settings.offsets_retention_minutes * _MINUTE_MS,
+            empty_since_ms=hosted.emptied_ms,
+            subscribed=subscribed,
+        )
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """What was committed of them means nothing any more, least of all to new topics of their names."""
+        for shard, hosted in self._coordinator.groups():
+            gone = [tp for tp in hosted.offsets.all() if tp.topic in topics]
+            self._offsets.bury(shard, hosted, gone)

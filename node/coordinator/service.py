@@ -1,0 +1,59 @@
+"""The coordinator with all that belongs to it, as one part of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from node.coordinator.coordinator import GroupCoordinator
+from node.coordinator.deletion import Deletion
+from node.coordinator.expiry import Expiry
+from node.coordinator.membership import Membership
+from node.coordinator.offsets import OffsetManager
+from node.coordinator.topic import Assignments, CreateTopics, OffsetsTopic
+from node.handlers.groups import Outcome, ZooKeeperOffsets, group_handlers
+from node.replicas import Replicas
+from node.server import RequestContext
+from node.settings import BrokerSettings
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.messages import ApiKey
+
+
+class CoordinatorService:
+    """Made before the replicas hear of any partition; `start`, `tick` all the time, then `stop`."""
+
+    def __init__(
+        self, replicas: Replicas, settings: BrokerSettings, assignments: Assignments, create_topics: CreateTopics
+    ) -> None:
+        self.topic = OffsetsTopic(settings, assignments, create_topics, replicas.clock)
+        self.coordinator = GroupCoordinator(replicas, self.topic, settings)
+        self._offsets = OffsetManager(self.coordinator)
+        self._deletion = Deletion(self.coordinator, self._offsets)
+        self.expiry = Expiry(self.coordinator, self._offsets, self._deletion)
+        self._expiring: asyncio.Task[None] | None = None
+        replicas.metadata.on_deleted = self._topics_deleted
+
+    def handlers(self, zookeeper: ZooKeeperOffsets) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
+        """What answers requests."""
+        membership = Membership(self.coordinator)
+        return group_handlers(self.coordinator, self._offsets, membership, self._deletion, zookeeper)
+
+    def start(self) -> None:
+        """Begins to look for what has expired."""
+        self._expiring = asyncio.get_running_loop().create_task(self.expiry.run(), name="offset-expiry")
+
+    def tick(self, now_ms: int) -> int | None:
+        """Time has passed. Returns when to call it again, unless the replicas' alarm is set before."""
+        return self.coordinator.tick(now_ms)
+
+    def stop(self) -> None:
+        """Nothing of it runs any more."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+        self.coordinator.close()
+
+    def _topics_deleted(self, topics: tuple[str, ...]) -> None:
+        if OFFSETS_TOPIC in topics:
+            self.topic.forget()
+        self.expiry.topics_deleted(topics)

@@ -1,0 +1,107 @@
+"""`__consumer_offsets` itself: how many partitions it has, and that it comes to be when somebody needs it.
+
+How many is read from ZooKeeper once, and never guessed from what a controller has told so far: a group that is looked
+for in the wrong partition has lost what it committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from cluster.state import TopicAssignment
+from cluster.store import StoreError
+from node.settings import BrokerSettings
+from tidelog.clock import Clock
+from tidelog.errors import CoordinatorNotAvailableError, TidelogError, TopicAlreadyExistsError, error_for
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from tidelog.messages import CreateTopicsRequest, CreateTopicsResponse, NewTopic
+
+log = logging.getLogger(__name__)
+
+CREATION_TIMEOUT_MS = 30_000
+#: After an attempt that failed.
+RETRY_MS = 500
+
+#: Asks the controller, wherever it is.
+CreateTopics = Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]]
+
+
+class Assignments(Protocol):
+    """What is needed of `cluster.coordination.Coordination`."""
+
+    async def read_topic(self, topic: str) -> TopicAssignment | None: ...
+
+
+class OffsetsTopic:
+    """What is known of it. Its partitions may not become more: groups would be looked for elsewhere."""
+
+    def __init__(
+        self, settings: BrokerSettings, assignments: Assignments, create_topics: CreateTopics, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._assignments = assignments
+        self._create_topics = create_topics
+        self._clock = clock
+        self._partitions = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._next_look_ms = 0
+
+    def partition_of(self, group_id: str, *, create: bool = False) -> int:
+        """Where the group is kept. CoordinatorNotAvailableError where that is not known yet, and is found out now.
+
+        create   have the topic made where there is none
+        """
+        if not self._partitions:
+            self._look(create)
+            raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} is not there yet")
+        return partition_for(group_id, self._partitions)
+
+    def forget(self) -> None:
+        """It was deleted; it may come again, and otherwise."""
+        self._partitions = 0
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _look(self, create: bool) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_look_ms and (self._looking is None or self._looking.done()):
+            self._next_look_ms = now_ms + RETRY_MS
+            self._looking = asyncio.get_running_loop().create_task(self._find(create))
+
+    async def _find(self, create: bool) -> None:
+        try:
+            found = await self._assignments.read_topic(OFFSETS_TOPIC)
+            if found is None and create:
+                await self._create()
+                found = await self._assignments.read_topic(OFFSETS_TOPIC)
+        except (TidelogError, StoreError) as error:
+            log.warning("%s cannot be had yet: %s", OFFSETS_TOPIC, error)
+            return
+        if found is not None:
+            self._partitions = len(found.partitions)
+
+    async def _create(self) -> None:
+        settings = self._settings
+        new = NewTopic(
+            OFFSETS_TOPIC,
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            },
+        )
+        response = await self._create_topics(CreateTopicsRequest((new,), CREATION_TIMEOUT_MS))
+        created = response.topics[0]
+        if refusal := error_for(created.error_code, created.error_message or ""):
+            if not isinstance(refusal, TopicAlreadyExistsError):
+                raise refusal
+        else:
+            log.info("made %s with %d partitions", OFFSETS_TOPIC, settings.offsets_topic_num_partitions)

@@ -1,0 +1,304 @@
+"""Consumer groups and what they commit: `tidelog.group_messages` in, the coordinator's answers out.
+
+Errors stand where Kafka has them: in the answer's own code where it has one, else with each entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from cluster.groups.group import State
+from cluster.groups.outcomes import Joined, Synced
+from node.coordinator.coordinator import GroupCoordinator, check_group_id
+from node.coordinator.deletion import Deletion
+from node.coordinator.membership import Membership
+from node.coordinator.offsets import OffsetManager
+from node.later import LaterResponse
+from node.metadata_cache import MetadataCache
+from node.server import RequestContext
+from tidelog.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError, MemberIdRequiredError
+from tidelog.group_messages import (
+    CommittedPartition,
+    Coordinator,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.messages import ApiKey, Response
+
+Outcome = Response | LaterResponse | Awaitable[Response]
+
+#: Kafka's `key_type` of a group; transactions have none here.
+GROUP_KEY = 0
+#: What a description calls a group that is not there.
+DEAD = "Dead"
+
+
+class ZooKeeperOffsets(Protocol):
+    """What is needed of `node.handlers.zookeeper_offsets.ZooKeeperOffsets`."""
+
+    async def commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse: ...
+    async def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse: ...
+    async def list_groups(self, context: RequestContext) -> ListGroupsResponse: ...
+
+
+def group_handlers(
+    coordinator: GroupCoordinator,
+    offset_manager: OffsetManager,
+    membership: Membership,
+    deletion: Deletion,
+    zookeeper: ZooKeeperOffsets,
+) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
+    """The part of the dispatch table that is theirs."""
+    offsets = Offsets(offset_manager, zookeeper)
+    members = Members(membership)
+    groups = Groups(coordinator, deletion, zookeeper)
+    return {
+        ApiKey.FIND_COORDINATOR: lambda request, context: find_coordinators(coordinator, request, context.listener),
+        ApiKey.OFFSET_COMMIT: offsets.commit,
+        ApiKey.OFFSET_FETCH: offsets.fetch,
+        ApiKey.OFFSET_DELETE: lambda request, _: offsets.delete(request),
+        ApiKey.JOIN_GROUP: members.join,
+        ApiKey.SYNC_GROUP: lambda request, _: members.sync(request),
+        ApiKey.HEARTBEAT: lambda request, _: members.heartbeat(request),
+        ApiKey.LEAVE_GROUP: lambda request, _: members.leave(request),
+        ApiKey.DESCRIBE_GROUPS: lambda request, _: groups.describe(request),
+        ApiKey.LIST_GROUPS: groups.list,
+        ApiKey.DELETE_GROUPS: lambda request, _: groups.delete(request),
+    }
+
+
+# --- who coordinates ---------------------------------------------------------------------------------
+
+
+def find_coordinators(
+    coordinator: GroupCoordinator, request: FindCoordinatorRequest, listener: str
+) -> FindCoordinatorResponse:
+    """Who leads the groups' partitions, as far as this broker knows."""
+
+    def find(group_id: str) -> Coordinator:
+        try:
+            if request.key_type != GROUP_KEY:
+                raise InvalidRequestError(f"key type {request.key_type}; only groups have coordinators")
+            check_group_id(group_id)
+            partition = coordinator.topic.partition_of(group_id, create=True)
+            return _leader_of(coordinator.metadata, group_id, partition, listener)
+        except BrokerError as error:
+            return Coordinator(group_id, error.code, error_message=str(error))
+
+    return FindCoordinatorResponse(tuple(map(find, request.keys)))
+
+
+def _leader_of(metadata: MetadataCache, group_id: str, partition: int, listener: str) -> Coordinator:
+    state = metadata.partition_state(OFFSETS_TOPIC, partition)
+    broker = None if state is None else metadata.brokers.get(state.leader)
+    endpoint = None if broker is None else broker.endpoint_of(listener)
+    if broker is None or endpoint is None:
+        raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC}-{partition} has no leader that can be reached")
+    return Coordinator(group_id, 0, broker.broker_id, endpoint.host, endpoint.port)
+
+
+# --- offsets -----------------------------------------------------------------------------------------
+
+
+class Offsets:
+    """Commits and fetches, by the coordinator or in ZooKeeper."""
+
+    def __init__(self, offsets: OffsetManager, zookeeper: ZooKeeperOffsets) -> None:
+        self._offsets = offsets
+        self._zookeeper = zookeeper
+
+    def commit(self, request: OffsetCommitRequest, context: RequestContext) -> Outcome:
+        """The answer when the commit is one."""
+        if request.in_zookeeper:
+            return self._zookeeper.commit(request, context)
+        later = LaterResponse()
+        try:
+            self._offsets.commit(request, lambda partitions: later.give(OffsetCommitResponse(partitions)))
+        except BrokerError as error:
+            return OffsetCommitResponse(_all_refused(request, error))
+        return later
+
+    def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> Outcome:
+        """What is committed as of now."""
+        if request.in_zookeeper:
+            return self._zookeeper.fetch(request, context)
+        try:
+            return OffsetFetchResponse(0, self._offsets.fetch(request))
+        except BrokerError as error:
+            return OffsetFetchResponse(error.code)
+
+    def delete(self, request: OffsetDeleteRequest) -> Outcome:
+        """The answer when the tombstones are committed."""
+        later = LaterResponse()
+        try:
+            self._offsets.delete(request, lambda partitions: later.give(OffsetDeleteResponse(0, partitions)))
+        except BrokerError as error:
+            return OffsetDeleteResponse(error.code)
+        return later
+
+
+def _all_refused(request: OffsetCommitRequest, error: BrokerError) -> tuple[CommittedPartition, ...]:
+    return tuple(CommittedPartition(part.topic, part.partition, error.code) for part in request.partitions)
+
+
+# --- membership --------------------------------------------------------------------------------------
+
+
+class Members:
+    """Joining and what follows."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    def join(self, request: JoinGroupRequest, context: RequestContext) -> Outcome:
+        """The answer when a generation begins."""
+        later = LaterResponse()
+
+        def joined(outcome: Joined | Synced | BrokerError) -> None:
+            assert not isinstance(outcome, Synced)
+            later.give(_joined(outcome, request.member_id))
+
+        try:
+            self._membership.join(request, context.client_id, context.client_host, joined)
+        except BrokerError as error:
+            return _joined(error, request.member_id)
+        return later
+
+    def sync(self, request: SyncGroupRequest) -> Outcome:
+        """The answer when the assignment is known, and written."""
+        later = LaterResponse()
+
+        def synced(outcome: Joined | Synced | BrokerError) -> None:
+            assert not isinstance(outcome, Joined)
+            later.give(_synced(outcome))
+
+        try:
+            self._membership.sync(request, synced)
+        except BrokerError as error:
+            return _synced(error)
+        return later
+
+    def heartbeat(self, request: HeartbeatRequest) -> Outcome:
+        """Whether all is well."""
+        try:
+            self._membership.heartbeat(request)
+        except BrokerError as error:
+            return HeartbeatResponse(error.code)
+        return HeartbeatResponse(0)
+
+    def leave(self, request: LeaveGroupRequest) -> Outcome:
+        """One outcome for each member."""
+        try:
+            return LeaveGroupResponse(0, self._membership.leave(request))
+        except BrokerError as error:
+            return LeaveGroupResponse(error.code)
+
+
+def _joined(outcome: Joined | BrokerError, member_id: str) -> JoinGroupResponse:
+    if isinstance(outcome, BrokerError):
+        given = str(outcome) if isinstance(outcome, MemberIdRequiredError) else member_id
+        return JoinGroupResponse(outcome.code, member_id=given)
+    return JoinGroupResponse(
+        0,
+        outcome.generation,
+        outcome.protocol_type,
+        outcome.protocol,
+        outcome.leader,
+        outcome.member_id,
+        tuple(JoinGroupMember(*member) for member in outcome.members),
+        outcome.skips,
+    )
+
+
+def _synced(outcome: Synced | BrokerError) -> SyncGroupResponse:
+    if isinstance(outcome, BrokerError):
+        return SyncGroupResponse(outcome.code)
+    return SyncGroupResponse(0, outcome.protocol_type, outcome.protocol, outcome.assignment)
+
+
+# --- administration ----------------------------------------------------------------------------------
+
+
+class Groups:
+    """What tools ask."""
+
+    def __init__(self, coordinator: GroupCoordinator, deletion: Deletion, zookeeper: ZooKeeperOffsets) -> None:
+        self._coordinator = coordinator
+        self._deletion = deletion
+        self._zookeeper = zookeeper
+
+    def describe(self, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        """Each group as it stands."""
+        return DescribeGroupsResponse(tuple(map(self._describe, request.groups)))
+
+    def _describe(self, group_id: str) -> DescribedGroup:
+        try:
+            _, hosted = self._coordinator.find(group_id)
+        except BrokerError as error:
+            return DescribedGroup(group_id, error.code)
+        if hosted is None:
+            return DescribedGroup(group_id, 0, DEAD)
+        group = hosted.group
+        settled = group.state is State.STABLE
+        members = tuple(
+            DescribedMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(group.protocol) if settled else b"",
+                member.assignment if settled else b"",
+            )
+            for member in group.members.values()
+        )
+        protocol = group.protocol if settled else ""
+        return DescribedGroup(group_id, 0, group.state.value, group.protocol_type, protocol, members)
+
+    def list(self, request: ListGroupsRequest, context: RequestContext) -> Outcome:
+        """The groups of this broker; what is being loaded is not among them, and the answer says that."""
+        if request.in_zookeeper:
+            return self._zookeeper.list_groups(context)
+        wanted = {state.lower() for state in request.states}
+        listed = tuple(
+            ListedGroup(hosted.group_id, hosted.group.protocol_type, hosted.group.state.value)
+            for _, hosted in self._coordinator.groups()
+            if not wanted or hosted.group.state.value.lower() in wanted
+        )
+        return ListGroupsResponse(self._coordinator.listing_error, listed)
+
+    def delete(self, request: DeleteGroupsRequest) -> Outcome:
+        """The answer when all tombstones are committed."""
+        later = LaterResponse()
+
+        def deleted(codes: Mapping[str, int]) -> None:
+            later.give(DeleteGroupsResponse(tuple(DeletedGroup(group, codes[group]) for group in request.groups)))
+
+        self._deletion.delete(request.groups, deleted)
+        return later

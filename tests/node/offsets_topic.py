@@ -1,0 +1,34 @@
+"""`__consumer_offsets` in a cluster of the tests: one partition, made when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.state import TopicAssignment
+from tidelog.errors import CoordinatorNotAvailableError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.messages import CreateTopicsRequest, CreateTopicsResponse
+from tidelog.model import TopicPartition
+
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
+
+
+class MemoryOffsetsTopic:
+    """What ZooKeeper says of it."""
+
+    async def read_topic(self, topic: str) -> TopicAssignment | None:
+        return TopicAssignment(topic, "topic-id-1", {0: (1, 2, 3)})
+
+    async def create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        raise CoordinatorNotAvailableError("the test elects")
+
+
+class NoZooKeeperOffsets:
+    async def commit(self, request: Any, context: Any) -> Any:
+        raise CoordinatorNotAvailableError("there is no ZooKeeper")
+
+    async def fetch(self, request: Any, context: Any) -> Any:
+        raise CoordinatorNotAvailableError("there is no ZooKeeper")
+
+    async def list_groups(self, context: Any) -> Any:
+        raise CoordinatorNotAvailableError("there is no ZooKeeper")
