@@ -1,0 +1,107 @@
+"""Offsets of version 0, which lie in ZooKeeper: written by any broker, and by consumers that know no broker for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.asking import ask
+from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.test_zookeeper_outages import cluster_behind, kill
+from tidelog import TopicPartition
+from tidelog.errors import RequestTimedOutError, TimeoutError, UnknownTopicOrPartitionError
+from tidelog.group_messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from tidelog.groups.zookeeper_calls import ZooKeeperOffset
+from tidelog.local.zookeeper import EmbeddedZooKeeper
+
+pytestmark = pytest.mark.xdist_group("zookeeper_offsets")  # one cluster, not one for each worker
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        started.create_topic("t", partitions=3)
+        yield started
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as started:
+        yield started
+
+
+def commit(address: str, group_id: str, offset: int, topic: str = "t", *, timeout_ms: int = 10_000) -> int:
+    """Of partition 0, by this very broker; the error code."""
+    part = OffsetCommitPartition(topic, 0, offset, committed_metadata="a note")
+    answer = ask(address, OffsetCommitRequest(group_id, (part,), in_zookeeper=True), timeout_ms)
+    assert isinstance(answer, OffsetCommitResponse)
+    return answer.partitions[0].error_code
+
+
+def fetch(address: str, group_id: str) -> dict[TopicPartition, int]:
+    answer = ask(address, OffsetFetchRequest(group_id, None, in_zookeeper=True))
+    assert isinstance(answer, OffsetFetchResponse) and answer.error_code == 0
+    return {TopicPartition(part.topic, part.partition): part.committed_offset for part in answer.partitions}
+
+
+def test_any_broker_writes_an_offset_and_every_other_reads_it(cluster: RunningCluster) -> None:
+    for number, broker_id in enumerate(cluster.broker_ids):
+        assert commit(cluster.address(broker_id), "any", 10 + number) == 0
+        with cluster.zookeeper() as client:
+            assert client.get("/consumers/any/offsets/t/0")[0] == b"%d" % (10 + number)
+        for other in cluster.broker_ids:
+            assert fetch(cluster.address(other), "any") == {TopicPartition("t", 0): 10 + number}
+    assert commit(cluster.address(1), "any", 1, "u") == UnknownTopicOrPartitionError.code
+    assert "any" in cluster.admin.list_zookeeper_groups()
+
+
+def test_what_a_consumer_of_kafka_0_8_wrote_by_itself_is_read(cluster: RunningCluster) -> None:
+    with cluster.zookeeper() as client:
+        client.ensure_path("/consumers/old/ids")
+        client.ensure_path("/consumers/old/owners/t")
+        client.create("/consumers/old/offsets/t/1", b"123456", makepath=True)
+        client.create("/consumers/old/offsets/gone/0", b"7", makepath=True)
+        client.ensure_path("/consumers/without/ids")
+    offsets = cluster.admin.zookeeper_group_offsets("old")
+    assert offsets.pop(TopicPartition("t", 1)) == ZooKeeperOffset(123456)
+    (gone,) = offsets.values()
+    assert gone.offset == 7 and isinstance(gone.error, UnknownTopicOrPartitionError)
+    assert {"old", "without"} & set(cluster.admin.list_zookeeper_groups()) == {"old"}
+
+
+def test_they_are_there_after_every_broker_was_killed(cluster: RunningCluster) -> None:
+    cluster.admin.alter_zookeeper_group_offsets("kept", {TopicPartition("t", number): number for number in range(3)})
+    cluster.kill_all()
+    for broker_id in cluster.broker_ids:
+        cluster.restart(broker_id)
+    offsets = cluster.admin.zookeeper_group_offsets("kept")
+    assert offsets == {TopicPartition("t", number): ZooKeeperOffset(number) for number in range(3)}
+
+
+def test_without_zookeeper_a_commit_ends_with_an_error_that_passes(
+    tmp_path: Path, zookeeper: EmbeddedZooKeeper
+) -> None:
+    with cluster_behind(tmp_path, zookeeper) as (cluster, _):
+        cluster.create_topic("t")
+        admin, tp = cluster.admin, TopicPartition("t", 0)
+        assert commit(cluster.address(1), "g", 1) == 0
+        kill(zookeeper)
+        begun = time.monotonic()
+        assert commit(cluster.address(1), "g", 2, timeout_ms=2000) == RequestTimedOutError.code
+        with pytest.raises(TimeoutError, match=r"from ZooKeeper|LIST_GROUPS"):
+            admin.list_zookeeper_groups(2000)
+        with pytest.raises(TimeoutError):
+            admin.alter_zookeeper_group_offsets("g", {tp: 3}, 2000)
+        assert time.monotonic() - begun < 15
+        zookeeper.start()
+        admin.alter_zookeeper_group_offsets("g", {tp: 4})
+        assert admin.zookeeper_group_offsets("g") == {tp: ZooKeeperOffset(4)}
