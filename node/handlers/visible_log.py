@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.replica import Replica
 from node.replicas import Replicas
-from tidelog.errors import OffsetNotAvailableError
+from tidelog.errors import InvalidRequestError, OffsetNotAvailableError
 from tidelog.frozen import frozen
 from tidelog.model import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, TopicPartition
 
@@ -31,6 +31,8 @@ class VisibleLog:
 
 def visible_log(replicas: Replicas, replica_id: int, tp: TopicPartition, current_leader_epoch: int) -> VisibleLog:
     """The leader's, or for who debugs that of any replica. A BrokerError says why there is none."""
+    if replica_id < DEBUGGING_REPLICA_ID:
+        raise InvalidRequestError(f"{replica_id} is no replica's id")
     replica = replicas.get_or_raise(tp)
     if replica_id == DEBUGGING_REPLICA_ID:
         replica.online_or_raise().check_epoch(current_leader_epoch)

@@ -126,6 +126,7 @@ def test_the_clients_door_obeys_no_controller_and_no_follower(live: LiveDoors) -
             FetchRequest(2, 0, 1, 100, (FetchPartition(*TP, 0, 0, 100, 0),)),
             OffsetForLeaderEpochRequest((EpochPartition(*TP, 0, 0),), replica_id=2),
             ListOffsetsRequest((ListOffsetsPartition(*TP, -1),), replica_id=2),
+            ListSegmentOffsetsRequest((SegmentOffsetsPartition(*TP, -1),), replica_id=2),
         ):
             assert caller.call(request, sender_epoch=1) == ClusterAuthorizationFailedError.code
 
