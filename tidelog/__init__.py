@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidelog.descriptions import ClusterDescription, PartitionDescription, TopicDescription
     from tidelog.errors import TidelogError
     from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
+    from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
     from tidelog.messages import NewTopic
     from tidelog.model import (
         Endpoint,
@@ -52,6 +53,7 @@ __all__ = [
     "ConfigResourceType",
     "ConfigSource",
     "Consumer",
+    "ConsumerRebalanceListener",
     "ConsumerRecord",
     "ElectionType",
     "Endpoint",
@@ -86,6 +88,7 @@ _HOMES = {
     "ConfigResourceType": "tidelog.admin_messages",
     "ConfigSource": "tidelog.admin_messages",
     "Consumer": "tidelog.consumer",
+    "ConsumerRebalanceListener": "tidelog.groups.rebalance_listener",
     "ConsumerRecord": "tidelog.fetch_buffer",
     "ElectionType": "tidelog.partition_messages",
     "Endpoint": "tidelog.model",

@@ -32,10 +32,14 @@ class BlockingClient(Generic[C]):
 
     def close(self) -> None:
         """Idempotent."""
+        self._close(self._core.close(), 0)
+
+    def _close(self, closing: Coroutine[Any, Any, None], timeout_ms: int) -> None:
         if self._core.closed or self._io.stopped:
+            closing.close()
             return
         try:
-            self._io.run(self._core.close(), 0)
+            self._io.run(closing, timeout_ms / 1000)
         finally:
             self._io.stop()
 

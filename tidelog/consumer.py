@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, Self, Unpack, overload
 
-from tidelog.aio.consumer import ITERATION_POLL_MS
+from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, ITERATION_POLL_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.blocking_client import BlockingClient
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
-from tidelog.model import OffsetAndTimestamp, OffsetOutcome, TopicPartition
+from tidelog.groups.rebalance_listener import RebalanceListener
+from tidelog.model import OffsetAndMetadata, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.settings import BootstrapServers, ConsumerOptions
 from tidelog.starting_points import StartingPoint
 from tidelog.timestamps import Timestamp
@@ -37,6 +39,15 @@ class Consumer(BlockingClient[AsyncConsumer]):
     default_api_timeout_ms      of every call that has a `timeout_ms` of its own and is given none (1 min)
     isolation_level             "read_uncommitted" (default) or "read_committed"
     check_crcs                  verify each batch (default)
+    group_id                    of its group; subscribe, commit and committed need it. What is assigned begins where the
+                                group left off, else as auto_offset_reset says
+    group_instance_id           a static member's: it keeps its partitions while it is away for less than its session
+    enable_auto_commit, auto_commit_interval_ms     polls commit what earlier ones returned (True, every 5 s); so do a
+                                rebalance, unsubscribe and close
+    session_timeout_ms, heartbeat_interval_ms       how long its silence is borne (45 s), how often it is heard (3 s)
+    max_poll_interval_ms        who does not poll for so long leaves the group, and joins again when it polls (5 min)
+    partition_assignment_strategy   "range", "roundrobin", "sticky", "cooperative-sticky", or some, the preferred first
+                                ("range", "roundrobin"); cooperative only where it is the only one
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id
 
     Calls raise NoBrokersError where no broker was ever reached, TimeoutError at their deadline, and what a broker
@@ -53,7 +64,58 @@ class Consumer(BlockingClient[AsyncConsumer]):
     ) -> None:
         core = AsyncConsumer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
+        core.listener_caller = self._io.in_caller
         self._unread: Iterator[ConsumerRecord] = iter(())
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share these topics, or all whose names match the pattern, with the other members of the group.
+
+        Polls join the group and take part in its rebalances; heartbeats go on beside them. A topic need not exist yet.
+        A pattern matches from a name's beginning on (`re.match`) and follows topics that are made later, within
+        `metadata_max_age_ms`. Another `subscribe` takes the place of this one; by topics, by pattern and `assign`
+        exclude each other (IllegalStateError) until `unsubscribe`. The listener is called from within `poll`,
+        `unsubscribe` and `close`, in the thread that calls them: see `ConsumerRebalanceListener`.
+        """
+        self._now(lambda: self._core.subscribe(topics, pattern=pattern, listener=listener))
+
+    def subscription(self) -> set[str]:
+        """The topics that this consumer is subscribed to; of a pattern those that match it."""
+        return self._now(self._core.subscription)
+
+    def unsubscribe(self) -> None:
+        """Commit (where that is automatic), leave the group, and give up what is assigned, also by hand."""
+        self._wait(self._core.unsubscribe(), CLOSE_TIMEOUT_MS)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
+    ) -> None:
+        """Have the group go on from here: behind the last record of each assigned partition that was returned, or from
+        these offsets.
+
+        CommitFailedError: the group has gone on without this consumer; RebalanceInProgressError: poll first;
+        OffsetMetadataTooLargeError and what else a coordinator refuses; TimeoutError: the outcome is unknown.
+        """
+        self._wait(self._core.commit(offsets, timeout_ms), timeout_ms)
+
+    @overload
+    def committed(self, partitions: TopicPartition, timeout_ms: int | None = None) -> int | None: ...
+
+    @overload
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(
+        self, partitions: TopicPartition | Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
+        """What the group has committed: of one partition its offset, of several all of each. None: nothing."""
+        return self._wait(self._core.committed(partitions, timeout_ms), timeout_ms)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these; those that were assigned before keep their position."""
@@ -181,6 +243,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def topics(self, timeout_ms: int | None = None) -> set[str]:
         """The names of all topics but the cluster's own."""
         return self._wait(self._core.topics(timeout_ms), timeout_ms)
+
+    def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Commit (where that is automatic), leave the group within `timeout_ms`, let go of everything. Idempotent."""
+        self._close(self._core.close(autocommit=autocommit, timeout_ms=timeout_ms), timeout_ms)
 
     def __iter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@
         ├── DisconnectedError   the connection went away; what was in flight may or may not have happened
         ├── ProtocolError       a peer sent something that is not a message of ours
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
+        ├── CommitFailedError, IllegalStateError
     and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
     TidelogWarning (UserWarning)    what is allowed and seldom meant: SecondsForMillisecondsWarning, ClockChangeWarning
 
@@ -35,6 +36,7 @@ __all__ = [
     "ClockChangeWarning",
     "ClosedError",
     "ClusterAuthorizationFailedError",
+    "CommitFailedError",
     "ConfigError",
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",
@@ -52,6 +54,7 @@ __all__ = [
     "GroupMaxSizeReachedError",
     "GroupSubscribedToTopicError",
     "IllegalGenerationError",
+    "IllegalStateError",
     "InconsistentClusterIdError",
     "InconsistentGroupProtocolError",
     "InconsistentTopicIdError",
@@ -697,6 +700,14 @@ class OverloadedError(ClientError):
 
 class ClosedError(ClientError):
     """The client has been closed."""
+
+
+class CommitFailedError(ClientError):
+    """The group has gone on without the consumer that commits; what was read since its last commit is read again."""
+
+
+class IllegalStateError(ClientError):
+    """A call that does not go with what the client is doing: its message says with what."""
 
 
 class ConfigError(ClientError, ValueError):

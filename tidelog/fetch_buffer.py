@@ -6,6 +6,8 @@ fetch_offset   the next offset to ask the leader for; ≥ position, and equal on
 checked_epoch  in whose log the record before fetch_offset was found: the leader's of that epoch
 topic_id       of the topic to which the position belongs, empty until the leader is known
 paused         the reader wants nothing of it for now; what was fetched ahead is kept while there is room
+withheld       the reader is about to lose it to another member of its group, and gets nothing more of it
+awaits_commit  whether its group has committed a position is to be asked, before anything else is
 generation     counts the jumps; an answer to a question of an earlier generation is of no use
 """
 
@@ -68,6 +70,7 @@ class PartitionBuffer:
         "_decoded",
         "_max_decompressed_bytes",
         "attempts",
+        "awaits_commit",
         "checked_epoch",
         "error",
         "fetch_epoch",
@@ -83,6 +86,7 @@ class PartitionBuffer:
         "retry_at_ms",
         "topic_id",
         "topic_partition",
+        "withheld",
     )
 
     def __init__(
@@ -90,6 +94,8 @@ class PartitionBuffer:
         topic_partition: TopicPartition,
         reset_to: int | None,
         max_decompressed_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
+        *,
+        awaits_commit: bool = False,
     ) -> None:
         self.topic_partition = topic_partition
         self._max_decompressed_bytes = max_decompressed_batch_bytes
@@ -99,7 +105,8 @@ class PartitionBuffer:
         self.reset_to = reset_to
         self.generation = 0
         self.in_flight = False
-        self.paused = False
+        self.paused = self.withheld = False
+        self.awaits_commit = awaits_commit
         self.error: TidelogError | None = None
         self.attempts = 0
         self.retry_at_ms = 0
@@ -135,6 +142,7 @@ class PartitionBuffer:
     def _jump(self) -> None:
         self.generation += 1
         self.in_flight = False  # what is on its way does not count any more, and nobody waits for it
+        self.awaits_commit = False
         self.error = None
         self.attempts = self.retry_at_ms = self._cursor = 0
         self._chunks.clear()
@@ -150,6 +158,11 @@ class PartitionBuffer:
             and self.error is None
             and len(self._chunks) < MAX_CHUNKS
         )
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the reader is to get what there is."""
+        return not self.paused and not self.withheld
 
     @property
     def has_data(self) -> bool:

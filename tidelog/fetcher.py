@@ -23,6 +23,7 @@ from tidelog.errors import (
     error_for,
 )
 from tidelog.fetch_buffer import PartitionBuffer
+from tidelog.groups.committed_offsets import CommittedOffsets
 from tidelog.leader_search import LeaderSearch
 from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from tidelog.metadata import ClusterView, Leader
@@ -42,7 +43,9 @@ MAX_CORRUPT_ATTEMPTS = 5
 class Fetcher:
     """One task on the event loop, which owns all of its state."""
 
-    def __init__(self, client: ClusterClient, settings: ConsumerSettings) -> None:
+    def __init__(
+        self, client: ClusterClient, settings: ConsumerSettings, committed: CommittedOffsets | None = None
+    ) -> None:
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
         self.error: TidelogError | None = None
         self.arrived = asyncio.Event()
@@ -51,7 +54,7 @@ class Fetcher:
         self._woken = Signal()
         self._in_flight: Counter[int] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._positions = Positions(client, settings, self._report)
+        self._positions = Positions(client, settings, self._report, committed)
         self._search = LeaderSearch(client, self._woken.set)
         self._running: asyncio.Task[None] | None = None
         client.listeners.append(self._woken.set)
@@ -77,7 +80,10 @@ class Fetcher:
         """Exactly these from now on; those that stay keep their position and buffer."""
         policy = self._positions.policy
         kept, limit = self.buffers, self._settings.max_decompressed_batch_bytes
-        self.buffers = {tp: kept.get(tp) or PartitionBuffer(tp, policy, limit) for tp in partitions}
+        in_group = self._positions.committed is not None
+        self.buffers = {
+            tp: kept.get(tp) or PartitionBuffer(tp, policy, limit, awaits_commit=in_group) for tp in partitions
+        }
         for tp, buffer in kept.items():
             if tp not in self.buffers:
                 buffer.generation += 1
@@ -109,12 +115,17 @@ class Fetcher:
         fetches: dict[int, Led] = {}
         unknown: dict[int, Led] = {}
         unchecked: dict[int, Led] = {}
+        new: list[PartitionBuffer] = []
         later_ms: int | None = None
         leaderless = False
         room_bytes = self._room_bytes()
         for tp, buffer in self.buffers.items():
             starting = buffer.position is None and buffer.error is None
             if not starting and (room_bytes <= 0 or not buffer.wants_data):
+                continue
+            if starting and buffer.awaits_commit:
+                if not self._positions.is_asked(buffer):
+                    new.append(buffer)
                 continue
             leader = self._client.view.leader_of(*tp)
             if leader is None:
@@ -134,6 +145,10 @@ class Fetcher:
             elif not self._positions.is_asked(buffer):
                 questions = unknown if starting else unchecked
                 questions.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))
+        if new:
+            self._positions.begin_asking(new)
+            asked = {(buffer.topic_partition, buffer.generation): buffer for buffer in new}
+            self._spawn(self._positions.find_committed(asked)).add_done_callback(self._on_change)
         for led in unknown.values():
             self._ask(self._positions.find, led)
         for led in unchecked.values():
@@ -167,7 +182,7 @@ class Fetcher:
 
     def _ask(self, question: Callable[[Led], Coroutine[Any, Any, None]], led: Led) -> None:
         """What comes of it is seen in the next turn."""
-        self._positions.begin_asking(led)
+        self._positions.begin_asking(buffer for buffer, _, _ in led)
         self._spawn(question(led)).add_done_callback(self._on_change)
 
     def _on_change(self, _: object) -> None:

@@ -6,9 +6,14 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import contextvars
+import inspect
 import os
+import queue
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import uvloop
@@ -75,7 +80,7 @@ class IoThread:
             self._awaited.add(future)
             if self.loop.is_closed():
                 self._give_up()  # it may not have seen this one
-            return future.result(None if timeout_s is None else timeout_s + GRACE_S)
+            return errand.await_result(future, None if timeout_s is None else timeout_s + GRACE_S)
         except concurrent.futures.CancelledError:
             raise _closed_meanwhile() from None
         except BaseException as error:
@@ -97,6 +102,35 @@ class IoThread:
             going.close()
             errand.coroutine.close()
             raise _closed_meanwhile() from None
+
+    async def in_caller(self, function: Callable[[], object]) -> None:
+        """From a coroutine that `run` waits for: have the thread that waits call `function`, and wait for that.
+
+        It may call `run` itself, which the loop is free for. What it raises is raised here.
+        """
+        errand = _errand.get()
+        if errand is None:
+            raise RuntimeError("no thread waits that could call back")
+        done: asyncio.Future[None] = self.loop.create_future()
+
+        def settle(error: Exception | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def call() -> None:
+            error: Exception | None = None
+            try:
+                _refuse_coroutine(function())
+            except Exception as raised:
+                error = raised
+            self.call(partial(settle, error))
+
+        errand.calls.put(call)
+        await done
 
     def call(self, function: Callable[[], object]) -> None:
         """Have the loop call `function` soon; nothing happens once the thread has stopped."""
@@ -153,9 +187,27 @@ class _Errand(Generic[T]):
         self._task: asyncio.Task[Any] | None = None
         self._results: list[T] = []
         self._given_up = False
+        self.calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def await_result(self, future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
+        """In the thread that waits, and that does what the coroutine asks of it meanwhile; that time is not counted."""
+        future.add_done_callback(lambda _: self.calls.put(None))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                call = self.calls.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                return future.result(0)
+            if call is None:
+                return future.result(0)
+            began = time.monotonic()
+            call()
+            if deadline is not None:
+                deadline += time.monotonic() - began
 
     async def go(self) -> T:
         self._task = asyncio.current_task()
+        _errand.set(self)
         result = await self.coroutine
         if self._given_up:
             self._on_lost(result)
@@ -169,6 +221,16 @@ class _Errand(Generic[T]):
             self._task.cancel()
         for result in self._results:
             self._on_lost(result)
+
+
+#: On whose behalf the running task works.
+_errand: contextvars.ContextVar[_Errand[Any] | None] = contextvars.ContextVar("errand", default=None)
+
+
+def _refuse_coroutine(result: object) -> None:
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("a coroutine function cannot be called back here: it needs the client of tidelog.aio")
 
 
 #: Those that run in this process.

@@ -17,6 +17,7 @@ from typing import TypeVar
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerError, LogTruncationError, OffsetOutOfRangeError, TidelogError, error_for
 from tidelog.fetch_buffer import PartitionBuffer
+from tidelog.groups.committed_offsets import CommittedOffsets
 from tidelog.leader_calls import Asked, LeaderQuestion, Outcomes
 from tidelog.messages import (
     EpochEndOffset,
@@ -50,14 +51,20 @@ _Asker = Callable[[ClusterClient, Mapping[TopicPartition, int], int], Awaitable[
 
 
 class Positions:
-    """Of one fetcher's partitions. `tell`: how the reader of a partition is told of an error."""
+    """Of one fetcher's partitions.
+
+    tell        how the reader of a partition is told of an error
+    committed   where its group left off; None: it is in none
+    """
 
     def __init__(
         self,
         client: ClusterClient,
         settings: ConsumerSettings,
         tell: Callable[[PartitionBuffer, TidelogError], None],
+        committed: CommittedOffsets | None = None,
     ) -> None:
+        self.committed = committed
         self._client = client
         self._settings = settings
         self._tell = tell
@@ -71,6 +78,25 @@ class Positions:
     def is_asked(self, buffer: PartitionBuffer) -> bool:
         """Whether a leader is being asked about the partition."""
         return (buffer.topic_partition, buffer.generation) in self._asked
+
+    async def find_committed(self, asked: Mapping[tuple[TopicPartition, int], PartitionBuffer]) -> None:
+        """Begin where the group left off; who has nothing committed begins as `find` says."""
+        assert self.committed is not None
+        deadline_ms = self._client.clock.monotonic_ms() + self._settings.default_api_timeout_ms
+        try:
+            found = await self.committed.fetch([tp for tp, _ in asked], deadline_ms)
+        except TidelogError as error:
+            for (_, generation), buffer in asked.items():
+                if buffer.generation == generation:
+                    self._tell(buffer, error)
+            return
+        finally:
+            self._asked.difference_update(asked)
+        for (tp, generation), buffer in asked.items():
+            if buffer.generation == generation:
+                buffer.awaits_commit = False
+                if (at := found[tp]) is not None:
+                    buffer.seek(at.offset, -1 if at.leader_epoch is None else at.leader_epoch)
 
     async def find(self, led: Led) -> None:
         """Look up where to begin: at an end, or at a time."""
@@ -113,9 +139,9 @@ class Positions:
             else:
                 self._parted(buffer, leader, end)
 
-    def begin_asking(self, led: Led) -> None:
-        """From here on, until `find` or `check` is over, they are `is_asked`."""
-        self._asked.update((buffer.topic_partition, generation) for buffer, generation, _ in led)
+    def begin_asking(self, buffers: Iterable[PartitionBuffer]) -> None:
+        """From here on, until the question about them is over, they are `is_asked`."""
+        self._asked.update((buffer.topic_partition, buffer.generation) for buffer in buffers)
 
     def _still_leads(self, leader: Leader, buffer: PartitionBuffer) -> bool:
         return self._client.view.leader_of(*buffer.topic_partition) == leader

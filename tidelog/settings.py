@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict, TypeVar
 
 from tidelog.clock import SystemClock
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, InvalidGroupIdError
+from tidelog.groups.assignors import ASSIGNORS
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
 from tidelog.partitioner import Partitioner, partition_for_key
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
@@ -65,6 +66,14 @@ class ConsumerOptions(ClientOptions, total=False):
     default_api_timeout_ms: int
     isolation_level: Literal["read_uncommitted", "read_committed"]
     check_crcs: bool
+    group_id: str | None
+    group_instance_id: str | None
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    partition_assignment_strategy: str | Sequence[str]
 
 
 class AdminOptions(ClientOptions, total=False):
@@ -146,7 +155,9 @@ class ProducerSettings(ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """`isolation_level` is the wire's number here; `reset_strategy` says what came of `auto_offset_reset`."""
+    """`isolation_level` is the wire's number here, `partition_assignment_strategy` a tuple; `reset_strategy` says what
+    came of `auto_offset_reset`.
+    """
 
     auto_offset_reset: ResetSetting = "latest"
     fetch_min_bytes: int = 1
@@ -160,6 +171,14 @@ class ConsumerSettings(ClientSettings):
     default_api_timeout_ms: int = 60_000
     isolation_level: Any = "read_uncommitted"
     check_crcs: bool = True
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    partition_assignment_strategy: Any = ("range", "roundrobin")
     reset_strategy: ResetStrategy = field(init=False)
 
     def __post_init__(self) -> None:
@@ -183,6 +202,34 @@ class ConsumerSettings(ClientSettings):
             _whole(self, "consumer_timeout_ms", 0)
         _whole(self, "max_decompressed_batch_bytes", 1, MOST_DECOMPRESSED_BYTES)
         _whole(self, "default_api_timeout_ms", 1)
+        self._check_group()
+
+    def _check_group(self) -> None:
+        if self.group_id == "":
+            raise InvalidGroupIdError("group_id must not be empty")
+        for name in ("group_id", "group_instance_id"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ConfigError(f"{name} must be None or a name, not {value!r}")
+        if self.group_instance_id is not None and self.group_id is None:
+            raise ConfigError("group_instance_id needs a group_id")
+        if not isinstance(self.enable_auto_commit, bool):
+            raise ConfigError(f"enable_auto_commit must be True or False, not {self.enable_auto_commit!r}")
+        _whole(self, "auto_commit_interval_ms", 0)
+        _whole(self, "session_timeout_ms", 1, INT32_MAX)
+        _whole(self, "heartbeat_interval_ms", 1, INT32_MAX)
+        _whole(self, "max_poll_interval_ms", 1, INT32_MAX)
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than session_timeout_ms "
+                f"({self.session_timeout_ms}), and better a third of it"
+            )
+        given = self.partition_assignment_strategy
+        names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else ()
+        if not names or len(set(names)) != len(names) or not set(names) <= ASSIGNORS.keys():
+            known = ", ".join(map(repr, ASSIGNORS))
+            raise ConfigError(f"partition_assignment_strategy must be one or some of {known}, each once, not {given!r}")
+        object.__setattr__(self, "partition_assignment_strategy", names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

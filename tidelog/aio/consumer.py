@@ -6,24 +6,37 @@ import asyncio
 import builtins
 import contextlib
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, Unpack, overload
 
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
-from tidelog.errors import ClosedError, TimeoutError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    ClosedError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
 from tidelog.fetcher import Fetcher
+from tidelog.groups.committed_offsets import CommittedOffsets
+from tidelog.groups.group_consumer import GroupConsumer
+from tidelog.groups.rebalance_listener import Caller, RebalanceListener, call_here
+from tidelog.groups.topic_choice import TopicChoice
 from tidelog.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    OffsetAndMetadata,
     OffsetAndTimestamp,
     OffsetOutcome,
     TopicPartition,
     validate_topic,
 )
 from tidelog.offsets import end_of_each, offsets_for_times, outcomes_for_times, to_targets
+from tidelog.records_in_hand import RecordsInHand
 from tidelog.segment_offsets import offsets_before
 from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
 from tidelog.starting_points import StartingPoint, starting_points
@@ -31,6 +44,8 @@ from tidelog.timestamps import Timestamp
 
 #: How long an iteration waits at a time.
 ITERATION_POLL_MS = 1_000
+#: How long a consumer that closes tries to commit and to leave its group, unless it is told.
+CLOSE_TIMEOUT_MS = 10_000
 #: Records of different partitions come in pieces of this many, so that each gets its turn.
 _FAIR_SHARE = 100
 
@@ -51,9 +66,13 @@ class Consumer:
         self.clock: Clock = _clock or SystemClock()
         self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
         self.closed = False
+        self.listener_caller: Caller = call_here
         self._fetcher: Fetcher | None = None
         self._owes_error = False
-        self._moved: set[TopicPartition] = set()
+        self._closing = False
+        self._offsets: CommittedOffsets | None = None
+        self._group: GroupConsumer | None = None
+        self._in_hand = RecordsInHand()
         self._unread: Iterator[ConsumerRecord] = iter(())
 
     async def start(self) -> Self:
@@ -66,8 +85,75 @@ class Consumer:
         wanted = [TopicPartition(*tp) for tp in partitions]
         for tp in wanted:
             validate_topic(tp.topic)
-        self._moved |= self.assignment().difference(wanted)
-        self._started().assign(dict.fromkeys(wanted))
+        fetcher = self._started()
+        gone = self.assignment().difference(wanted)
+        if self._group is not None:
+            if self._group.choice is not None:
+                raise IllegalStateError("this consumer is subscribed: unsubscribe before you assign partitions")
+            self._group.commit_soon(gone)
+        self._in_hand.moved |= gone
+        fetcher.assign(dict.fromkeys(wanted))
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share these topics, or all whose names match the pattern, with the other members of the group."""
+        fetcher, group, choice = self._started(), self._in_group("subscribe"), TopicChoice(topics, pattern)
+        if group.choice is None and fetcher.buffers:
+            raise IllegalStateError("this consumer was assigned partitions by hand: unsubscribe before you subscribe")
+        if group.choice is not None and (group.choice.pattern is None) != (pattern is None):
+            raise IllegalStateError("topics and a pattern exclude each other: unsubscribe before you change over")
+        group.subscribe(choice, listener)
+
+    def subscription(self) -> set[str]:
+        """The topics that this consumer is subscribed to; of a pattern those that match it."""
+        self._started()
+        return set(self._group.topics) if self._group is not None else set()
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, and give up what is assigned, also by hand."""
+        fetcher = self._started()
+        if self._group is not None:
+            try:
+                await self._group.leave(self.clock.monotonic_ms() + CLOSE_TIMEOUT_MS)
+            finally:
+                self._group = self._new_group(fetcher)
+        self._forget(fetcher.buffers.keys())
+        fetcher.assign(())
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
+    ) -> None:
+        """Have the group go on from here: where this reader stands in what is assigned, or these."""
+        group = self._in_group("commit")
+        assert self._offsets is not None
+        wanted = self._consumed(self.assignment()) if offsets is None else offsets
+        await self._offsets.commit(wanted, group.committer, self._deadline_ms(timeout_ms))
+
+    @overload
+    async def committed(self, partitions: TopicPartition, timeout_ms: int | None = None) -> int | None: ...
+
+    @overload
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    async def committed(
+        self, partitions: TopicPartition | Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
+        """What the group has committed: of one partition its offset, of several all of each. None: nothing."""
+        self._in_group("committed")
+        assert self._offsets is not None
+        wanted = [partitions] if isinstance(partitions, TopicPartition) else partitions
+        found = await self._offsets.fetch(wanted, self._deadline_ms(timeout_ms))
+        if not isinstance(partitions, TopicPartition):
+            return found
+        at = found[partitions]
+        return None if at is None else at.offset
 
     def assignment(self) -> set[TopicPartition]:
         """The assigned partitions."""
@@ -78,7 +164,7 @@ class Consumer:
         if offset < 0:
             raise ValueError(f"{TopicPartition(*partition)}: offset {offset} is negative")
         self._buffer(partition).seek(offset)
-        self._moved.add(TopicPartition(*partition))
+        self._in_hand.moved.add(TopicPartition(*partition))
         self._started().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -101,7 +187,7 @@ class Consumer:
         kept = {tp: point for tp, point in points.items() if tp in fetcher.buffers}  # others were taken away meanwhile
         for tp, point in kept.items():
             fetcher.buffers[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
-            self._moved.add(tp)
+            self._in_hand.moved.add(tp)
         fetcher.wake()
         return kept
 
@@ -137,7 +223,7 @@ class Consumer:
             while left:
                 before = left
                 for tp, buffer in fetcher.buffers.items():
-                    records = buffer.take_records(min(left, _FAIR_SHARE)) if left and not buffer.paused else []
+                    records = buffer.take_records(min(left, _FAIR_SHARE)) if left and buffer.is_shown else []
                     if records:
                         found.setdefault(tp, []).extend(records)
                         left -= len(records)
@@ -158,7 +244,7 @@ class Consumer:
 
         def take(fetcher: Fetcher) -> Collection[TopicPartition]:
             for tp, buffer in fetcher.buffers.items():
-                if not buffer.paused and (batches := buffer.take_batches()):
+                if buffer.is_shown and (batches := buffer.take_batches()):
                     found[tp] = batches
             return found.keys()
 
@@ -249,18 +335,9 @@ class Consumer:
         answer = await self.client.fetch_all(self._deadline_ms(timeout_ms))
         return {topic.name for topic in answer.topics if not topic.is_internal}
 
-    def one_by_one(self, polled: Mapping[TopicPartition, Iterable[ConsumerRecord]]) -> Iterator[ConsumerRecord]:
+    def one_by_one(self, polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> Iterator[ConsumerRecord]:
         """Record after record of a poll, without those of a partition that the reader leaves or moves meanwhile."""
-        self._moved = moved = set[TopicPartition]()
-
-        def records() -> Iterator[ConsumerRecord]:
-            for tp, each in polled.items():
-                for record in each:
-                    if tp in moved:
-                        break
-                    yield record
-
-        return records()
+        return self._in_hand.take(polled)
 
     def __aiter__(self) -> Self:
         return self
@@ -276,15 +353,20 @@ class Consumer:
                 raise StopAsyncIteration
             self._unread = self.one_by_one(polled)
 
-    async def close(self) -> None:
-        """Idempotent."""
-        if self.closed:
+    async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Commit (where that is automatic), leave the group, let go of everything. Idempotent."""
+        if self.closed or self._closing:
             return
-        self.closed = True
-        if self._fetcher is not None:
-            await self._fetcher.stop()
-            self._fetcher.arrived.set()
-        await self.client.close()
+        self._closing = True
+        try:
+            if self._group is not None:
+                await self._group.leave(self.clock.monotonic_ms() + timeout_ms, autocommit=autocommit)
+        finally:
+            self.closed = True
+            if self._fetcher is not None:
+                await self._fetcher.stop()
+                self._fetcher.arrived.set()
+            await self.client.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -300,10 +382,44 @@ class Consumer:
         if self.closed:
             raise ClosedError("the consumer is closed")
         if self._fetcher is None:
-            self._fetcher = Fetcher(self.client, self.settings)
+            if self.settings.group_id is not None:
+                self._offsets = CommittedOffsets(self.client, self.settings.group_id)
+            self._fetcher = Fetcher(self.client, self.settings, self._offsets)
+            if self._offsets is not None:
+                self._group = self._new_group(self._fetcher)
             self._fetcher.start()
             self.client.start()
         return self._fetcher
+
+    def _new_group(self, fetcher: Fetcher) -> GroupConsumer:
+        assert self._offsets is not None
+
+        async def call(method: Callable[[], object]) -> None:
+            await self.listener_caller(method)
+
+        return GroupConsumer(
+            self.client, self.settings, fetcher, self._offsets, consumed=self._consumed, call=call, on_gone=self._forget
+        )
+
+    def _in_group(self, what: str) -> GroupConsumer:
+        self._started()
+        if self._group is None:
+            raise InvalidGroupIdError(f"{what} needs a group: give the consumer a group_id")
+        return self._group
+
+    def _forget(self, gone: Collection[TopicPartition]) -> None:
+        self._in_hand.moved.update(gone)
+
+    def _consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the reader stands: behind the last record that it was given."""
+        buffers, unread = self._started().buffers, self._in_hand.unread()
+        read = {}
+        for tp in partitions:
+            buffer = buffers.get(tp)
+            if buffer is not None and buffer.position is not None:
+                offset, epoch = unread.get(tp, (buffer.position, buffer.position_epoch))
+                read[tp] = OffsetAndMetadata(offset, "", epoch if epoch >= 0 else None)
+        return read
 
     def _buffer(self, partition: TopicPartition) -> PartitionBuffer:
         buffer = self._started().buffers.get(TopicPartition(*partition))
@@ -314,7 +430,7 @@ class Consumer:
     def _reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
         for tp in list(partitions) or list(self._started().buffers):
             self._buffer(tp).reset(to)
-            self._moved.add(TopicPartition(*tp))
+            self._in_hand.moved.add(TopicPartition(*tp))
         self._started().wake()
 
     async def _ends(
@@ -330,9 +446,24 @@ class Consumer:
         Data comes before the errors of other partitions, but those wait for no more than one such call.
         """
         deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        self._started()
+        if self._group is None:
+            return await self._wait(deadline_ms, take)
+        self._group.begin_poll()
+        try:
+            await self._wait(deadline_ms, take)
+        finally:
+            if self._group is not None:
+                self._group.end_poll()
+
+    async def _wait(self, deadline_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
         while True:
             fetcher = self._started()
             fetcher.arrived.clear()
+            if self._closing:
+                raise ClosedError("the consumer is being closed")
+            if self._group is not None:
+                await self._group.run_errands()
             if self._owes_error:
                 self._owes_error = False
                 self._raise_errors(fetcher)

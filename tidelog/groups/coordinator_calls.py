@@ -45,31 +45,46 @@ async def ask_coordinator(
     `request_timeout_ms` unless given. Errors of the group itself are the caller's to read. TimeoutError at the
     deadline has the last reason; NoBrokersError where no broker was ever reached.
     """
-    clock = client.clock
-    started_ms = clock.monotonic_ms()
-    await client.bootstrapped(deadline_ms)
+    clock, started_ms = client.clock, client.clock.monotonic_ms()
     attempt = 0
-    last: TidelogError | None = None
     while True:
-        if clock.monotonic_ms() >= deadline_ms:
-            waited_ms = clock.monotonic_ms() - started_ms
-            raise TimeoutError(f"group {group_id!r}: no coordinator answered in {waited_ms} ms (last: {last})")
+        broker_id = await find_coordinator(client, group_id, deadline_ms)
         try:
-            broker_id = client.coordinators.get(group_id)
-            if broker_id is None:
-                broker_id = client.coordinators[group_id] = await _find(client, group_id, deadline_ms)
             answer = await _ask(client, group_id, broker_id, request, deadline_ms, patience_ms)
             raise_first(_passing_refusals(answer))
             return answer
         except TidelogError as error:
             if not is_retriable(error):
                 raise
-            last = error
-        if not isinstance(last, CoordinatorLoadInProgressError):
-            client.coordinators.pop(group_id, None)
-        if attempt or not isinstance(last, NotCoordinatorError):
-            await client.backoff(attempt, deadline_ms)
+            if not isinstance(error, CoordinatorLoadInProgressError):
+                client.coordinators.pop(group_id, None)
+            if attempt or not isinstance(error, NotCoordinatorError):
+                await client.backoff(attempt, deadline_ms)
+            if clock.monotonic_ms() >= deadline_ms:
+                raise _no_answer(group_id, clock.monotonic_ms() - started_ms, error) from error
         attempt += 1
+
+
+async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
+    """The broker that was found last, or is found now. Errors as of `ask_coordinator`."""
+    started_ms = client.clock.monotonic_ms()
+    await client.bootstrapped(deadline_ms)
+    attempt = 0
+    while (broker_id := client.coordinators.get(group_id)) is None:
+        try:
+            client.coordinators[group_id] = await _find(client, group_id, deadline_ms)
+        except TidelogError as error:
+            if not is_retriable(error):
+                raise
+            await client.backoff(attempt, deadline_ms)
+            if client.clock.monotonic_ms() >= deadline_ms:
+                raise _no_answer(group_id, client.clock.monotonic_ms() - started_ms, error) from error
+        attempt += 1
+    return broker_id
+
+
+def _no_answer(group_id: str, waited_ms: int, last: TidelogError) -> TimeoutError:
+    return TimeoutError(f"group {group_id!r}: no coordinator answered in {waited_ms} ms (last: {last})")
 
 
 async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:

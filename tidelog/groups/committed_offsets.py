@@ -1,0 +1,135 @@
+"""What a consumer commits, and where it finds what was committed."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Callable, Iterable, Mapping
+
+from tidelog.client import ClusterClient
+from tidelog.errors import (
+    BrokerError,
+    CommitFailedError,
+    IllegalGenerationError,
+    InvalidRequestError,
+    RebalanceInProgressError,
+    TidelogError,
+    TimeoutError,
+    UnknownMemberIdError,
+    error_for,
+    raise_first,
+)
+from tidelog.group_messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchPartition,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from tidelog.groups.coordinator_calls import ask_coordinator
+from tidelog.groups.membership import Committer
+from tidelog.messages import DescribePartition
+from tidelog.model import OffsetAndMetadata, TopicPartition, as_partition
+
+COMMIT_FAILED = (
+    "the group has gone on without this consumer, and its partitions may be others' by now. What was read since the "
+    "last commit may be read again. That happens where the time between two polls exceeds max_poll_interval_ms: raise "
+    "it, lower max_poll_records, or poll from time to time while processing"
+)
+COMMIT_LATER = "a rebalance is under way: poll until it is over, then commit what is still assigned"
+
+
+def commit_entry(tp: TopicPartition, wanted: object) -> OffsetCommitPartition:
+    """InvalidRequestError for what cannot be committed."""
+    if not isinstance(wanted, OffsetAndMetadata):
+        raise InvalidRequestError(f"{tp}: {wanted!r} is not an OffsetAndMetadata")
+    if isinstance(wanted.offset, bool) or not isinstance(wanted.offset, int) or wanted.offset < 0:
+        raise InvalidRequestError(f"{tp}: offset {wanted.offset!r} is not a whole number from 0 on")
+    if not isinstance(wanted.metadata, str):
+        raise InvalidRequestError(f"{tp}: the metadata is a str, not {wanted.metadata!r}")
+    epoch = -1 if wanted.leader_epoch is None else wanted.leader_epoch
+    return OffsetCommitPartition(*as_partition(tp), wanted.offset, epoch, wanted.metadata)
+
+
+def found_offset(entry: OffsetFetchPartition) -> OffsetAndMetadata | None:
+    """What an answer says of one partition; None: nothing is committed."""
+    if entry.committed_offset < 0:
+        return None
+    epoch = entry.committed_leader_epoch
+    return OffsetAndMetadata(entry.committed_offset, entry.metadata, epoch if epoch >= 0 else None)
+
+
+class CommittedOffsets:
+    """One consumer's. Its commits reach the coordinator one after the other: none is overtaken by an earlier one.
+
+    on_refusal   told of each refusal, and who had committed
+    """
+
+    def __init__(self, client: ClusterClient, group_id: str) -> None:
+        self.on_refusal: Callable[[Committer, TidelogError], None] = lambda committer, error: None
+        self._client = client
+        self._group_id = group_id
+        self._turn = asyncio.Lock()
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        committer: Callable[[], Committer],
+        deadline_ms: int,
+    ) -> None:
+        """`committer` is asked when its turn has come. CommitFailedError, RebalanceInProgressError, what the broker
+        refuses, TimeoutError: the outcome is unknown.
+        """
+        entries = tuple(commit_entry(tp, wanted) for tp, wanted in offsets.items())
+        if not entries:
+            return
+        left_ms = max(0, deadline_ms - self._client.clock.monotonic_ms())
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                await self._turn.acquire()
+        except builtins.TimeoutError:
+            raise TimeoutError(f"group {self._group_id!r}: an earlier commit is under way for {left_ms} ms") from None
+        try:
+            who = committer()
+            request = OffsetCommitRequest(self._group_id, entries, who.generation, who.member_id, who.instance_id)
+            answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms)
+        finally:
+            self._turn.release()
+        assert isinstance(answer, OffsetCommitResponse)
+        told = {(each.topic, each.partition): each.error_code for each in answer.partitions}
+        left_out = InvalidRequestError.code
+        refusals = {each: error_for(told.get((each.topic, each.partition), left_out)) for each in entries}
+        for error in refusals.values():
+            if error is not None:
+                self.on_refusal(who, error)
+        raise_first(self._named(entry, error, who) for entry, error in refusals.items() if error is not None)
+
+    def _named(self, entry: OffsetCommitPartition, error: BrokerError, who: Committer) -> TidelogError:
+        where = f"group {self._group_id!r}, {entry.topic}-{entry.partition}"
+        if isinstance(error, RebalanceInProgressError):
+            return RebalanceInProgressError(f"{where}: {COMMIT_LATER}")
+        if isinstance(error, UnknownMemberIdError) and who == Committer():
+            return CommitFailedError(f"{where}: the group has members that were assigned their partitions; subscribe")
+        if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
+            return CommitFailedError(f"{where}: {COMMIT_FAILED}")
+        return type(error)(f"{where}: {error}")
+
+    async def fetch(
+        self, partitions: Iterable[TopicPartition], deadline_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Of each partition; None: nothing is committed."""
+        wanted = list(dict.fromkeys(as_partition(tp) for tp in partitions))
+        if not wanted:
+            return {}
+        request = OffsetFetchRequest(self._group_id, tuple(DescribePartition(*tp) for tp in wanted))
+        answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms)
+        assert isinstance(answer, OffsetFetchResponse)
+        if error := error_for(answer.error_code):
+            raise type(error)(f"group {self._group_id!r}: {error}")
+        told = {TopicPartition(each.topic, each.partition): each for each in answer.partitions}
+        for tp in wanted:
+            code = told[tp].error_code if tp in told else InvalidRequestError.code
+            if error := error_for(code):
+                raise type(error)(f"group {self._group_id!r}, {tp}: {error}")
+        return {tp: found_offset(told[tp]) for tp in wanted}

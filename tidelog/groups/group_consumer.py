@@ -1,0 +1,387 @@
+"""A consumer's part in its group: what it is subscribed to, and the rebalances, step by step.
+
+    A  something has changed: the coordinator said so, or the subscription, or the topics did
+    B  the reader is in `poll`: what it was shown before counts as read, and of what it gives up it gets no more
+    C  auto-commit of that; then the listener hears of it, and it is gone (eager: everything; cooperative: little)
+    D  join, and be assigned
+    E  cooperative: B and C for what was taken away, and once more from A, so that others may have it
+    F  the assignment is taken on, and the listener hears of what came
+
+B, E and F are errands of the reader; the rest goes on beside it. A member that is lost does F after losing what it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from tidelog.client import ClusterClient
+from tidelog.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalStateError,
+    RebalanceInProgressError,
+    TidelogError,
+    UnknownServerError,
+)
+from tidelog.fetcher import Fetcher
+from tidelog.groups.committed_offsets import COMMIT_FAILED, COMMIT_LATER, CommittedOffsets
+from tidelog.groups.member import Member
+from tidelog.groups.membership import Committer, MemberSettings, Membership, State
+from tidelog.groups.reader import Reader
+from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener, RebalanceListener
+from tidelog.groups.sticky_memory import Memory
+from tidelog.groups.topic_choice import TopicChoice
+from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.settings import ConsumerSettings
+from tidelog.signals import Signal
+
+_log = logging.getLogger(__name__)
+
+#: How often the brokers are asked for topics that somebody is subscribed to and that do not exist.
+MISSING_TOPICS_MS = 3_000
+
+#: What the reader was shown of these partitions, to be committed.
+Consumed = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, OffsetAndMetadata]]
+
+
+class GroupConsumer:
+    """Subscribed, or with partitions that its user has assigned, which needs no membership.
+
+    consumed   what may be committed
+    call       how the listener is called, in its user's thread or task
+    on_gone    told of partitions that are gone
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        settings: ConsumerSettings,
+        fetcher: Fetcher,
+        offsets: CommittedOffsets,
+        *,
+        consumed: Consumed,
+        call: Caller,
+        on_gone: Callable[[Collection[TopicPartition]], object],
+    ) -> None:
+        assert settings.group_id is not None
+        self._client = client
+        self._settings = settings
+        self._fetcher = fetcher
+        self._consumed = consumed
+        self._call = call
+        self._on_gone = on_gone
+        self._membership = Membership(
+            MemberSettings(
+                settings.group_id,
+                settings.group_instance_id,
+                settings.session_timeout_ms,
+                settings.max_poll_interval_ms,
+                settings.partition_assignment_strategy,
+            )
+        )
+        self._offsets = offsets
+        self._offsets.on_refusal = self._commit_refused
+        self._reader = Reader(client.clock, settings.max_poll_interval_ms, fetcher.arrived.set)
+        self._woken = Signal()
+        self._member = Member(client, settings, self._membership, lambda: self._reader.overdue_ms, self._woken.set)
+        self._choice: TopicChoice | None = None
+        self._listener: RebalanceListener = ConsumerRebalanceListener()
+        self._chosen = asyncio.Event()
+        self._joined_topics: frozenset[str] | None = None
+        self._generation = -1
+        self._had = Memory(())
+        self._in_listener = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._next_commit_ms = client.clock.monotonic_ms() + settings.auto_commit_interval_ms
+        self._committing: set[asyncio.Task[None]] = set()
+
+    # --- what it is subscribed to ----------------------------------------------------------------------
+
+    def subscribe(self, choice: TopicChoice, listener: RebalanceListener | None) -> None:
+        """From the next poll on."""
+        self._choice = choice
+        self._listener = listener or ConsumerRebalanceListener()
+        self._chosen.set()
+        self._woken.set()
+        if choice.topics:
+            self._client.track(*choice.topics)
+        if not self._tasks:
+            self._client.listeners.append(self._woken.set)
+            self._tasks = [asyncio.create_task(self._rebalances()), asyncio.create_task(self._watch_topics())]
+
+    @property
+    def choice(self) -> TopicChoice | None:
+        """None: it is not subscribed."""
+        return self._choice
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """What it is subscribed to as things stand."""
+        return (self._choice and self._choice.topics) or frozenset()
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is assigned here is what the group's generation assigns."""
+        return self._membership.state is State.STABLE and self._membership.generation == self._generation
+
+    def committer(self) -> Committer:
+        """CommitFailedError, RebalanceInProgressError: this consumer may not commit now."""
+        if self._choice is None:
+            return Committer()
+        if self.settled:
+            return self._membership.identity
+        where = f"group {self._settings.group_id!r}"
+        if self._membership.lost or self._membership.state is State.OUT:
+            raise CommitFailedError(f"{where}: {COMMIT_FAILED}")
+        raise RebalanceInProgressError(f"{where}: {COMMIT_LATER}")
+
+    def _commit_refused(self, committer: Committer, error: TidelogError) -> None:
+        with contextlib.suppress(FencedInstanceIdError):  # whoever commits is told, and so is the reader
+            self._membership.commit_refused(committer, error)
+        self._woken.set()
+
+    # --- a poll ------------------------------------------------------------------------------------------
+
+    def begin_poll(self) -> None:
+        """The reader comes: what it was shown before is read, and committed beside it every now and then."""
+        if self._in_listener:
+            raise IllegalStateError(
+                "a rebalance listener must not poll: the poll that called it goes on when it returns"
+            )
+        self._reader.come()
+        now_ms = self._client.clock.monotonic_ms()
+        due = self._settings.enable_auto_commit and now_ms >= self._next_commit_ms
+        if due and not self._committing and (self._choice is None or self.settled):
+            self._next_commit_ms = now_ms + self._settings.auto_commit_interval_ms
+            read = self._consumed(set(self._fetcher.buffers))
+            self._commit_beside(read)
+
+    async def run_errands(self) -> None:
+        """In its own task: what only the reader can do. Errors, also the listener's, come out here."""
+        await self._reader.run_errands()
+
+    def end_poll(self) -> None:
+        """The reader has what it gets."""
+        self._reader.go()
+
+    def commit_soon(self, partitions: Collection[TopicPartition]) -> None:
+        """The reader gives these up by itself."""
+        if partitions and self._settings.enable_auto_commit:
+            self._commit_beside(self._consumed(partitions))
+
+    def _commit_beside(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        task = asyncio.create_task(self._auto_commit(read))
+        self._committing.add(task)
+        task.add_done_callback(self._committing.discard)
+
+    # --- rebalances --------------------------------------------------------------------------------------
+
+    async def _rebalances(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._until_needed()
+                await self._rebalance()
+                attempt = 0
+            except TidelogError as error:
+                await self._tell(error)
+                await self._client.backoff(
+                    attempt, self._client.clock.monotonic_ms() + self._settings.session_timeout_ms
+                )
+                attempt += 1
+            except Exception as error:
+                _log.exception("group %r: a rebalance stumbled", self._settings.group_id)
+                await self._tell(UnknownServerError(f"group {self._settings.group_id!r}: {error!r}"))
+
+    async def _until_needed(self) -> None:
+        """A."""
+        while not self._is_needed():
+            await self._woken.wait()
+
+    def _is_needed(self) -> bool:
+        membership = self._membership
+        if self._choice is None or self._choice.topics is None:
+            return False
+        return (
+            membership.lost
+            or membership.fenced is not None
+            or membership.rejoins
+            or membership.state is not State.STABLE
+            or self._choice.topics != self._joined_topics
+            or self._member.misses_partitions
+        )
+
+    async def _rebalance(self) -> None:
+        membership = self._membership
+        if membership.lost:
+            await self._reader.have(self._lose)
+        if membership.fenced is not None:
+            raise membership.fenced
+        topics, owned = self.topics, set(self._fetcher.buffers)
+        leaving = {tp for tp in owned if tp.topic not in topics} if membership.settings.cooperative else owned
+        await self._give_up(leaving)
+        if membership.lost:
+            return
+        had = Memory(tuple(sorted(self._fetcher.buffers)), self._generation)
+        self._joined_topics = topics
+        assigned = await self._member.join(topics, had if membership.settings.cooperative else self._had)
+        if assigned is None:
+            return
+        generation = membership.generation
+        if membership.settings.cooperative:
+            self._generation = generation  # what it kept is its own in this one too
+        taken = set(self._fetcher.buffers).difference(assigned)
+        if taken:
+            await self._give_up(taken)
+        await self._reader.have(partial(self._take_on, generation, assigned))
+        if taken:
+            membership.rejoins = True
+
+    async def _give_up(self, leaving: Collection[TopicPartition]) -> None:
+        """B and C. Also where nothing goes the reader must be there: who does not poll is in no group."""
+        read: dict[TopicPartition, OffsetAndMetadata] = {}
+
+        async def withhold() -> None:
+            for tp in leaving:
+                self._fetcher.buffers[tp].withheld = True
+            read.update(self._consumed(leaving))
+
+        await self._reader.have(withhold)
+        if leaving:
+            await self._auto_commit(read)
+            await self._reader.have(partial(self._revoke, leaving))
+
+    async def _auto_commit(
+        self, read: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int | None = None
+    ) -> None:
+        if not self._settings.enable_auto_commit or not (self._choice is None or self.settled):
+            return
+        patience_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms)
+        limit_ms = self._client.clock.monotonic_ms() + patience_ms if deadline_ms is None else deadline_ms
+        try:
+            await self._offsets.commit(read, self.committer, limit_ms)
+        except TidelogError as error:
+            _log.warning("auto-commit: %s", error)
+
+    async def _revoke(self, leaving: Collection[TopicPartition]) -> None:
+        if self._membership.lost:
+            return  # of all that it had, `_lose` tells
+        try:
+            await self._tell_listener(self._listener.on_partitions_revoked, leaving)
+        finally:
+            self._drop(leaving)
+
+    async def _lose(self) -> None:
+        """The group has gone on without it."""
+        membership, lost = self._membership, set(self._fetcher.buffers)
+        membership.lost = False
+        try:
+            if lost:
+                listener = self._listener
+                tell = getattr(listener, "on_partitions_lost", listener.on_partitions_revoked)
+                await self._tell_listener(tell, lost)
+        finally:
+            self._drop(lost)
+
+    async def _take_on(self, generation: int, assigned: Collection[TopicPartition]) -> None:
+        """F."""
+        membership = self._membership
+        if membership.state is not State.STABLE or membership.generation != generation:
+            return
+        added = set(assigned).difference(self._fetcher.buffers)
+        self._generation, self._had = generation, Memory(tuple(sorted(assigned)), generation)
+        self._fetcher.assign(sorted(assigned))
+        await self._tell_listener(self._listener.on_partitions_assigned, added)
+
+    def _drop(self, gone: Collection[TopicPartition]) -> None:
+        self._on_gone(gone)
+        self._fetcher.assign([tp for tp in self._fetcher.buffers if tp not in gone])
+
+    async def _tell_listener(
+        self, method: Callable[[Collection[TopicPartition]], object], partitions: Collection[TopicPartition]
+    ) -> None:
+        self._in_listener = True
+        self._reader.go()
+        try:
+            await self._call(partial(method, set(partitions)))
+        finally:
+            self._in_listener = False
+            self._reader.come()
+
+    async def _tell(self, error: TidelogError) -> None:
+        async def raise_it() -> None:
+            raise error
+
+        await self._reader.have(raise_it)
+
+    # --- topics ------------------------------------------------------------------------------------------
+
+    async def _watch_topics(self) -> None:
+        """Follow a pattern, and look for topics that are not there yet."""
+        client, settings = self._client, self._settings
+        attempt, warned = 0, frozenset[str]()
+        while True:
+            await self._chosen.wait()
+            choice = self._choice
+            pause_ms = settings.metadata_max_age_ms
+            if choice is not None and choice.pattern is not None:
+                try:
+                    answer = await client.fetch_all(client.clock.monotonic_ms() + settings.request_timeout_ms)
+                    attempt = 0
+                    if choice.found(answer):
+                        client.track(*choice.topics or ())
+                        self._woken.set()
+                except TidelogError as error:
+                    _log.warning("group %r: no list of topics: %s", settings.group_id, error)
+                    pause_ms = client.backoff_ms(attempt)
+                    attempt += 1
+            missing = frozenset(topic for topic in self.topics if not client.view.partition_count(topic))
+            if missing:
+                await client.refresh_or_not(client.clock.monotonic_ms() + settings.request_timeout_ms)
+                missing = frozenset(topic for topic in missing if not client.view.partition_count(topic))
+                pause_ms = min(pause_ms, MISSING_TOPICS_MS)
+            if missing - warned:
+                names = ", ".join(map(repr, sorted(missing)))
+                _log.warning("group %r: these topics do not exist (yet): %s", settings.group_id, names)
+            warned = missing
+            await self._pause(pause_ms, choice)
+
+    async def _pause(self, pause_ms: int, choice: TopicChoice | None) -> None:
+        """Cut short where another choice is made."""
+        self._chosen.clear()
+        if self._choice is not choice:
+            self._chosen.set()
+            return
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._chosen.wait()
+        except builtins.TimeoutError:
+            self._chosen.set()
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
+        """Commit, tell the listener, and go. What the listener raises comes out when all is done."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            self._client.listeners.remove(self._woken.set)
+        self._tasks = []
+        try:
+            if self._membership.lost:
+                await self._lose()
+            elif owned := set(self._fetcher.buffers):
+                if autocommit:
+                    await self._auto_commit(self._consumed(owned), deadline_ms)
+                await self._revoke(owned)
+        finally:
+            for commit in self._committing:
+                commit.cancel()
+            await self._member.stop()
+            await self._member.leave(deadline_ms)

@@ -1,0 +1,168 @@
+"""A member of a group at work: it joins, leads if it must, and lives by heartbeats that do not depend on its reader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from tidelog.client import ClusterClient
+from tidelog.errors import TidelogError
+from tidelog.group_messages import (
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from tidelog.groups.coordinator_calls import ask_coordinator, find_coordinator
+from tidelog.groups.leading import assign, candidates, topics_of
+from tidelog.groups.membership import Membership, State
+from tidelog.groups.sticky_memory import Memory
+from tidelog.messages import Response
+from tidelog.model import TopicPartition
+from tidelog.settings import ConsumerSettings
+
+_log = logging.getLogger(__name__)
+
+#: The coordinator answers a join when the round is over, and that may take it a moment longer.
+_ROUND_GRACE_MS = 5_000
+
+
+class Member:
+    """The tasks of one membership.
+
+    overdue_ms   for how long its reader has not polled beyond what it may; ≤ 0: it is in time
+    on_change    called when the membership is lost, or is to join again
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        settings: ConsumerSettings,
+        membership: Membership,
+        overdue_ms: Callable[[], int],
+        on_change: Callable[[], object],
+    ) -> None:
+        self.membership = membership
+        self._client = client
+        self._settings = settings
+        self._group_id = membership.settings.group_id
+        self._overdue_ms = overdue_ms
+        self._on_change = on_change
+        self._beating: asyncio.Task[None] | None = None
+        self._led: dict[str, int] = {}
+
+    # --- joining -------------------------------------------------------------------------------------
+
+    async def join(self, topics: Collection[str], had: Memory) -> tuple[TopicPartition, ...] | None:
+        """What the next generation assigns; None: the membership is lost. What is final is raised.
+
+        TimeoutError where no coordinator is found; the wait for the others' joining is the coordinator's to end.
+        """
+        membership = self.membership
+        while True:
+            joined = await self._ask(membership.join_request(topics, had))
+            assert isinstance(joined, JoinGroupResponse)
+            if membership.joined(joined):
+                assignments = await self._lead(joined) if membership.leads else ()
+                synced = await self._ask(membership.sync_request(assignments))
+                assert isinstance(synced, SyncGroupResponse)
+                assigned = membership.synced(synced)
+                if assigned is not None:
+                    self._live()
+                    return assigned
+            if membership.lost:
+                return None
+
+    async def _ask(self, request: JoinGroupRequest | SyncGroupRequest) -> Response:
+        """Who is not found in time is told of; who was found may take as long as the slowest member does."""
+        now_ms, patience_ms = self._client.clock.monotonic_ms(), self._settings.default_api_timeout_ms
+        await find_coordinator(self._client, self._group_id, now_ms + patience_ms)
+        round_ms = self.membership.settings.rebalance_timeout_ms + _ROUND_GRACE_MS
+        deadline_ms = now_ms + patience_ms + round_ms
+        return await ask_coordinator(self._client, self._group_id, request, deadline_ms, patience_ms=round_ms)
+
+    async def _lead(self, joined: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
+        found = candidates(joined.members)
+        topics = topics_of(found)
+        self._client.track(*topics)
+        await self._client.refresh_or_not(self._client.clock.monotonic_ms() + self._settings.request_timeout_ms)
+        self._led = self._counts(topics)
+        return () if joined.skip_assignment else assign(joined.protocol_name, found, self._led)
+
+    def _counts(self, topics: Collection[str]) -> dict[str, int]:
+        client = self._client
+        return {topic: 0 if client.refusal(topic) else client.view.partition_count(topic) for topic in topics}
+
+    @property
+    def misses_partitions(self) -> bool:
+        """Whether this leader would assign others by now than it did: topics came, grew or went."""
+        return self.membership.leads and self._counts(self._led.keys()) != self._led
+
+    # --- living --------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_ms() / 1000)
+            if self.membership.state is not State.STABLE:
+                continue
+            try:
+                if self._overdue_ms() > 0:
+                    _log.warning(
+                        "group %r: no poll for more than max_poll_interval_ms (%d): this consumer leaves the group "
+                        "and joins it again when it polls",
+                        self._group_id,
+                        self._settings.max_poll_interval_ms,
+                    )
+                    await self.leave(self._client.clock.monotonic_ms() + self._settings.session_timeout_ms)
+                    self._on_change()
+                else:
+                    await self._heartbeat()
+            except TidelogError as error:
+                _log.warning("group %r: %s", self._group_id, error)
+                self._on_change()
+            except Exception:
+                _log.exception("group %r: a heartbeat stumbled", self._group_id)
+
+    def _pause_ms(self) -> int:
+        """A reader that is overdue between two heartbeats need not be waited for until the next."""
+        until_overdue_ms = -self._overdue_ms() + 1
+        interval_ms = self._settings.heartbeat_interval_ms
+        return min(interval_ms, until_overdue_ms) if until_overdue_ms > 0 else interval_ms
+
+    async def _heartbeat(self) -> None:
+        membership = self.membership
+        request = membership.heartbeat_request()
+        patience_ms = max(1, self._settings.session_timeout_ms // 3)
+        deadline_ms = self._client.clock.monotonic_ms() + self._settings.session_timeout_ms
+        answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms, patience_ms=patience_ms)
+        assert isinstance(answer, HeartbeatResponse)
+        membership.heard(request, answer)
+        if membership.rejoins or membership.lost:
+            self._on_change()
+
+    # --- leaving -------------------------------------------------------------------------------------
+
+    async def leave(self, deadline_ms: int) -> None:
+        """Go, so that nobody has to wait until it is missed. A static member's place is kept."""
+        request = self.membership.leave_request()
+        self.membership.left()
+        if request is None:
+            return
+        try:
+            await ask_coordinator(self._client, self._group_id, request, deadline_ms)
+        except TidelogError as error:
+            _log.warning("group %r: this consumer's leaving was not heard: %s", self._group_id, error)
+
+    async def stop(self) -> None:
+        """No more heartbeats."""
+        if (beating := self._beating) is not None:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+            self._beating = None

@@ -1,0 +1,37 @@
+"""What a consumer is subscribed to: topics by name, or all whose names match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tidelog.messages import MetadataResponse
+from tidelog.model import validate_topic
+
+
+class TopicChoice:
+    """`topics` changes where a pattern finds others; None until it was held against the cluster once."""
+
+    def __init__(self, topics: Iterable[str] = (), pattern: str | re.Pattern[str] | None = None) -> None:
+        """ValueError, InvalidTopicError: what cannot be subscribed to."""
+        if isinstance(topics, str):
+            raise ValueError(f"topics must be a list of names, as [{topics!r}], and not one name")
+        names = frozenset(validate_topic(topic) for topic in topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("subscribe to topics or to a pattern: one of them, and not none (that is unsubscribe)")
+        self.pattern = None if pattern is None else _compiled(pattern)
+        self.topics: frozenset[str] | None = names or None
+
+    def found(self, answer: MetadataResponse) -> bool:
+        """All topics of the cluster; whether the choice is another one now. The cluster's own topics never match."""
+        assert self.pattern is not None
+        names = (each.name for each in answer.topics if not each.is_internal and not each.error_code)
+        before, self.topics = self.topics, frozenset(name for name in names if self.pattern.match(name))
+        return before != self.topics
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None
