@@ -69,6 +69,7 @@ async def test_only_the_leader_answers_look_ups_unless_somebody_debugs() -> None
         assert (await follower.look_up(LATEST_TIMESTAMP))[0] == NotLeaderOrFollowerError.code
         assert await follower.look_up(LATEST_TIMESTAMP, replica_id=-2) == (0, 1, -1)
         assert (await cluster.leader.look_up(LATEST_TIMESTAMP, epoch=9))[0] == UnknownLeaderEpochError.code
+        assert (await cluster.leader.look_up(LATEST_TIMESTAMP, replica_id=-3))[0] == InvalidRequestError.code
 
 
 @on_virtual_time

@@ -42,6 +42,7 @@ from tidelog.messages import (
     ProduceResponse,
     Request,
 )
+from tidelog.segment_messages import ListSegmentOffsetsRequest, SegmentOffsetsPartition
 
 NAMES = ["..", ".", "", "a/b", "../../etc/passwd", "t\0", "\0", "x" * 250, "é", "t t", "canary\n"]
 
