@@ -33,12 +33,8 @@ def offset_for_timestamp(
             continue
         if segment.base_offset >= upper_bound:
             return None
-        start, beyond = segment.start_for_timestamp(timestamp), True  # the batch of the entry itself is too early
-        if start_offset > segment.base_offset and (least := segment.start_of(start_offset)) > start:
-            start, beyond = least, False
-        # Checked, those that are passed over too: a damaged header may hide what is looked for.
-        for _, header, batch in segment.checked_from(start, beyond=beyond):
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+        for _, header, batch in segment.reaching(timestamp, start_offset):
+            if header.last_offset < start_offset:
                 continue
             if header.base_offset >= upper_bound:
                 return None

@@ -9,7 +9,6 @@ of it was held.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidelog.errors import (
@@ -18,12 +17,13 @@ from tidelog.errors import (
     UnreadableRecordsError,
     UnsupportedCompressionTypeError,
 )
+from tidelog.frozen import frozen
 from tidelog.model import Buffer
 from tidelog.records import (
     MAX_DECOMPRESSED_BYTES,
     BatchHeader,
     RecordTime,
-    first_record_at_or_after,
+    first_in_checked_batch,
     outline_batch,
 )
 
@@ -40,12 +40,12 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordSearch:
     """The first record with a timestamp ≥ `at_or_after`, or (None) the earliest with the largest one.
 
     start_offset, end_offset   what is searched of the batch, the end exclusive
-    batch                      its bytes; they stay as they are, so that the search may run on any thread
+    batch                      its bytes, checked; they stay as they are, so that the search may run on any thread
     """
 
     at_or_after: int | None
@@ -83,7 +83,7 @@ class RecordSearch:
     def _run(self, limit: int) -> TimestampOffset | None:
         found: RecordTime | None
         if self.at_or_after is not None:
-            found = first_record_at_or_after(self.batch, self.at_or_after, self.start_offset, limit=limit)
+            found = first_in_checked_batch(self.batch, self.header, self.at_or_after, self.start_offset, limit=limit)
         else:
             outline = outline_batch(self.batch, self.header, limit=limit)
             inside = (
@@ -116,7 +116,7 @@ class QuickSearcher:
         self._found: dict[tuple[object, ...], TimestampOffset | None] = {}
 
     def __call__(self, search: RecordSearch) -> TimestampOffset | None:
-        if search.question in self._found:
+        if self._found and search.question in self._found:
             return self._found[search.question]
         return search.run_if_quick()
 

@@ -32,6 +32,17 @@ class Extent(NamedTuple):
     last_batch: BatchHeader | None
 
 
+class Start(NamedTuple):
+    """Where reading begins: at byte `position`, with a batch at or behind `expected_offset`.
+
+    epoch_before   of the batch before it; −1: of none that is known
+    """
+
+    position: int
+    expected_offset: int
+    epoch_before: int = -1
+
+
 class IndexedLog(NamedTuple):
     """The first `size` bytes of the `.log`, and its indexes.
 
@@ -55,7 +66,7 @@ class IndexedLog(NamedTuple):
         indexed_end, indexed_timestamp = self.offset_index.last_position, self.time_index.last_timestamp
         next_offset, largest = self.base_offset, IndexedTime(NO_TIMESTAMP, self.base_offset)
         header: BatchHeader | None = None
-        start = self.start_of(reached.offset) if reached is not None else 0
+        start = self.start_of(reached.offset).position if reached is not None else 0
         for position, header in scan_headers(self.log, start, self.size):
             self.expect_offset(header, position, next_offset)
             if header.max_timestamp > largest.timestamp:
@@ -93,7 +104,8 @@ class IndexedLog(NamedTuple):
         # The time index was brought up to date at each entry of the offset index: here the last of those before.
         entry = self.offset_index.floor(header.base_offset - 1)
         largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
-        for at, header in scan_headers(self.log, self.start_of(reached.offset) if reached else 0, position):
+        start = self.start_of(reached.offset).position if reached is not None else 0
+        for at, header in scan_headers(self.log, start, position):
             if header.max_timestamp > largest.timestamp:
                 largest = IndexedTime(header.max_timestamp, header.last_offset)
             if entry is not None and at <= entry.position and largest.timestamp > known:
@@ -128,55 +140,83 @@ class IndexedLog(NamedTuple):
                 return position, header
             following = header.next_offset
         # Compaction left a hole, or a header is damaged so that the batch looked for would be passed over.
-        for position, header, _ in self.checked_from(start, expected_offset):
+        for position, header, _ in self.checked_from(Start(start, expected_offset)):
             if header.last_offset >= offset:
                 return position, header
         return None
 
-    def checked_from(
-        self, position: int, expected_offset: int | None = None, *, beyond: bool = False
-    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Every batch from `position` on, where one begins, as `scan_checked`; `beyond`: but that of an index entry."""
-        if expected_offset is None:
-            expected_offset = self.base_offset
-            if position:
-                header = header_at(self.log, position, self.size)
-                expected_offset = header.next_offset if beyond else header.base_offset
-                position += header.size_bytes if beyond else 0
-        return scan_checked(self.log, position, self.size, expected_offset, at_once=_LOOKED_AT_ONCE)
+    def checked_from(self, start: Start) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Every batch from there on, as `scan_checked`."""
+        return scan_checked(
+            self.log,
+            start.position,
+            self.size,
+            start.expected_offset,
+            epoch_before=start.epoch_before,
+            at_once=_LOOKED_AT_ONCE,
+        )
 
-    def start_of(self, offset: int) -> int:
+    def start_of(self, offset: int) -> Start:
         """At most one index interval before the first batch that ends at or after `offset`, or at it."""
         entry = self.offset_index.floor(offset)
         if entry is None or entry.offset > offset:
-            return 0
-        self._confirm(entry)
-        return entry.position
+            return Start(0, self.base_offset)
+        return Start(entry.position, self._confirm(entry).base_offset)
 
-    def start_for_timestamp(self, timestamp: int) -> int:
-        """A position at or before the first batch that reaches `timestamp`, at most one index interval away from it."""
+    def reaching(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Every batch that reaches `timestamp`, but for some that end before `start_offset`; in their order.
+
+        Checked, those that are passed over too: a damaged header may hide what is looked for. DamagedIndexError comes
+        before the first batch.
+        """
+        start, reached = self._start_for_timestamp(timestamp)
+        if start_offset > self.base_offset and (least := self.start_of(start_offset)).position > start.position:
+            start, reached = least, None  # it does not depend on the time index
+        for batch in self.checked_from(start):
+            header = batch[1]
+            if reached is not None:
+                if header.max_timestamp < timestamp and header.last_offset < reached.offset:
+                    continue
+                if (header.max_timestamp, header.last_offset) != reached:
+                    self._confirm_time(reached)
+                reached = None
+            if header.max_timestamp >= timestamp:
+                yield batch
+        if reached is not None:
+            raise DamagedIndexError
+
+    def _start_for_timestamp(self, timestamp: int) -> tuple[Start, IndexedTime | None]:
+        """At or before the first batch that reaches `timestamp`, at most one index interval away from it.
+
+        And the entry that led there, which is still to be confirmed.
+        """
         # Both neighbours of the target are held against the log, and against the order of the file: where they are
         # right, no damage elsewhere can have misled the search between them.
         times = self.time_index
         slot = times.ceiling_slot(timestamp)
-        if slot:
-            below = times.entry(slot - 1)
-            earlier = times.entry(slot - 2).timestamp if slot > 1 else NO_TIMESTAMP
+        below = times.entry(slot - 1) if slot else None
+        if below is not None:
+            earlier = times[slot - 2][0] if slot > 1 else NO_TIMESTAMP
             if not earlier < below.timestamp < timestamp:
                 raise DamagedIndexError
-            self._confirm_time(below)
-        if slot == len(times):
-            if timestamp <= times.last_timestamp:
-                raise DamagedIndexError
-            entry = self.offset_index.last
-        else:
+        if slot < len(times):
             reached = times.entry(slot)
-            self._confirm_time(reached)
             entry = self.offset_index.floor(reached.offset - 1)
-        if entry is None:
-            return 0
-        self._confirm(entry)
-        return entry.position
+        elif timestamp <= times.last_timestamp:
+            raise DamagedIndexError
+        else:
+            reached, entry = None, self.offset_index.last
+        header = self._confirm(entry) if entry is not None else None
+        if below is not None:
+            if header is None or header.last_offset != below.offset:
+                self._confirm_time(below)
+            elif header.max_timestamp != below.timestamp:
+                raise DamagedIndexError
+        if entry is None or header is None:
+            return Start(0, self.base_offset), reached
+        # The batch of the entry itself is too early.
+        after = entry.position + header.size_bytes
+        return Start(after, header.next_offset, header.partition_leader_epoch), reached
 
     def maximum_before(self, offset: int) -> IndexedTime | None:
         """The last time index entry whose batch ends before `offset`."""
@@ -198,7 +238,7 @@ class IndexedLog(NamedTuple):
 
     def _confirm(self, entry: OffsetPosition) -> BatchHeader:
         """The header of the batch that an index entry names; DamagedIndexError if it is another batch, or none."""
-        if entry.position < 0:
+        if entry.position <= 0:  # the first batch never has one, so that zeros are none either
             raise DamagedIndexError
         try:
             header = header_at(self.log, entry.position, self.size)

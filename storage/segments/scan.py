@@ -70,13 +70,15 @@ def scan_checked(
     *,
     limit: int | None = None,
     holes: bool = True,
+    epoch_before: int = -1,
     at_once: int = _BATCHES_AT_ONCE,
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """As `scan_batches`, and each batch is right. CorruptMessageError in place of the first that is not.
 
     That is more than its CRC, which covers neither offset nor epoch. A batch must not begin before the end of the one
     before it, nor with an earlier epoch. Where one jumps ahead of `expected_offset` or begins an epoch, it is the next
-    that tells whether it or its neighbour is wrong; after the last one comes `limit`, where the next segment begins.
+    that tells whether it or its neighbour is wrong, unless `epoch_before`, that of the batch before all of them, bears
+    it out; after the last one comes `limit`, where the next segment begins.
     `holes`: where nothing follows, a jump is taken for what compaction left.
     """
     epoch = -1
@@ -100,7 +102,7 @@ def scan_checked(
             yield held
             held = None
         jumped = header.base_offset > expected_offset
-        if jumped or header.partition_leader_epoch > epoch:
+        if jumped or (header.partition_leader_epoch > epoch and header.partition_leader_epoch != epoch_before):
             held = at, header, batch
         else:
             yield at, header, batch

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from storage.files import File, Files
-from storage.segments.indexed_log import DamagedIndexError, IndexedLog
+from storage.segments.indexed_log import DamagedIndexError, IndexedLog, Start
 from storage.segments.offset_index import OffsetIndex
 from storage.segments.scan import header_at, scan_checked, scan_headers
 from storage.segments.segment_files import SegmentFiles
@@ -207,17 +208,17 @@ class Segment:
         """(position, header) of the first batch that ends at or after `offset`; None past the end."""
         return self._told(lambda indexed: indexed.find(offset))
 
-    def checked_from(self, position: int, *, beyond: bool = False) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def checked_from(self, start: Start) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """As `IndexedLog.checked_from`."""
-        return self._indexed.checked_from(position, beyond=beyond)
+        return self._indexed.checked_from(start)
 
-    def start_of(self, offset: int) -> int:
+    def start_of(self, offset: int) -> Start:
         """At most one index interval before the first batch that ends at or after `offset`, or at it."""
         return self._told(lambda indexed: indexed.start_of(offset))
 
-    def start_for_timestamp(self, timestamp: int) -> int:
-        """A position at or before the first batch that reaches `timestamp`, at most one index interval away from it."""
-        return self._told(lambda indexed: indexed.start_for_timestamp(timestamp))
+    def reaching(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """As `IndexedLog.reaching`, with indexes that are right."""
+        return self._told(lambda indexed: _begun(indexed.reaching(timestamp, start_offset)))
 
     def confirmed_maximum_before(self, offset: int) -> IndexedTime | None:
         """The last time index entry whose batch ends before `offset`."""
@@ -288,3 +289,10 @@ class Segment:
         self.time_index.keep(0)
         self.next_offset = self.base_offset
         self.largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
+
+
+def _begun(found: Iterator[T]) -> Iterator[T]:
+    """The same, once the first of them is known."""
+    for first in found:
+        return chain((first,), found)
+    return found

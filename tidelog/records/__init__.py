@@ -10,6 +10,7 @@ from tidelog.records.decode import (
     RecordTime,
     decode_columns,
     decode_records,
+    first_in_checked_batch,
     first_record_at_or_after,
 )
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
@@ -53,6 +54,7 @@ __all__ = [
     "encode_batch",
     "encode_control_batch",
     "excerpt_batch",
+    "first_in_checked_batch",
     "first_record_at_or_after",
     "iter_headers",
     "outline_batch",
