@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -15,6 +17,7 @@ from tidelog.groups.assignors import (
     assign_ranges,
     assign_sticky,
 )
+from tidelog.groups.balance import Balance
 from tidelog.groups.consumer_protocol import Subscription
 from tidelog.groups.sticky_memory import Memory, encode_memory
 from tidelog.model import TopicPartition
@@ -105,6 +108,18 @@ def test_cooperative_takes_away_in_one_generation_and_gives_in_the_next() -> Non
     assert shown(assign_cooperatively(second, topics)) == {"a": "t0 t1 t2", "b": "t3 t4 t5"}
 
 
+def test_what_two_still_hold_is_left_to_the_one_of_them_that_gets_it_and_given_to_nobody_else() -> None:
+    both = [member("a", owned="t0 t1", generation=1), member("b", owned="t0", generation=1), member("c")]
+    assert shown(assign_cooperatively(both, {"t": 2})) == {"a": "t1", "b": "t0", "c": ""}
+    late = [member("a", owned="t0 t1", generation=1), member("b", generation=2), member("c", "u")]
+    assert shown(assign_cooperatively(late, {"t": 2, "u": 0})) == {"a": "t0", "b": "", "c": ""}
+
+
+def test_a_cooperative_member_of_an_older_version_tells_its_generation_in_its_assignors_words() -> None:
+    old = Candidate("a", None, Subscription(("t",), partitions("t0"), user_data=(7).to_bytes(4, "big")))
+    assert shown(assign_cooperatively([member("b", owned="t0", generation=6), old], {"t": 1})) == {"a": "t0", "b": ""}
+
+
 TOPICS = st.fixed_dictionaries({"t": st.integers(1, 9), "u": st.integers(1, 9), "v": st.integers(1, 4)})
 WANTS = st.dictionaries(
     st.sampled_from("abcdef"), st.sets(st.sampled_from(["t", "u", "v", "gone"]), min_size=1), min_size=1
@@ -134,9 +149,9 @@ def test_every_partition_that_somebody_wants_has_one_owner_that_wants_it(
         if name == "cooperative-sticky":
             others = {tp: who for who in wants for tp in had.get(who, ())}
             assert all(others.get(tp, who) == who for who, tps in given_.items() for tp in tps)
-            # What was only taken away is given in the next generation, which may find something else to even out.
-            for later in range(1, 4):
-                given_ = assign_cooperatively(candidates(wants, given_, generation + later), topics)
+            # What was only taken away is given in the next generation, which takes nothing more.
+            kept, given_ = given_, assign_cooperatively(candidates(wants, given_, generation + 1), topics)
+            assert all(set(kept[who]) <= set(given_[who]) for who in wants)
             owned = [tp for tps in given_.values() for tp in tps]
         wanted = {topic for topics_ in wants.values() for topic in topics_} & topics.keys()
         assert set(owned) == {TopicPartition(topic, n) for topic in wanted for n in range(topics[topic])}
@@ -155,6 +170,45 @@ def test_sticky_is_even_and_changes_nothing_where_nothing_has_changed(
                 for other, theirs in had.items():
                     assert tp.topic not in wants[other] or len(tps) <= len(theirs) + 1, (who, tp, other)
         assert assign_sticky(candidates(wants, had, generation), topics) == had
+
+
+@st.composite
+def small_groups(draw: st.DrawFn) -> tuple[dict[str, list[str]], dict[TopicPartition, str | None]]:
+    """Who subscribes to what, and who had what: few enough that all assignments can be looked at."""
+    subscribers = {
+        topic: sorted(draw(st.sets(st.sampled_from("abcd"), min_size=1)))
+        for topic in draw(st.sampled_from(["t", "tu", "tuv"]))
+    }
+    tps = [TopicPartition(topic, number) for topic in subscribers for number in range(draw(st.integers(1, 2)))]
+    return subscribers, {tp: draw(st.none() | st.sampled_from("abcd")) for tp in tps}
+
+
+@given(small_groups())
+def test_no_assignment_at_all_is_evener(
+    group: tuple[dict[str, list[str]], dict[TopicPartition, str | None]],
+) -> None:
+    subscribers, had = group
+    owners = {tp: owner for tp, owner in had.items() if owner is not None}
+    given_ = Balance("abcd", subscribers, had, owners).given
+    loads = sorted(len(tps) for tps in given_.values())
+    every = itertools.product(*(subscribers[tp.topic] for tp in had))
+    least = min((sorted(chosen.count(who) for who in "abcd") for chosen in every), key=sum_of_squares)
+    assert sum_of_squares(loads) == sum_of_squares(least)
+
+
+def sum_of_squares(loads: list[int]) -> int:
+    return sum(load**2 for load in loads)
+
+
+def test_large_groups_are_assigned_soon_enough_for_a_leader_that_must_heartbeat() -> None:
+    topics = dict.fromkeys((f"t{number}" for number in range(10)), 100)
+    everything = tuple(TopicPartition(topic, number) for topic in topics for number in range(100))
+    members = [Candidate(f"m{n}", None, Subscription(tuple(topics), generation=1)) for n in range(99)]
+    hog = Candidate("m99", None, Subscription(tuple(topics), everything, 1))
+    begun = time.process_time()
+    given_ = assign_sticky([*members, hog], topics)
+    assert time.process_time() - begun < 1
+    assert {len(tps) for tps in given_.values()} == {10}
 
 
 @given(st.integers(1, 40), st.sets(st.sampled_from("abcdefgh"), min_size=1), st.sets(st.sampled_from("abcdefgh")))

@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import cycle
 
 from tidelog.frozen import frozen
+from tidelog.groups.balance import Balance, latest_owners
 from tidelog.groups.consumer_protocol import Subscription
-from tidelog.groups.sticky_memory import Memory, decode_memory
+from tidelog.groups.sticky_memory import Memory, decode_generation, decode_memory
 from tidelog.model import TopicPartition
 
 
@@ -62,16 +63,19 @@ def assign_sticky(members: Sequence[Candidate], topics: Mapping[str, int]) -> As
     for member in members:
         # An eager member has given up everything when it joins, and tells what it had in its assignor's own words.
         told = decode_memory(member.subscription.user_data)
-        memories[member.member_id] = told or Memory(member.subscription.owned, member.subscription.generation)
-    return _Balance(members, topics, memories).given
+        memories[member.member_id] = told or _held(member)
+    return _balanced(members, topics, memories)
 
 
 def assign_cooperatively(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """As `assign_sticky`, but nobody is given what another one still holds."""
-    held = {m.member_id: Memory(m.subscription.owned, m.subscription.generation) for m in members}
-    given = _Balance(members, topics, held).given
-    holders = {tp: member_id for member_id, memory in held.items() for tp in memory.partitions}
-    return {who: [tp for tp in tps if holders.get(tp, who) == who] for who, tps in given.items()}
+    """As `assign_sticky`, but nobody is given what another one still holds: that is free in the next generation."""
+    memories = {member.member_id: _held(member) for member in members}
+    holders: dict[TopicPartition, set[str]] = defaultdict(set)
+    for member_id, memory in memories.items():
+        for tp in memory.partitions:
+            holders[tp].add(member_id)
+    given = _balanced(members, topics, memories)
+    return {who: [tp for tp in tps if tp not in holders or who in holders[tp]] for who, tps in given.items()}
 
 
 ASSIGNORS: dict[str, Assignor] = {
@@ -82,61 +86,23 @@ ASSIGNORS: dict[str, Assignor] = {
 }
 
 
-class _Balance:
-    """Begins with what everybody had, hands out the rest, and moves single partitions while that makes it evener.
-
-    given   member by member; it is even when nobody could take a partition from somebody who has two more
-    """
-
-    def __init__(self, members: Sequence[Candidate], topics: Mapping[str, int], memories: Mapping[str, Memory]) -> None:
-        self._able = {topic: [m.member_id for m in able] for topic, able in _subscribers(members, topics).items()}
-        self.given: Assignments = {member.member_id: [] for member in sorted(members, key=_order)}
-        partitions = [TopicPartition(topic, number) for topic in self._able for number in range(topics[topic])]
-        owners = _owners(memories)
-        rest = []
-        for tp in partitions:
-            owner = owners.get(tp)
-            if owner is not None and owner in self._able[tp.topic]:
-                self.given[owner].append(tp)
-            else:
-                rest.append(tp)
-        # Who has fewer to choose from comes first, else they would find their members full.
-        for tp in sorted(rest, key=lambda tp: len(self._able[tp.topic])):
-            self.given[self._least(tp)].append(tp)
-        while self._moves_one():
-            pass
-        for mine in self.given.values():
-            mine.sort()
-
-    def _least(self, tp: TopicPartition) -> str:
-        return min(self._able[tp.topic], key=lambda member_id: len(self.given[member_id]))
-
-    def _moves_one(self) -> bool:
-        for member_id in sorted(self.given, key=lambda each: -len(self.given[each])):
-            mine = self.given[member_id]
-            # What came last goes first: it is the least that somebody is used to.
-            for tp in reversed(mine):
-                to = self._least(tp)
-                if len(self.given[to]) + 1 < len(mine):
-                    mine.remove(tp)
-                    self.given[to].append(tp)
-                    return True
-        return False
+def _held(member: Candidate) -> Memory:
+    subscription = member.subscription
+    generation = subscription.generation
+    if generation < 0:
+        # Before version 2 a cooperative member could say so in its assignor's own words alone.
+        generation = decode_generation(subscription.user_data)
+    return Memory(subscription.owned, generation)
 
 
-def _owners(memories: Mapping[str, Memory]) -> dict[TopicPartition, str]:
-    """Who had what last. Where two of one generation say so, neither is believed (KAFKA-12984)."""
-    claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
-    for member_id, memory in memories.items():
-        for tp in memory.partitions:
-            claims[tp].append((memory.generation, member_id))
-    owners = {}
-    for tp, claimed in claims.items():
-        newest = max(generation for generation, _ in claimed)
-        latest = [member_id for generation, member_id in claimed if generation == newest]
-        if len(latest) == 1:
-            owners[tp] = latest[0]
-    return owners
+def _balanced(
+    members: Sequence[Candidate], topics: Mapping[str, int], memories: Mapping[str, Memory]
+) -> dict[str, list[TopicPartition]]:
+    subscribers = {topic: [m.member_id for m in able] for topic, able in _subscribers(members, topics).items()}
+    partitions = [TopicPartition(topic, number) for topic in subscribers for number in range(topics[topic])]
+    claims = ((tp, memory.generation, who) for who, memory in memories.items() for tp in memory.partitions)
+    ids = [member.member_id for member in sorted(members, key=_order)]
+    return Balance(ids, subscribers, partitions, latest_owners(claims)).given
 
 
 def _subscribers(members: Collection[Candidate], topics: Mapping[str, int]) -> dict[str, list[Candidate]]:

@@ -4,7 +4,8 @@
             2     a group                                     value 3: protocol, generation, leader, members
     A null value takes the key's entry away.
 
-Written are the versions that Kafka 3.9 writes; read are all that are older too. Keys of later versions (transactional
+Written are the versions that Kafka 3.9 writes; read are those that it reads: all that are older, and 4, which says the
+same in another form (KIP-915). Keys of later versions (transactional
 ids, KIP-848) are unknown here, and skipped by whoever loads a partition.
 """
 
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 from tidelog.errors import CorruptMessageError
 from tidelog.frozen import frozen
-from tidelog.groups.wire import Reader, Writer
+from tidelog.groups.wire import FlexibleReader, Reader, Writer
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
 _COMMIT_KEY = 1
 _GROUP_KEY = 2
 _VALUE = 3
+_FLEXIBLE = 4
 
 
 @frozen
@@ -139,8 +141,7 @@ def encode_commit(commit: Commit) -> bytes:
 
 def decode_commit(data: bytes) -> Commit:
     """CorruptMessageError for what this is not."""
-    reader = Reader(data)
-    version = _version(reader)
+    version, reader = _open(data)
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else -1
     return Commit(offset, leader_epoch, reader.string(), reader.int64(), reader.int64() if version == 1 else -1)
@@ -172,8 +173,7 @@ def encode_group(record: GroupRecord) -> bytes:
 
 def decode_group(data: bytes) -> GroupRecord:
     """CorruptMessageError for what this is not."""
-    reader = Reader(data)
-    version = _version(reader)
+    version, reader = _open(data)
 
     def read() -> MemberRecord:
         member_id = reader.string()
@@ -183,6 +183,8 @@ def decode_group(data: bytes) -> GroupRecord:
         session_timeout_ms = reader.int32()
         if rebalance_timeout_ms < 0:
             rebalance_timeout_ms = session_timeout_ms
+        subscription, assignment = reader.data(), reader.data()
+        reader.end()
         return MemberRecord(
             member_id,
             instance_id,
@@ -190,8 +192,8 @@ def decode_group(data: bytes) -> GroupRecord:
             client_host,
             rebalance_timeout_ms,
             session_timeout_ms,
-            reader.data(),
-            reader.data(),
+            subscription,
+            assignment,
         )
 
     protocol_type, generation = reader.string(), reader.int32()
@@ -200,8 +202,9 @@ def decode_group(data: bytes) -> GroupRecord:
     return GroupRecord(protocol_type, generation, protocol, leader, changed_ms, tuple(reader.array(read)))
 
 
-def _version(reader: Reader) -> int:
-    version = reader.int16()
-    if not 0 <= version <= _VALUE:
-        raise CorruptMessageError(f"a value of version {version}, and not of 0 to {_VALUE}")
-    return version
+def _open(data: bytes) -> tuple[int, Reader]:
+    version = Reader(data).int16()
+    if not 0 <= version <= _FLEXIBLE:
+        raise CorruptMessageError(f"a value of version {version}, and not of 0 to {_FLEXIBLE}")
+    rest = data[2:]
+    return version, FlexibleReader(rest) if version == _FLEXIBLE else Reader(rest)

@@ -33,3 +33,8 @@ def decode_memory(data: bytes | None) -> Memory | None:
         return Memory(reader.partitions(), reader.int32() if reader.left else -1)
     except CorruptMessageError:
         return None
+
+
+def decode_generation(data: bytes | None) -> int:
+    """All that a CooperativeStickyAssignor writes; −1 for what is something else."""
+    return int.from_bytes(data, "big", signed=True) if data is not None and len(data) == 4 else -1

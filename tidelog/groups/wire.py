@@ -1,4 +1,8 @@
-"""The plain types of Kafka's schemas before KIP-482: big-endian integers, and lengths before what they measure."""
+"""The plain types of Kafka's schemas: big-endian integers, and lengths before what they measure.
+
+Since KIP-482 there are flexible versions too, whose lengths are varints, and whose structures end with fields that
+only some know: these are read (`FlexibleReader`), and nothing is written so.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +88,7 @@ class Reader:
         return value
 
     def nullable_string(self) -> str | None:
-        length = self.int16()
+        length = self._string_length()
         try:
             return None if length == -1 else self._take(length).decode()
         except UnicodeDecodeError as error:
@@ -94,11 +98,11 @@ class Reader:
         return self.nullable_data() or b""
 
     def nullable_data(self) -> bytes | None:
-        length = self.int32()
+        length = self._length()
         return None if length == -1 else self._take(length)
 
     def array(self, read: Callable[[], T]) -> list[T]:
-        length = self.int32()
+        length = self._length()
         # Every entry takes a byte at least.
         if not 0 <= length <= self.left:
             raise CorruptMessageError(f"an array of {length} entries in {self.left} bytes")
@@ -110,6 +114,15 @@ class Reader:
             return [TopicPartition(topic, partition) for partition in self.array(self.int32)]
 
         return tuple(tp for tps in self.array(read) for tp in tps)
+
+    def end(self) -> None:
+        """Of a structure."""
+
+    def _string_length(self) -> int:
+        return self.int16()
+
+    def _length(self) -> int:
+        return self.int32()
 
     @property
     def left(self) -> int:
@@ -123,3 +136,28 @@ class Reader:
         taken = self._data[self._at : end]
         self._at = end
         return taken
+
+
+class FlexibleReader(Reader):
+    """Of a flexible version."""
+
+    def end(self) -> None:
+        """Steps over what only some know."""
+        for _ in range(self._varint()):
+            self._varint()
+            self._take(self._varint())
+
+    def _string_length(self) -> int:
+        return self._length()
+
+    def _length(self) -> int:
+        return self._varint() - 1
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            (byte,) = self._take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise CorruptMessageError("a length of more than five bytes")
