@@ -18,6 +18,8 @@ from tidelog.messages import (
 from tidelog.model import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
     READ_UNCOMMITTED,
     NoOffset,
     OffsetAndTimestamp,
@@ -103,20 +105,22 @@ async def _reasons(
     client: ClusterClient, nowhere: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, OffsetOutcome]:
     """Why leaders found nothing at these times: asked of them, with a view up to the end of their logs, too."""
-    uncommitted, any_record = await asyncio.gather(
+    question = list_offsets(isolation_level)
+    uncommitted, starts, ends = await asyncio.gather(
         list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, nowhere, _REASON_PATIENCE_MS),
-        list_offsets(isolation_level).try_ask(client, dict.fromkeys(nowhere, ANY_TIME_MS), _REASON_PATIENCE_MS),
+        question.try_ask(client, dict.fromkeys(nowhere, EARLIEST_TIMESTAMP), _REASON_PATIENCE_MS),
+        question.try_ask(client, dict.fromkeys(nowhere, LATEST_TIMESTAMP), _REASON_PATIENCE_MS),
     )
     outcomes: dict[TopicPartition, OffsetOutcome] = {}
     for tp in nowhere:
         error: TidelogError | None = None
-        for each in (uncommitted, any_record):
+        for each in (uncommitted, starts, ends):
             error = error or each.refused.get(tp) or each.errors.get(tp)
         if error is not None:
             outcomes[tp] = OffsetOutcome(None, NoOffset.RETRY, error)
         elif uncommitted.answers[tp].offset >= 0:
             outcomes[tp] = OffsetOutcome(None, NoOffset.ABOVE_HIGH_WATERMARK)
-        elif any_record.answers[tp].offset >= 0:
+        elif starts.answers[tp].offset < ends.answers[tp].offset:
             outcomes[tp] = OffsetOutcome(None, NoOffset.PAST_END)
         else:
             outcomes[tp] = OffsetOutcome(None, NoOffset.EMPTY)

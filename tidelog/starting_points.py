@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from tidelog.client import ClusterClient
 from tidelog.leader_calls import Outcomes
 from tidelog.messages import ListOffsetsPartitionResponse
-from tidelog.model import LATEST_TIMESTAMP, TopicPartition
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from tidelog.offsets import ANY_TIME_MS, list_offsets
 
 
@@ -55,6 +56,22 @@ class StartingPoint(NamedTuple):
     older: Older | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A leader's answers about one partition; offset −1: no such record.
+
+    end      asked for before the others: where the next visible record will stand
+    found    the first record at or after the target
+    oldest   the first record that has a timestamp
+    start    the first offset
+    """
+
+    end: ListOffsetsPartitionResponse
+    found: ListOffsetsPartitionResponse
+    oldest: ListOffsetsPartitionResponse
+    start: ListOffsetsPartitionResponse
+
+
 async def starting_points(
     client: ClusterClient, targets: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, StartingPoint]:
@@ -63,11 +80,8 @@ async def starting_points(
     question = list_offsets(isolation_level)
     ends = await question.ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
     left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
-    found, oldest = await asyncio.gather(
-        question.ask(client, targets, left_ms),
-        question.ask(client, dict.fromkeys(targets, ANY_TIME_MS), left_ms),
-    )
-    return {tp: starting_point(target, ends[tp], found[tp], oldest[tp]) for tp, target in targets.items()}
+    told = await asyncio.gather(*(question.ask(client, each, left_ms) for each in _subjects(targets)))
+    return {tp: _starting_point(targets[tp], _Told(ends[tp], *(each[tp] for each in told))) for tp in targets}
 
 
 async def try_starting_points(
@@ -77,35 +91,33 @@ async def try_starting_points(
     question = list_offsets(isolation_level)
     ends = await question.try_ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
     asked = {tp: targets[tp] for tp in ends.answers}
-    found, oldest = await asyncio.gather(
-        question.try_ask(client, asked, timeout_ms),
-        question.try_ask(client, dict.fromkeys(asked, ANY_TIME_MS), timeout_ms),
-    )
-    answers = {
-        tp: starting_point(target, ends.answers[tp], found.answers[tp], oldest.answers[tp])
-        for tp, target in asked.items()
-        if tp in found.answers and tp in oldest.answers
-    }
-    refused = {**ends.refused, **found.refused, **oldest.refused}
-    errors = {**ends.errors, **found.errors, **oldest.errors}
-    return Outcomes(answers, refused, {tp: error for tp, error in errors.items() if tp not in refused})
+    told = await asyncio.gather(*(question.try_ask(client, each, timeout_ms) for each in _subjects(asked)))
+    points: Outcomes[StartingPoint] = Outcomes()
+    for each in (ends, *told):
+        points.errors |= each.errors
+        points.refused |= each.refused
+    for tp, target in asked.items():
+        if tp not in points.refused and tp not in points.errors:
+            answers = _Told(ends.answers[tp], *(each.answers[tp] for each in told))
+            points.answers[tp] = _starting_point(target, answers)
+    return points
 
 
-def starting_point(
-    target_ms: int,
-    end: ListOffsetsPartitionResponse,
-    found: ListOffsetsPartitionResponse,
-    oldest: ListOffsetsPartitionResponse,
-) -> StartingPoint:
-    """Of a leader's answers: its end, the first record at or after the target, its first record (offset −1: none)."""
-    if found.offset < 0:
-        epoch = _epoch_of(end)
-        if oldest.offset >= 0:
-            return StartingPoint(end.offset, Start.PAST_END, None, epoch)
-        return StartingPoint(end.offset, Start.EMPTY, None, epoch, _older_than(end.offset))
-    offset, timestamp, epoch = found.offset, found.timestamp, _epoch_of(found)
+def _subjects(targets: Mapping[TopicPartition, int]) -> tuple[Mapping[TopicPartition, int], ...]:
+    """What is asked for once the ends are known, in the order of `_Told`."""
+    return targets, dict.fromkeys(targets, ANY_TIME_MS), dict.fromkeys(targets, EARLIEST_TIMESTAMP)
+
+
+def _starting_point(target_ms: int, told: _Told) -> StartingPoint:
+    if told.found.offset < 0:
+        # The log may have been cut at its start since the end was asked for.
+        offset, epoch = max(told.end.offset, told.start.offset), _epoch_of(told.end)
+        if told.start.offset < offset:
+            return StartingPoint(offset, Start.PAST_END, None, epoch)
+        return StartingPoint(offset, Start.EMPTY, None, epoch, _older_than(offset))
+    offset, timestamp, epoch = told.found.offset, told.found.timestamp, _epoch_of(told.found)
     # Not "equal": between the two questions the log may have lost its first records, or all of them.
-    if timestamp > target_ms and (oldest.offset < 0 or offset <= oldest.offset):
+    if timestamp > target_ms and (told.oldest.offset < 0 or offset <= told.oldest.offset):
         return StartingPoint(offset, Start.BEFORE_LOG_START, timestamp, epoch, _older_than(offset))
     return StartingPoint(offset, Start.FOUND, timestamp, epoch)
 

@@ -251,6 +251,15 @@ async def test_a_partition_whose_records_were_all_deleted_is_empty() -> None:
 
 
 @on_virtual_time
+async def test_records_without_a_timestamp_are_found_by_no_time_and_make_no_partition_empty() -> None:
+    cluster = FakeCluster()
+    with_times(cluster, [-1])
+    async with a_consumer(cluster) as consumer:
+        assert await consumer.offsets_for_times({P0: 0}) == {P0: None}
+        assert (await consumer.offsets_for_times({P0: 0}, partial=True))[P0].reason == "past_end"
+
+
+@on_virtual_time
 async def test_a_leaderless_partition_loses_no_other_answer() -> None:
     cluster = FakeCluster()
     first, _ = with_times(cluster, [1], [1])

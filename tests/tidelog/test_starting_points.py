@@ -159,6 +159,26 @@ async def test_leaders_that_must_be_asked_again_are() -> None:
         assert {tp: point.offset for tp, point in points.items()} == {tp: point.offset for tp, point in POINTS.items()}
 
 
+@on_virtual_time
+async def test_a_log_that_loses_its_records_meanwhile_is_begun_where_it_begins() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"a", at_ms=1)
+    asked = iter(range(9))
+
+    def delete_all(broker: int, request: Request) -> Fault | None:
+        if isinstance(request, ListOffsetsRequest) and next(asked) == 1:
+            put(partition, b"b", at_ms=2)
+            partition.first_offset = 2
+        return None
+
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await consumer.position(P0)
+        cluster.fault_of = delete_all
+        assert await consumer.seek_to_time(9) == {P0: StartingPoint(2, Start.EMPTY, None, 0, Older.GONE)}
+
+
 # --- however much is written meanwhile ------------------------------------------------------------
 
 
