@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from cluster.consumer_offsets import MAX_GROUP_ID_BYTES, group_in_path_or_raise
+from cluster.coordination import Coordination
 from cluster.memory import MemoryStore
-from cluster.store import OutcomeUnknownError
+from cluster.store import BadVersionError, OutcomeUnknownError
 from cluster.znodes import MalformedZnodeError, decode_consumer_offset
 from tests.cluster.stores import Server
 from tests.cluster.test_coordination import join, twin
@@ -83,7 +84,7 @@ async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
     await coordination.consumer_offsets.commit("g", TP, 5)
     slow = SlowStore(server)
     slow.session_id = server.new_session()
-    stuck = type(coordination)(slow, server.clock).consumer_offsets
+    stuck = Coordination(slow, server.clock).consumer_offsets
     slow.held = asyncio.Event()
     old = asyncio.ensure_future(stuck.commit("g", TP, 6))
     await asyncio.sleep(0.01)
@@ -91,6 +92,36 @@ async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
     slow.held.set()
     with pytest.raises(OutcomeUnknownError, match="somebody else"):
         await old
+    assert await coordination.consumer_offsets.read("g", TP) == 7
+
+
+class LateStore(MemoryStore):
+    """A client whose writes are under way until `arrive`, whether anybody still waits for them or not."""
+
+    under_way: tuple[str, bytes, int] | None = None
+
+    async def set(self, path: str, data: bytes, version: int = -1) -> int:
+        self.under_way = path, data, version
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def arrive(self) -> None:
+        assert self.under_way is not None
+        await super().set(*self.under_way)
+
+
+async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_later_one() -> None:
+    server, _, coordination = await twin()
+    await coordination.consumer_offsets.commit("g", TP, 5)
+    late = LateStore(server)
+    late.session_id = server.new_session()
+    given_up = asyncio.ensure_future(Coordination(late, server.clock).consumer_offsets.commit("g", TP, 6))
+    while late.under_way is None:
+        await asyncio.sleep(0)
+    given_up.cancel()
+    await coordination.consumer_offsets.commit("g", TP, 7)
+    with pytest.raises(BadVersionError):
+        await late.arrive()
     assert await coordination.consumer_offsets.read("g", TP) == 7
 
 
