@@ -8,7 +8,7 @@ import pytest
 
 from cluster.consumer_offsets import MAX_GROUP_ID_BYTES, group_in_path_or_raise
 from cluster.coordination import Coordination
-from cluster.memory import MemoryStore
+from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.store import BadVersionError, OutcomeUnknownError
 from cluster.znodes import MalformedZnodeError, decode_consumer_offset
 from tests.cluster.stores import Server
@@ -98,16 +98,17 @@ async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
 class LateStore(MemoryStore):
     """A client whose writes are under way until `arrive`, whether anybody still waits for them or not."""
 
-    under_way: tuple[str, bytes, int] | None = None
+    def __init__(self, server: MemoryZooKeeper) -> None:
+        super().__init__(server)
+        self.under_way: asyncio.Future[tuple[str, bytes, int]] = asyncio.get_running_loop().create_future()
 
     async def set(self, path: str, data: bytes, version: int = -1) -> int:
-        self.under_way = path, data, version
+        self.under_way.set_result((path, data, version))
         await asyncio.Event().wait()
         raise AssertionError
 
     async def arrive(self) -> None:
-        assert self.under_way is not None
-        await super().set(*self.under_way)
+        await super().set(*self.under_way.result())
 
 
 async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_later_one() -> None:
@@ -116,8 +117,7 @@ async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_
     late = LateStore(server)
     late.session_id = server.new_session()
     given_up = asyncio.ensure_future(Coordination(late, server.clock).consumer_offsets.commit("g", TP, 6))
-    while late.under_way is None:
-        await asyncio.sleep(0)
+    await late.under_way
     given_up.cancel()
     await coordination.consumer_offsets.commit("g", TP, 7)
     with pytest.raises(BadVersionError):
