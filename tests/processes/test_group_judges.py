@@ -229,7 +229,7 @@ DIARY: list[dict[str, object]] = [
 
 def test_a_diary_tells_who_owned_what_and_what_was_done_in_each_turn() -> None:
     told = [(each.generation, each.tps) for each in assignments("x", "g", "t", DIARY)]
-    assert told == [(1, {TP, OTHER}), (2, {TP, TopicPartition("t", 2)})]
+    assert told == [(1, frozenset({TP, OTHER})), (2, frozenset({TP, TopicPartition("t", 2)}))]
     found = {each.tp.partition: each for each in turns("x", "t", DIARY, 20)}
     assert [(each.since_s, each.until_s) for _, each in sorted(found.items())] == [(1, 8), (1, 4), (5, 20)]
     assert [each.offsets for each in found[0].processed] == [range(5), range(5, 10)]

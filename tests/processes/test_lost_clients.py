@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import urllib.request
-from pathlib import Path
-
 from tests.processes.harness.clients import client
 from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.leaks import sockets_of, waiting_requests
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.replica_files import assert_replicas_identical
 from tests.processes.harness.waiting import require_bite, wait_for
@@ -40,22 +38,6 @@ with Consumer(sys.argv[1], auto_offset_reset="latest", fetch_min_bytes=1 << 20, 
     while True:
         consumer.poll(timeout_ms=1000)
 """
-
-
-def sockets_of(cluster: RunningCluster) -> int:
-    """Files that all brokers together have open."""
-    processes = (cluster.local.broker_process(each) for each in cluster.broker_ids)
-    return sum(len(list(Path(f"/proc/{process.pid}/fd").iterdir())) for process in processes if process is not None)
-
-
-def waiting_requests(cluster: RunningCluster) -> int:
-    """What all brokers together keep in their purgatories."""
-    found = 0
-    for broker in cluster.local.known_state().brokers:
-        with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
-        found += sum(int(float(line.split()[-1])) for line in lines if line.startswith("tidelog_purgatory_size{"))
-    return found
 
 
 def test_a_client_that_is_killed_while_it_produces_leaves_what_was_acknowledged_and_nothing_twice(

@@ -1,0 +1,58 @@
+"""Who coordinates a group, as brokers say it and as ZooKeeper has it."""
+
+from __future__ import annotations
+
+from tests.processes.harness.asking import ask
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.waiting import wait_bitten, wait_for
+from tidelog import TopicPartition
+from tidelog.errors import TidelogError
+from tidelog.group_messages import FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+
+OFFSETS_PARTITIONS = 50
+
+
+def offsets_partition(group: str, partitions: int = OFFSETS_PARTITIONS) -> TopicPartition:
+    """The partition that keeps the group."""
+    return TopicPartition(OFFSETS_TOPIC, partition_for(group, partitions))
+
+
+def told_coordinator(cluster: RunningCluster, group: str, *, by: int) -> int | None:
+    """Who coordinates the group as this broker says; None where it says that nobody does, or nothing."""
+    try:
+        answer = ask(cluster.address(by), FindCoordinatorRequest((group,)), timeout_ms=2_000)
+    except TidelogError:
+        return None
+    assert isinstance(answer, FindCoordinatorResponse)
+    return answer.coordinators[0].broker_id if answer.coordinators[0].error_code == 0 else None
+
+
+def coordinator(cluster: RunningCluster, group: str, others_than: int | None = None) -> int:
+    """Who coordinates the group, as somebody says other than this one."""
+
+    def told() -> int | None:
+        for broker_id in cluster.broker_ids:
+            if broker_id != others_than and (found := told_coordinator(cluster, group, by=broker_id)) is not None:
+                return found
+        return None
+
+    return wait_for(f"a coordinator of {group}", told)
+
+
+def wait_moved(cluster: RunningCluster, group: str, away_from: int) -> int:
+    """Returns who coordinates the group once the other brokers say that it is another one; Void if they never do."""
+
+    def moved() -> int | None:
+        found = coordinator(cluster, group, others_than=away_from)
+        return found if found != away_from else None
+
+    return wait_bitten(f"a coordinator of {group} other than broker {away_from}", moved)
+
+
+def wait_offsets_topic(cluster: RunningCluster, group: str) -> TopicPartition:
+    """Returns the group's partition of the offsets topic when all its replicas are in sync; asks for it if need be."""
+    coordinator(cluster, group)
+    tp = offsets_partition(group)
+    cluster.wait_in_sync(tp)
+    return tp

@@ -1,0 +1,180 @@
+"""What groups have committed, under every fault that may hit who keeps it (F7, F16, F35, F36 with I17)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.clients import client
+from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.coordinators import coordinator, wait_moved, wait_offsets_topic
+from tests.processes.harness.leaks import sockets_of, waiting_requests
+from tests.processes.harness.registers import Registers
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tidelog import Consumer, TopicPartition
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+GROUPS = [f"group-{number}" for number in range(6)]
+SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
+_LEAST_DURING_A_FAULT = 100
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The registers, and the partition that keeps the first group's."""
+
+    registers: Registers
+    tp: TopicPartition
+
+
+@contextmanager
+def kept(cluster: RunningCluster) -> Iterator[Kept]:
+    """Groups commit and are read; at the end every register must have been one, and all is well again."""
+    tps = cluster.create_topic("t", partitions=2)
+    tp = wait_offsets_topic(cluster, GROUPS[0])
+    addresses = {each: cluster.address(each) for each in cluster.broker_ids}
+    with Registers(cluster.bootstrap_servers, addresses, GROUPS, tps) as registers:
+        began, before = time.monotonic(), registers.answered
+        yield Kept(registers, tp)
+        during = registers.answered - before
+        print(f"{during} answers in {time.monotonic() - began:.1f} s of the fault")
+        require_bite("the fault met nobody", during > _LEAST_DURING_A_FAULT and f"{during} answers")
+        cluster.wait_in_sync(tp)
+        registers.wait_committed(20)
+    gap_s = registers.longest_gap_s(GROUPS[0], since=began)
+    print(f"longest time without a commit of {GROUPS[0]}: {gap_s:.2f} s")
+    registers.check()
+
+
+def test_the_coordinator_is_killed(cluster: RunningCluster) -> None:
+    with kept(cluster) as under:
+        for _ in range(4):
+            victim = coordinator(cluster, GROUPS[0])
+            cluster.kill(victim)
+            wait_moved(cluster, GROUPS[0], away_from=victim)
+            under.registers.wait_committed(20)
+            cluster.restart(victim)
+            cluster.wait_in_sync(under.tp)
+            under.registers.wait_committed(5)
+
+
+@pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
+def test_the_coordinator_sleeps_longer_than_its_session_and_knows_nothing_when_it_wakes_up(
+    cluster: RunningCluster,
+) -> None:
+    with kept(cluster) as under:
+        for _ in range(3):
+            zombie = coordinator(cluster, GROUPS[0])
+            epoch = cluster.broker_epoch(zombie)
+            with cluster.paused(zombie):
+                wait_moved(cluster, GROUPS[0], away_from=zombie)
+                under.registers.wait_committed(20, timeout_s=90)
+                under.registers.ask_in_its_sleep(zombie)
+                time.sleep(0.5)  # so that it has been asked
+            cluster.wait_serves(zombie, since=epoch)
+            cluster.wait_in_sync(under.tp)
+        asked = {what: count for what, count in under.registers.tally.items() if what[0] == "fetch of a sleeper"}
+        require_bite("no zombie was asked anything", asked)
+
+
+def test_the_coordinators_session_expires_again_and_again(cluster: RunningCluster) -> None:
+    moments, moved = random.Random(8), 0
+    with kept(cluster) as under:
+        for _ in range(20):
+            victim = coordinator(cluster, GROUPS[0])
+            epoch, led = cluster.broker_epoch(victim), cluster.znode(under.tp).state.leader_epoch
+            cluster.expire_session(victim)
+            cluster.wait_serves(victim, since=epoch)
+            wait_bitten("an election", lambda led=led: cluster.znode(under.tp).state.leader_epoch > led)  # type: ignore[misc]
+            moved += coordinator(cluster, GROUPS[0]) != victim
+            under.registers.wait_committed(1)
+            time.sleep(moments.uniform(0, 0.5))  # in the middle of whatever a broker does that comes back
+        require_bite("the coordinator never moved", moved and f"{moved} of 20 times it moved")
+
+
+#: Joins, then commits one offset after the other, and says which were accepted.
+COMMIT = """
+import sys
+from itertools import count
+from tidelog import Consumer, OffsetAndMetadata, TopicPartition
+with Consumer(sys.argv[1], group_id="killed", enable_auto_commit=False, session_timeout_ms=6000) as consumer:
+    consumer.subscribe(["t"])
+    while not consumer.assignment():
+        consumer.poll(timeout_ms=100)
+    tp = TopicPartition("t", 0)
+    before = consumer.committed([tp])[tp]
+    for offset in count(before.offset + 1 if before else 1):
+        print("asks", offset, flush=True)
+        consumer.commit({tp: OffsetAndMetadata(offset)})
+        print("has", offset, flush=True)
+"""
+
+#: Joins a group whose other member does not poll, so that its request waits.
+JOIN = """
+import sys
+from tidelog import Consumer
+with Consumer(sys.argv[1], group_id="killed", enable_auto_commit=False, session_timeout_ms=6000) as consumer:
+    consumer.subscribe(["t"])
+    print("joins", flush=True)
+    while True:
+        consumer.poll(timeout_ms=100)
+"""
+
+
+def test_members_that_are_killed_while_they_commit_or_join_leave_nothing_behind(cluster: RunningCluster) -> None:
+    tp, *_ = cluster.create_topic("t", partitions=8)
+    wait_offsets_topic(cluster, "killed")
+    with Consumer(cluster.bootstrap_servers, group_id="killed", enable_auto_commit=False) as reader:
+        assert reader.committed([tp]) == {tp: None}
+        files = sockets_of(cluster)
+        most_waiting = max(waiting_requests(cluster) for _ in range(20))
+        unanswered = 0
+        for _ in range(4):
+            with client(COMMIT, cluster.bootstrap_servers) as committing:
+                assert committing.stdout is not None
+                for _ in range(200):
+                    assert committing.stdout.readline(), "it ended"
+                with client(JOIN, cluster.bootstrap_servers) as joining:
+                    assert joining.stdout is not None
+                    assert joining.stdout.readline() == "joins\n"
+                    time.sleep(1)  # so that its request is at the coordinator
+                    committing.kill()
+                words = [line.split() for line in committing.stdout.read().rpartition("\n")[0].splitlines()]
+            asked = max(int(offset) for what, offset in words if what == "asks")
+            had = max(int(offset) for what, offset in words if what == "has")
+            unanswered += asked > had
+            found = reader.committed([tp])[tp]
+            assert found is not None and had <= found.offset <= asked
+        require_bite("every commit was answered before its member died", unanswered and f"{unanswered} were not")
+        wait_for("the brokers to have closed what the members opened", lambda: sockets_of(cluster) <= files + 2)
+        wait_for("nobody to be kept waiting who is gone", lambda: waiting_requests(cluster) <= most_waiting)
+        wait_for(
+            "the dead to be missed", lambda: not cluster.admin.describe_consumer_groups(["killed"])["killed"].members
+        )
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Iterator[RunningCluster]:
+    with running_cluster(tmp_path, brokers=4) as cluster:
+        yield cluster
+
+
+def test_the_partition_that_keeps_the_group_moves_to_other_brokers(four: RunningCluster) -> None:
+    with kept(four) as under:
+        for _ in range(4):
+            replicas = four.znode(under.tp).state.isr
+            leaves = coordinator(four, GROUPS[0])
+            (comes,) = set(four.broker_ids) - set(replicas)
+            stay = [each for each in replicas if each != leaves]
+            four.admin.alter_partition_reassignments({under.tp: [comes, *stay]})
+            wait_for("the reassignment to end", lambda: not four.admin.list_partition_reassignments(), 90)
+            wait_moved(four, GROUPS[0], away_from=leaves)
+            four.wait_in_sync(under.tp)
+            under.registers.wait_committed(5)

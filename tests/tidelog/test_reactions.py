@@ -1,0 +1,156 @@
+"""What the client does about each error that a broker may name for a look-up, a read, or what a group has committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tidelog.clients import a_consumer, put, seconds
+from tests.tidelog.fake_cluster import FakeCluster
+from tests.virtual_time import on_virtual_time
+from tidelog.aio import Consumer
+from tidelog.errors import (
+    BrokerError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedLeaderEpochError,
+    InvalidRequestError,
+    LeaderNotAvailableError,
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+    OffsetMetadataTooLargeError,
+    OffsetNotAvailableError,
+    StorageError,
+    TopicAuthorizationFailedError,
+    UnknownLeaderEpochError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
+)
+from tidelog.group_messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from tidelog.messages import FetchRequest, ListOffsetsRequest, MetadataRequest
+from tidelog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+#: Whoever gets these looks for the leader again, and asks it.
+LEADER_ELSEWHERE = [
+    UnknownTopicOrPartitionError,
+    LeaderNotAvailableError,
+    NotLeaderOrFollowerError,
+    FencedLeaderEpochError,
+    UnknownLeaderEpochError,
+    StorageError,
+]
+#: Nothing will change by asking again.
+FINAL_FOR_LOOK_UPS = [
+    UnknownServerError,
+    TopicAuthorizationFailedError,
+    UnsupportedVersionError,
+    InvalidRequestError,
+    UnsupportedForMessageFormatError,
+]
+
+
+def with_a_record() -> FakeCluster:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"v")
+    return cluster
+
+
+@pytest.mark.parametrize("error", [*LEADER_ELSEWHERE, OffsetNotAvailableError])
+@on_virtual_time
+async def test_a_look_up_by_time_is_asked_again_after(error: type[BrokerError]) -> None:
+    cluster = with_a_record()
+    async with a_consumer(cluster) as consumer:
+        await consumer.end_offsets([TP])
+        cluster.requests.clear()
+        cluster.refusals[ListOffsetsRequest].append(error.code)
+        found = await consumer.offsets_for_times({TP: 0})
+    assert isinstance(found[TP], OffsetAndTimestamp)
+    assert len(cluster.sent(ListOffsetsRequest)) == 2
+    assert bool(cluster.sent(MetadataRequest)) is (error in LEADER_ELSEWHERE)
+
+
+@pytest.mark.parametrize("error", FINAL_FOR_LOOK_UPS)
+@on_virtual_time
+async def test_a_look_up_by_time_is_given_up_at_once_after(error: type[BrokerError]) -> None:
+    cluster = with_a_record()
+    cluster.refusals[ListOffsetsRequest].append(error.code)
+    async with a_consumer(cluster) as consumer:
+        started = seconds()
+        with pytest.raises(error, match="t-0"):
+            await consumer.offsets_for_times({TP: 0})
+        assert seconds() - started < 0.1
+
+
+@pytest.mark.parametrize("error", LEADER_ELSEWHERE)
+@on_virtual_time
+async def test_a_reader_goes_on_after(error: type[BrokerError]) -> None:
+    cluster = with_a_record()
+    cluster.refusals[FetchRequest].append(error.code)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([TP])
+        assert [record.value for record in (await consumer.poll(10_000))[TP]] == [b"v"]
+
+
+# --- groups ------------------------------------------------------------------------------------------
+
+#: The offset manager is another broker, or nobody yet: step 1 is done again before step 2.
+FOUND_AGAIN = [NotCoordinatorError, CoordinatorNotAvailableError]
+
+
+async def committed(consumer: Consumer) -> int | None:
+    found = (await consumer.committed([TP]))[TP]
+    return found and found.offset
+
+
+@pytest.mark.parametrize("error", [*FOUND_AGAIN, CoordinatorLoadInProgressError])
+@pytest.mark.parametrize("step", [OffsetCommitRequest, OffsetFetchRequest])
+@on_virtual_time
+async def test_what_a_group_has_committed_is_asked_for_again_after(
+    step: type[OffsetCommitRequest | OffsetFetchRequest], error: type[BrokerError]
+) -> None:
+    cluster = with_a_record()
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        assert await committed(consumer) is None
+        cluster.requests.clear()
+        cluster.refusals[step].append(error.code)
+        await consumer.commit({TP: OffsetAndMetadata(7, "associated metadata")})
+        assert await committed(consumer) == 7
+    assert len(cluster.sent(step)) == 2
+    assert len(cluster.sent(FindCoordinatorRequest)) == (error in FOUND_AGAIN)
+
+
+@on_virtual_time
+async def test_finding_the_coordinator_is_tried_again_after_a_pause() -> None:
+    cluster = with_a_record()
+    cluster.refusals[FindCoordinatorRequest] += [CoordinatorNotAvailableError.code] * 3
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        await consumer.commit({TP: OffsetAndMetadata(7)})
+        assert await committed(consumer) == 7
+    assert len(cluster.sent(FindCoordinatorRequest)) == 4
+
+
+@on_virtual_time
+async def test_metadata_that_is_too_large_is_the_callers_to_reduce() -> None:
+    cluster = with_a_record()
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        await consumer.commit({TP: OffsetAndMetadata(7, "x" * 4096)})
+        started = seconds()
+        with pytest.raises(OffsetMetadataTooLargeError, match="t-0"):
+            await consumer.commit({TP: OffsetAndMetadata(8, "x" * 4097)})
+        assert seconds() - started < 0.1
+        assert await committed(consumer) == 7
+
+
+@on_virtual_time
+async def test_a_broken_channel_is_left_and_the_coordinator_found_again() -> None:
+    cluster = with_a_record()
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        await consumer.commit({TP: OffsetAndMetadata(7)})
+        cluster.kill(cluster.coordinator.broker_of("g"))
+        await consumer.commit({TP: OffsetAndMetadata(8)})
+        cluster.kill(cluster.coordinator.broker_of("g"))
+        assert await committed(consumer) == 8
