@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
     from tidelog.messages import NewTopic
     from tidelog.model import (
+        ConsumerGroupMetadata,
         Endpoint,
         NoOffset,
         OffsetAndMetadata,
@@ -53,6 +54,7 @@ __all__ = [
     "ConfigResourceType",
     "ConfigSource",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "ElectionType",
@@ -88,6 +90,7 @@ _HOMES = {
     "ConfigResourceType": "tidelog.admin_messages",
     "ConfigSource": "tidelog.admin_messages",
     "Consumer": "tidelog.consumer",
+    "ConsumerGroupMetadata": "tidelog.model",
     "ConsumerRebalanceListener": "tidelog.groups.rebalance_listener",
     "ConsumerRecord": "tidelog.fetch_buffer",
     "ElectionType": "tidelog.partition_messages",

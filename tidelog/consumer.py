@@ -13,7 +13,7 @@ from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.groups.rebalance_listener import RebalanceListener
-from tidelog.model import OffsetAndMetadata, OffsetAndTimestamp, OffsetOutcome, TopicPartition
+from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.settings import BootstrapServers, ConsumerOptions
 from tidelog.starting_points import StartingPoint
 from tidelog.timestamps import Timestamp
@@ -120,6 +120,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these; those that were assigned before keep their position."""
         self._now(lambda: self._core.assign(partitions))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group, as far as it knows: its id and its generation."""
+        return self._now(self._core.group_metadata)
 
     def assignment(self) -> set[TopicPartition]:
         """The assigned partitions."""

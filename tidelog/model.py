@@ -82,6 +82,15 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int | None = None
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """Who a consumer is in its group, and in which generation (−1: it is no member)."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record stands. `offset` is −1 with acks=0; `timestamp` is in ms."""
 

@@ -29,6 +29,7 @@ from tidelog.groups.topic_choice import TopicChoice
 from tidelog.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    ConsumerGroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     OffsetOutcome,
@@ -154,6 +155,10 @@ class Consumer:
             return found
         at = found[partitions]
         return None if at is None else at.offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group, as far as it knows."""
+        return self._in_group("group_metadata").metadata
 
     def assignment(self) -> set[TopicPartition]:
         """The assigned partitions."""

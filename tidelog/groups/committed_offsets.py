@@ -28,9 +28,8 @@ from tidelog.group_messages import (
     OffsetFetchResponse,
 )
 from tidelog.groups.coordinator_calls import ask_coordinator
-from tidelog.groups.membership import Committer
 from tidelog.messages import DescribePartition
-from tidelog.model import OffsetAndMetadata, TopicPartition, as_partition
+from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, as_partition
 
 COMMIT_FAILED = (
     "the group has gone on without this consumer, and its partitions may be others' by now. What was read since the "
@@ -67,7 +66,7 @@ class CommittedOffsets:
     """
 
     def __init__(self, client: ClusterClient, group_id: str) -> None:
-        self.on_refusal: Callable[[Committer, TidelogError], None] = lambda committer, error: None
+        self.on_refusal: Callable[[ConsumerGroupMetadata, TidelogError], None] = lambda committer, error: None
         self._client = client
         self._group_id = group_id
         self._turn = asyncio.Lock()
@@ -75,7 +74,7 @@ class CommittedOffsets:
     async def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        committer: Callable[[], Committer],
+        committer: Callable[[], ConsumerGroupMetadata],
         deadline_ms: int,
     ) -> None:
         """`committer` is asked when its turn has come. CommitFailedError, RebalanceInProgressError, what the broker
@@ -92,7 +91,7 @@ class CommittedOffsets:
             raise TimeoutError(f"group {self._group_id!r}: an earlier commit is under way for {left_ms} ms") from None
         try:
             who = committer()
-            request = OffsetCommitRequest(self._group_id, entries, who.generation, who.member_id, who.instance_id)
+            request = OffsetCommitRequest(self._group_id, entries, *who[1:])
             answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms)
         finally:
             self._turn.release()
@@ -105,11 +104,11 @@ class CommittedOffsets:
                 self.on_refusal(who, error)
         raise_first(self._named(entry, error, who) for entry, error in refusals.items() if error is not None)
 
-    def _named(self, entry: OffsetCommitPartition, error: BrokerError, who: Committer) -> TidelogError:
+    def _named(self, entry: OffsetCommitPartition, error: BrokerError, who: ConsumerGroupMetadata) -> TidelogError:
         where = f"group {self._group_id!r}, {entry.topic}-{entry.partition}"
         if isinstance(error, RebalanceInProgressError):
             return RebalanceInProgressError(f"{where}: {COMMIT_LATER}")
-        if isinstance(error, UnknownMemberIdError) and who == Committer():
+        if isinstance(error, UnknownMemberIdError) and not who.member_id:
             return CommitFailedError(f"{where}: the group has members that were assigned their partitions; subscribe")
         if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
             return CommitFailedError(f"{where}: {COMMIT_FAILED}")

@@ -31,12 +31,12 @@ from tidelog.errors import (
 from tidelog.fetcher import Fetcher
 from tidelog.groups.committed_offsets import COMMIT_FAILED, COMMIT_LATER, CommittedOffsets
 from tidelog.groups.member import Member
-from tidelog.groups.membership import Committer, MemberSettings, Membership, State
+from tidelog.groups.membership import MemberSettings, Membership, State
 from tidelog.groups.reader import Reader
 from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener, RebalanceListener
 from tidelog.groups.sticky_memory import Memory
 from tidelog.groups.topic_choice import TopicChoice
-from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tidelog.settings import ConsumerSettings
 from tidelog.signals import Signal
 
@@ -125,14 +125,19 @@ class GroupConsumer:
         return (self._choice and self._choice.topics) or frozenset()
 
     @property
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group as things stand."""
+        return self._membership.identity
+
+    @property
     def settled(self) -> bool:
         """Whether what is assigned here is what the group's generation assigns."""
         return self._membership.state is State.STABLE and self._membership.generation == self._generation
 
-    def committer(self) -> Committer:
+    def committer(self) -> ConsumerGroupMetadata:
         """CommitFailedError, RebalanceInProgressError: this consumer may not commit now."""
         if self._choice is None:
-            return Committer()
+            return ConsumerGroupMetadata(self._membership.settings.group_id)
         if self.settled:
             return self._membership.identity
         where = f"group {self._settings.group_id!r}"
@@ -140,7 +145,7 @@ class GroupConsumer:
             raise CommitFailedError(f"{where}: {COMMIT_FAILED}")
         raise RebalanceInProgressError(f"{where}: {COMMIT_LATER}")
 
-    def _commit_refused(self, committer: Committer, error: TidelogError) -> None:
+    def _commit_refused(self, committer: ConsumerGroupMetadata, error: TidelogError) -> None:
         with contextlib.suppress(FencedInstanceIdError):  # whoever commits is told, and so is the reader
             self._membership.commit_refused(committer, error)
         self._woken.set()

@@ -42,7 +42,7 @@ from tidelog.group_messages import (
 )
 from tidelog.groups.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, encode_subscription
 from tidelog.groups.sticky_memory import Memory, encode_memory
-from tidelog.model import TopicPartition
+from tidelog.model import ConsumerGroupMetadata, TopicPartition
 
 #: The assignor that never takes a partition away before it was given up (KIP-429).
 COOPERATIVE = "cooperative-sticky"
@@ -55,15 +55,6 @@ class State(Enum):
     JOINING = "joining"
     SYNCING = "syncing"
     STABLE = "stable"
-
-
-@frozen
-class Committer:
-    """Who commits: a member of a generation, or somebody who is none (−1)."""
-
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 @frozen
@@ -104,9 +95,10 @@ class Membership:
         self.fenced: FencedInstanceIdError | None = None
 
     @property
-    def identity(self) -> Committer:
+    def identity(self) -> ConsumerGroupMetadata:
         """By what the coordinator knows it."""
-        return Committer(self.generation, self.member_id, self.settings.instance_id)
+        settings = self.settings
+        return ConsumerGroupMetadata(settings.group_id, self.generation, self.member_id, settings.instance_id)
 
     # --- joining -------------------------------------------------------------------------------------
 
@@ -176,7 +168,7 @@ class Membership:
         if current and self.state is State.STABLE and (error := error_for(answer.error_code)):
             self._refused(error)
 
-    def commit_refused(self, committer: Committer, error: TidelogError) -> None:
+    def commit_refused(self, committer: ConsumerGroupMetadata, error: TidelogError) -> None:
         """A commit was answered like this; it says as much as a heartbeat does."""
         if committer == self.identity and self.state is State.STABLE and isinstance(error, _OF_MEMBERSHIP):
             self._refused(error)
