@@ -214,6 +214,8 @@ class Broker:
             settings,
             coordination,
             lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
+            # A session may be ended by others at once; its connection is then the first to go.
+            may_be_deposed=lambda: self._session.cut_off or not coordination.store.connected,
         )
         in_zookeeper = ZooKeeperOffsets(
             coordination.consumer_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes

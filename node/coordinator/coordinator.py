@@ -14,6 +14,7 @@ from node.coordinator.timers import Timers
 from node.coordinator.topic import OffsetsTopic
 from node.coordinator.writes import TOO_LARGE, Writes
 from node.leader_appends import LeaderAppends
+from node.replica import Replica
 from node.replicas import Replicas
 from node.settings import BrokerSettings
 from tidelog.errors import (
@@ -24,7 +25,7 @@ from tidelog.errors import (
     NotCoordinatorError,
     UnknownServerError,
 )
-from tidelog.groups.offsets_topic import GroupKey, encode_group, encode_key
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, GroupKey, encode_group, encode_key
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,19 @@ def check_group_id(group_id: str) -> None:
 
 
 class GroupCoordinator:
-    """All of it runs on the broker's loop. Refusals are raised."""
+    """All of it runs on the broker's loop. Refusals are raised.
 
-    def __init__(self, replicas: Replicas, topic: OffsetsTopic, settings: BrokerSettings) -> None:
+    `may_be_deposed`: whether this broker might not hear of it if somebody else were elected. Asked each time.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        topic: OffsetsTopic,
+        settings: BrokerSettings,
+        may_be_deposed: Callable[[], bool],
+    ) -> None:
+        self._may_be_deposed = may_be_deposed
         self.settings = settings
         self.topic = topic
         self.clock = replicas.clock
@@ -56,31 +67,46 @@ class GroupCoordinator:
         self._timers: Timers[tuple[Shard, str]] = Timers()
         self.writes = Writes(LeaderAppends(replicas), self.clock, settings.offsets_commit_timeout_ms)
         self.shards = Shards(replicas, self._group_settings, on_loaded=self._watch, on_closed=self._close_groups)
-        replicas.role_changed = self.shards.role_changed
+        replicas.role_changed = self._role_changed
 
     # --- finding a group -----------------------------------------------------------------------------
 
     def shard_of(self, group_id: str) -> Shard:
         """Where the group is kept.
 
-        InvalidGroupIdError; NotCoordinatorError where that is another broker, CoordinatorLoadInProgressError,
-        CoordinatorNotAvailableError where it may be another one by now.
+        InvalidGroupIdError; NotCoordinatorError where that is another broker, CoordinatorLoadInProgressError.
         """
         check_group_id(group_id)
-        shard = self.shards.get(self.topic.partition_of(group_id))
+        partition = self.topic.partition_of(group_id)
+        if partition is None and any(shard.leads for shard in self.shards):
+            raise CoordinatorLoadInProgressError(f"nobody knows yet which partition has group {group_id!r}")
+        shard = None if partition is None else self.shards.get(partition)
         if shard is None or not shard.leads:
             raise NotCoordinatorError(f"broker {self._replicas.broker_id} does not coordinate group {group_id!r}")
-        if self._replicas.cut_off:
-            # What is here may be old: another leader may exist, to whom the group commits.
-            raise CoordinatorNotAvailableError(f"broker {self._replicas.broker_id} has not heard of ZooKeeper")
         if not shard.loaded:
             raise CoordinatorLoadInProgressError(f"group {group_id!r} is being loaded")
         return shard
+
+    def _role_changed(self, replica: Replica) -> None:
+        if replica.topic_partition.topic == OFFSETS_TOPIC:
+            self.topic.look()
+            self.shards.role_changed(replica)
 
     def find(self, group_id: str) -> tuple[Shard, HostedGroup | None]:
         """The group; None where there is none of this name."""
         shard = self.shard_of(group_id)
         return shard, shard.groups.get(group_id)
+
+    def find_to_read(self, group_id: str) -> HostedGroup | None:
+        """As `find`, for an answer that no replica confirms.
+
+        CoordinatorNotAvailableError where another leader may exist to whom the group commits by now. Whatever is
+        written may be tried even so: in that case it is not acknowledged.
+        """
+        _, hosted = self.find(group_id)
+        if self._may_be_deposed():
+            raise CoordinatorNotAvailableError(f"broker {self._replicas.broker_id} is without ZooKeeper")
+        return hosted
 
     def find_or_create(self, group_id: str) -> tuple[Shard, HostedGroup]:
         """The group; a new one where there is none."""

@@ -113,7 +113,7 @@ class OffsetManager:
 
     def fetch(self, request: OffsetFetchRequest) -> tuple[OffsetFetchPartition, ...]:
         """What is committed, of these partitions or of all that have something. A BrokerError where nobody can tell."""
-        _, hosted = self._coordinator.find(request.group_id)
+        hosted = self._coordinator.find_to_read(request.group_id)
         if request.partitions is None:
             found: Mapping[TopicPartition, Commit | None] = {} if hosted is None else hosted.offsets.all()
             return tuple(_fetched(tp, commit) for tp, commit in found.items())

@@ -24,10 +24,15 @@ class CoordinatorService:
     """Made before the replicas hear of any partition; `start`, `tick` all the time, then `stop`."""
 
     def __init__(
-        self, replicas: Replicas, settings: BrokerSettings, assignments: Assignments, create_topics: CreateTopics
+        self,
+        replicas: Replicas,
+        settings: BrokerSettings,
+        assignments: Assignments,
+        create_topics: CreateTopics,
+        may_be_deposed: Callable[[], bool],
     ) -> None:
         self.topic = OffsetsTopic(settings, assignments, create_topics, replicas.clock)
-        self.coordinator = GroupCoordinator(replicas, self.topic, settings)
+        self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed)
         self._offsets = OffsetManager(self.coordinator)
         self._deletion = Deletion(self.coordinator, self._offsets)
         self.expiry = Expiry(self.coordinator, self._offsets, self._deletion)

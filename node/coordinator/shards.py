@@ -20,7 +20,6 @@ from node.delayed import DelayedProduce, PendingAppend
 from node.replica import Replica
 from node.replicas import Replicas
 from tidelog.errors import BrokerError, OffsetOutOfRangeError
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import ProducePartitionResponse
 
 log = logging.getLogger(__name__)
@@ -69,10 +68,8 @@ class Shards:
         return self._shards.get(partition)
 
     def role_changed(self, replica: Replica) -> None:
-        """The replica leads in another epoch, or leads no more."""
+        """This replica of the topic leads in another epoch, or leads no more."""
         tp = replica.topic_partition
-        if tp.topic != OFFSETS_TOPIC:
-            return
         before = self._shards.get(tp.partition)
         if before is not None and not (before.replica is replica and before.leads):
             del self._shards[tp.partition]

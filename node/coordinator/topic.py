@@ -15,7 +15,7 @@ from cluster.state import TopicAssignment
 from cluster.store import StoreError
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
-from tidelog.errors import CoordinatorNotAvailableError, TidelogError, TopicAlreadyExistsError, error_for
+from tidelog.errors import TidelogError, TopicAlreadyExistsError, error_for
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.messages import CreateTopicsRequest, CreateTopicsResponse, NewTopic
 
@@ -49,14 +49,14 @@ class OffsetsTopic:
         self._looking: asyncio.Task[None] | None = None
         self._next_look_ms = 0
 
-    def partition_of(self, group_id: str, *, create: bool = False) -> int:
-        """Where the group is kept. CoordinatorNotAvailableError where that is not known yet, and is found out now.
+    def partition_of(self, group_id: str, *, create: bool = False) -> int | None:
+        """Where the group is kept; None where that is not known yet, and is found out now.
 
         create   have the topic made where there is none
         """
         if not self._partitions:
-            self._look(create)
-            raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} is not there yet")
+            self.look(create=create)
+            return None
         return partition_for(group_id, self._partitions)
 
     def forget(self) -> None:
@@ -68,7 +68,10 @@ class OffsetsTopic:
         if self._looking is not None:
             self._looking.cancel()
 
-    def _look(self, create: bool) -> None:
+    def look(self, *, create: bool = False) -> None:
+        """Begin to find out what is not known; returns at once."""
+        if self._partitions:
+            return
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_look_ms and (self._looking is None or self._looking.done()):
             self._next_look_ms = now_ms + RETRY_MS

@@ -108,6 +108,8 @@ def find_coordinators(
                 raise InvalidRequestError(f"key type {request.key_type}; only groups have coordinators")
             check_group_id(group_id)
             partition = coordinator.topic.partition_of(group_id, create=True)
+            if partition is None:
+                raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} is not there yet")
             return _leader_of(coordinator.metadata, group_id, partition, listener)
         except BrokerError as error:
             return Coordinator(group_id, error.code, error_message=str(error))

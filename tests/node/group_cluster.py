@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from tests.node.client_requests import TP
@@ -10,29 +11,48 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
 from tests.node.offsets_topic import OFFSETS
 from tidelog.control_messages import UpdateMetadataRequest
-from tidelog.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
-from tidelog.group_messages import OffsetCommitPartition, OffsetCommitRequest, OffsetFetchRequest
+from tidelog.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, MemberIdRequiredError
+from tidelog.group_messages import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from tidelog.groups.consumer_protocol import Subscription, encode_subscription
 from tidelog.messages import DescribePartition
 from tidelog.model import TopicPartition
+from tidelog.records import encode_batch
 
 GROUP = "g"
+TP1 = TopicPartition("t", 1)
+NOT_YET = (CoordinatorLoadInProgressError.code, CoordinatorNotAvailableError.code)
 
 
 class GroupCluster(MemoryCluster):
-    """`coordinate(n)` elects broker n."""
+    """Groups consume `t`, which has two partitions. `coordinate(n)` elects broker n."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(group_settings=settings)
+        super().__init__(group_settings={"group_initial_rebalance_delay_ms": 0, **settings})
 
     async def __aenter__(self) -> GroupCluster:
-        await self.elect(1)
-        await self.inform()
+        for tp in (TP, TP1):
+            await self.elect(1, tp=tp)
+            await self.inform(tp)
         return self
 
-    async def inform(self) -> None:
-        """Tell all live brokers of the topic that groups consume."""
-        state = self.leader_and_isr(TP)
-        request = UpdateMetadataRequest(1, self.controller_epoch, self.live(), state.partitions, state.topics)
+    async def inform(self, tp: TopicPartition, *, deleted: Sequence[str] = ()) -> None:
+        """Tell all live brokers how this partition stands."""
+        state = self.leader_and_isr(tp)
+        told = ((), ()) if deleted else (state.partitions, state.topics)
+        request = UpdateMetadataRequest(1, self.controller_epoch, self.live(), *told, tuple(deleted))
         for node in self.nodes.values():
             if node.alive:
                 await node.ask(request, sender_epoch=1)
@@ -40,32 +60,111 @@ class GroupCluster(MemoryCluster):
     async def coordinate(self, broker_id: int, **how: Any) -> None:
         """Elect, and wait until it answers."""
         await self.elect(broker_id, tp=OFFSETS, **how)
-        while (await self.committed(to=broker_id))[0] in _NOT_YET:  # noqa: ASYNC110 — each turn asks anew
+        await self.inform(OFFSETS)
+        while (await self.committed(to=broker_id))[0] in NOT_YET:  # noqa: ASYNC110 — each turn asks anew
             await asyncio.sleep(0.01)
+
+    async def write(self, *records: tuple[bytes | None, bytes | None]) -> None:
+        """Records in the offsets topic, committed, past its coordinator."""
+        for node in self.nodes.values():
+            log = node.log(OFFSETS)
+            batch = bytearray(encode_batch([(0, key, value, ()) for key, value in records]))
+            batch[0:8] = log.log_end_offset.to_bytes(8, "big")
+            log.append_as_follower(bytes(batch))
 
     @property
     def coordinator(self) -> Node:
         return self.nodes[self.states.states[OFFSETS].state.leader]
 
+    def node(self, broker_id: int | None) -> Node:
+        return self.coordinator if broker_id is None else self.nodes[broker_id]
+
+    # --- what clients ask ---
+
     async def commit(
         self, offset: int, *, tp: TopicPartition = TP, group: str = GROUP, to: int | None = None, **more: Any
     ) -> int:
         """The error code."""
-        node = self.coordinator if to is None else self.nodes[to]
         part = OffsetCommitPartition(tp.topic, tp.partition, offset)
-        response = await node.ask(OffsetCommitRequest(group, (part,), **more))
+        response = await self.node(to).ask(OffsetCommitRequest(group, (part,), **more))
         [outcome] = response.partitions
         assert (outcome.topic, outcome.partition) == tp
         return int(outcome.error_code)
 
     async def committed(self, *, tp: TopicPartition = TP, group: str = GROUP, to: int | None = None) -> tuple[int, int]:
         """(error code, offset)"""
-        node = self.coordinator if to is None else self.nodes[to]
-        response = await node.ask(OffsetFetchRequest(group, (DescribePartition(*tp),)))
+        response = await self.node(to).ask(OffsetFetchRequest(group, (DescribePartition(*tp),)))
         if response.error_code:
             return response.error_code, -1
         [outcome] = response.partitions
         return outcome.error_code, outcome.committed_offset
 
+    async def describe(self, group: str = GROUP) -> DescribedGroup:
+        [described] = (await self.coordinator.ask(DescribeGroupsRequest((group,)))).groups
+        assert isinstance(described, DescribedGroup)
+        return described
 
-_NOT_YET = (CoordinatorLoadInProgressError.code, CoordinatorNotAvailableError.code)
+    def client(self, **how: Any) -> GroupClient:
+        return GroupClient(self, **how)
+
+
+class GroupClient:
+    """One member, whose every request goes to whoever coordinates."""
+
+    def __init__(
+        self, cluster: GroupCluster, *, group: str = GROUP, topics: Sequence[str] = ("t",), instance: str | None = None
+    ) -> None:
+        self._cluster = cluster
+        self.group = group
+        self.instance = instance
+        self.metadata = encode_subscription(Subscription(tuple(topics)))
+        self.member_id = ""
+        self.generation = -1
+        self.session_timeout_ms = 10_000
+
+    async def ask_to_join(self) -> JoinGroupResponse:
+        response = await self._cluster.coordinator.ask(
+            JoinGroupRequest(
+                self.group,
+                self.session_timeout_ms,
+                20_000,
+                self.member_id,
+                self.instance,
+                "consumer",
+                (JoinGroupProtocol("range", self.metadata),),
+            )
+        )
+        assert isinstance(response, JoinGroupResponse)
+        return response
+
+    async def join(self) -> JoinGroupResponse:
+        response = await self.ask_to_join()
+        if response.error_code == MemberIdRequiredError.code:
+            self.member_id = response.member_id
+            response = await self.ask_to_join()
+        if not response.error_code:
+            self.member_id, self.generation = response.member_id, response.generation_id
+        return response
+
+    async def sync(self, **assignments: bytes) -> SyncGroupResponse:
+        given = tuple(SyncGroupAssignment(member, data) for member, data in assignments.items())
+        response = await self._cluster.coordinator.ask(
+            SyncGroupRequest(self.group, self.generation, self.member_id, self.instance, assignments=given)
+        )
+        assert isinstance(response, SyncGroupResponse)
+        return response
+
+    async def settle(self) -> None:
+        """Be the only member, with an assignment."""
+        assert (await self.join()).error_code == 0
+        assert (await self.sync(**{self.member_id: b"all of it"})).error_code == 0
+
+    async def heartbeat(self) -> int:
+        response = await self._cluster.coordinator.ask(
+            HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
+        )
+        return int(response.error_code)
+
+    async def commit(self, offset: int, **more: Any) -> int:
+        named = {"generation_id": self.generation, "member_id": self.member_id, "group_instance_id": self.instance}
+        return await self._cluster.commit(offset, group=self.group, **named | more)

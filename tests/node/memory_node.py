@@ -149,7 +149,7 @@ class Node:
         self.fetchers.on_storage_error = self.replicas.storage_failed
         settings = a_brokers_settings(broker_id, **network.group_settings)
         topic = MemoryOffsetsTopic()
-        self.groups = CoordinatorService(self.replicas, settings, topic, topic.create)
+        self.groups = CoordinatorService(self.replicas, settings, topic, topic.create, lambda: self.cut_off)
         more = {
             **admin_handlers(self.replicas, settings, TopicSettings()),
             **self.groups.handlers(NoZooKeeperOffsets()),

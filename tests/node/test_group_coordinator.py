@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from tests.node.group_cluster import GroupCluster
-from tests.virtual_time import on_virtual_time
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.node.client_requests import TP
+from tests.node.group_cluster import GROUP, TP1, GroupCluster
+from tests.node.offsets_topic import OFFSETS
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from tidelog.group_messages import FindCoordinatorRequest, ListGroupsRequest, SyncGroupRequest
+from tidelog.groups.offsets_topic import CommitKey, GroupKey, encode_key
 
 
 @on_virtual_time
@@ -13,3 +31,264 @@ async def test_a_commit_is_told_to_whoever_asks_and_a_group_that_has_none_has_no
         assert await cluster.commit(7) == 0
         assert await cluster.committed() == (0, 7)
         assert await cluster.committed(group="another") == (0, -1)
+
+
+@on_virtual_time
+async def test_only_the_leader_of_the_groups_partition_answers_for_it() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for broker_id in (2, 3):
+            assert await cluster.commit(7, to=broker_id) == NotCoordinatorError.code
+            assert await cluster.committed(to=broker_id) == (NotCoordinatorError.code, -1)
+
+
+@on_virtual_time
+async def test_any_broker_says_who_coordinates_as_soon_as_there_is_somebody() -> None:
+    async with GroupCluster() as cluster:
+        find = FindCoordinatorRequest((GROUP, "", "another"))
+        unknown = (await cluster.nodes[3].ask(find)).coordinators
+        assert [each.error_code for each in unknown] == [15, InvalidGroupIdError.code, 15]
+        await cluster.coordinate(2)
+        found = (await cluster.nodes[3].ask(find)).coordinators
+        assert [(each.key, each.error_code, each.broker_id, each.host, each.port) for each in found] == [
+            (GROUP, 0, 2, "h", 2),
+            ("", InvalidGroupIdError.code, -1, "", -1),
+            ("another", 0, 2, "h", 2),
+        ]
+        await cluster.kill(2)
+        await cluster.inform(OFFSETS)
+        gone = (await cluster.nodes[3].ask(find)).coordinators[0]
+        assert (gone.error_code, gone.broker_id) == (CoordinatorNotAvailableError.code, -1)
+        transactions = (await cluster.nodes[3].ask(replace(find, key_type=1))).coordinators
+        assert {each.error_code for each in transactions} == {InvalidRequestError.code}
+
+
+@on_virtual_time
+async def test_a_new_coordinator_knows_what_the_old_one_has_acknowledged() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for offset in range(5):
+            assert await cluster.commit(offset) == 0
+        assert await cluster.commit(9, group="another", tp=TP1) == 0
+        await cluster.kill(1)
+        await cluster.coordinate(2, isr=(2, 3))
+        assert await cluster.committed() == (0, 4)
+        assert await cluster.committed(group="another", tp=TP1) == (0, 9)
+        assert await cluster.commit(5) == 0
+        assert await cluster.committed() == (0, 5)
+
+
+@on_virtual_time
+async def test_nobody_is_told_an_offset_before_all_are_loaded_and_committed() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        before = cluster.nodes[2].replica(OFFSETS).partition.high_watermark
+        assert before < cluster.nodes[2].log(OFFSETS).log_end_offset, "it has not heard that the commit is one"
+        cluster.cut(2, 3)
+        await cluster.kill(1)
+        await cluster.elect(2, tp=OFFSETS, isr=(2, 3))
+        for _ in range(20):
+            assert await cluster.committed() == (CoordinatorLoadInProgressError.code, -1)
+            assert await cluster.commit(6) == CoordinatorLoadInProgressError.code
+            assert (await cluster.describe()).error_code == CoordinatorLoadInProgressError.code
+            listed = await cluster.coordinator.ask(ListGroupsRequest())
+            assert (listed.error_code, listed.groups) == (CoordinatorLoadInProgressError.code, ())
+            await asyncio.sleep(0.05)
+        cluster.heal()
+        while (told := await cluster.committed())[0]:
+            assert told == (CoordinatorLoadInProgressError.code, -1)
+            await asyncio.sleep(0.01)
+        assert told == (0, 5)
+
+
+@on_virtual_time
+async def test_what_is_loaded_for_an_epoch_that_is_over_is_thrown_away() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        await cluster.coordinate(2)
+        assert await cluster.commit(6) == 0
+        await asyncio.sleep(2)
+        await cluster.elect(1, tp=OFFSETS)  # it begins to load
+        await cluster.elect(2, tp=OFFSETS)
+        await cluster.coordinate(2)
+        assert await cluster.commit(7) == 0
+        assert await cluster.committed(to=1) == (NotCoordinatorError.code, -1)
+        await cluster.coordinate(1)
+        assert await cluster.committed() == (0, 7)
+
+
+@on_virtual_time
+async def test_leadership_in_another_epoch_loads_anew() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        shard = cluster.nodes[1].groups.coordinator.shard_of(GROUP)
+        await cluster.coordinate(1)
+        assert cluster.nodes[1].groups.coordinator.shard_of(GROUP) is not shard and not shard.open
+        assert await cluster.committed() == (0, 5)
+
+
+@pytest.mark.parametrize("end", ["another leads", "its registration is gone", "its disk fails", "it stops"])
+def test_whoever_waits_for_a_coordinator_that_is_none_any_more_is_told_so(end: str) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        async with GroupCluster() as cluster:
+            await cluster.coordinate(1)
+            first, second = cluster.client(), cluster.client()
+            await first.settle()
+            joining = asyncio.ensure_future(second.join())
+            cluster.cut(1, 2, 3)
+            committing = asyncio.ensure_future(cluster.commit(3, group="another"))
+            await asyncio.sleep(0.1)
+            assert not joining.done() and not committing.done()
+            node = cluster.nodes[1]
+            if end == "another leads":
+                await cluster.elect(2, tp=OFFSETS)
+            elif end == "its registration is gone":
+                node.replicas.resign_all()
+            elif end == "its disk fails":
+                node.log(OFFSETS).broken = True
+                assert await cluster.commit(4, group="a third", to=1) == NotCoordinatorError.code
+            else:
+                await node.replicas.close()
+            await asyncio.sleep(0.01)
+            assert (await joining).error_code == NotCoordinatorError.code
+            assert await committing == NotCoordinatorError.code
+            assert await cluster.committed(to=1) == (NotCoordinatorError.code, -1)
+            assert node.groups.tick(0) is None, "nothing of its groups is left to do"
+            cluster.heal()
+
+    story()
+
+
+@on_virtual_time
+async def test_a_member_that_waits_for_its_assignment_is_told_that_its_coordinator_is_none_any_more() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        first, second = cluster.client(), cluster.client()
+        await first.settle()
+        joining = asyncio.ensure_future(second.join())
+        await asyncio.sleep(0.1)
+        assert await first.heartbeat() == RebalanceInProgressError.code
+        await asyncio.gather(first.join(), joining)
+        follower = second if (await joining).leader == first.member_id else first
+        syncing = asyncio.ensure_future(follower.sync())
+        await asyncio.sleep(0.1)
+        await cluster.elect(2, tp=OFFSETS)
+        assert (await syncing).error_code == NotCoordinatorError.code
+
+
+@on_virtual_time
+async def test_a_broker_that_may_have_been_deposed_tells_no_offsets_and_acknowledges_what_all_confirm() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.settle()
+        assert await member.commit(5) == 0
+        cluster.nodes[1].cut_off = True
+        assert await cluster.committed() == (CoordinatorNotAvailableError.code, -1)
+        assert await member.heartbeat() == 0
+        assert await member.commit(6) == 0
+        # Somebody else leads by now, and this one has not heard of it.
+        await cluster.elect(2, tp=OFFSETS, tell=(2, 3))
+        assert await member.commit(99, to=1) != 0
+        cluster.nodes[1].cut_off = False
+        await cluster.tell((1,), OFFSETS)
+        await cluster.coordinate(2)
+        assert await cluster.committed() == (0, 6)
+
+
+@on_virtual_time
+async def test_a_group_goes_on_under_a_new_coordinator() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.settle()
+        await cluster.kill(1)
+        await cluster.coordinate(2, isr=(2, 3))
+        assert await member.heartbeat() == 0
+        assert await member.commit(5) == 0
+        assert (await member.sync()).assignment == b"all of it"
+        described = await cluster.describe()
+        assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+        [told] = described.members
+        assert (told.member_id, told.client_id, told.assignment) == (member.member_id, "test", b"all of it")
+        # A round later the generation has gone on from the old coordinator's.
+        another = cluster.client()
+        joining = asyncio.ensure_future(another.join())
+        await asyncio.sleep(0.05)
+        await asyncio.gather(member.join(), joining)
+        assert member.generation == another.generation == 2
+
+
+@on_virtual_time
+async def test_sessions_begin_anew_under_a_new_coordinator_and_end_there() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.settle()
+        await asyncio.sleep(8)
+        await cluster.coordinate(2)
+        await asyncio.sleep(8)
+        assert (await cluster.describe()).state == "Stable"
+        await asyncio.sleep(3)
+        assert (await cluster.describe()).state == "Empty"
+        assert await member.heartbeat() == UnknownMemberIdError.code
+        # That it is empty is written, too.
+        await cluster.coordinate(3)
+        described = await cluster.describe()
+        assert (described.state, described.protocol_type, described.members) == ("Empty", "consumer", ())
+
+
+@on_virtual_time
+async def test_records_that_nobody_understands_are_skipped_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        await asyncio.sleep(2)
+        await cluster.elect(2, tp=OFFSETS)
+        await asyncio.sleep(1)
+        await cluster.write(
+            (None, b"no key"),
+            (b"", b"no version"),
+            (b"\x00\x09", b"of another version"),
+            (encode_key(CommitKey(GROUP, "t", 0)), b"\x00\x63"),
+            (encode_key(GroupKey("another")), b"\x00\x03\x7f"),
+        )
+        log = cluster.nodes[1].log(OFFSETS)
+        log.batches[-1] = log.batches[-1][:-1] + b"!"  # and this one's bytes are spoilt
+        cluster.nodes[3].log(OFFSETS)
+        caplog.clear()
+        await cluster.coordinate(3)
+        assert await cluster.committed() == (0, 5)
+        [warning] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
+        assert "skipped" in warning and "1 × no key" in warning and "1 × key of version 9" in warning
+        caplog.clear()
+        await cluster.coordinate(1)
+        assert await cluster.committed() == (0, 5)
+        [warning] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
+        assert "5 × damaged batch" in warning
+
+
+@on_virtual_time
+async def test_a_request_to_sync_names_a_group_and_a_member_that_are_there() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        unknown = await cluster.coordinator.ask(SyncGroupRequest("nobody's", 1, "m"))
+        assert unknown.error_code == UnknownMemberIdError.code
+        assert (await cluster.describe("nobody's")).state == "Dead"
+
+
+@on_virtual_time
+async def test_a_group_that_nobody_has_used_leaves_no_trace() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5, group="gone", generation_id=3, member_id="m") != 0
+        client = cluster.client(group="asked once")
+        assert (await client.ask_to_join()).member_id
+        await until(lambda: not cluster.coordinator.groups.coordinator.shard_of(GROUP).groups)
+        assert (await cluster.coordinator.ask(ListGroupsRequest())).groups == ()
+        assert cluster.coordinator.log(OFFSETS).log_end_offset == 0
+        assert TP in {replica.topic_partition for replica in cluster.coordinator.replicas}
