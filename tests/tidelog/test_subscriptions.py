@@ -57,7 +57,7 @@ async def test_a_member_alone_gets_every_partition_and_its_records() -> None:
         assert len(await read(consumer, 8)) == 8
         assert consumer.assignment() == parts(0, 1, 2, 3)
         (member_id,) = cluster.coordinator.groups["g"].members
-        assert consumer.group_metadata() == ("g", 0, member_id, None)
+        assert consumer.group_metadata() == ("g", 1, member_id, None)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
