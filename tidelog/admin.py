@@ -16,6 +16,7 @@ from tidelog.errors import TidelogError
 from tidelog.explanation import PartitionFacts
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
 from tidelog.groups.lag import PartitionLag
+from tidelog.groups.migration import OffsetMigration
 from tidelog.groups.reset import OffsetReset, ResetTarget
 from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.messages import CreatedTopic, NewTopic
@@ -184,6 +185,17 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> None:
         """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
         self._wait(self._core.alter_zookeeper_group_offsets(group_id, offsets, timeout_ms), timeout_ms)
+
+    def migrate_zookeeper_group(
+        self, group_id: str, timeout_ms: int | None = None, *, force: bool = False, execute: bool = False
+    ) -> dict[TopicPartition, OffsetMigration]:
+        """What a group would take over from ZooKeeper, and with `execute` takes over: commits with its coordinator.
+
+        An offset that is committed further on stays, unless `force`d back. What stands in ZooKeeper is left there.
+        GroupIdNotFoundError where nothing does; NonEmptyGroupError names the members where the group has some.
+        """
+        call = self._core.migrate_zookeeper_group(group_id, timeout_ms, force=force, execute=execute)
+        return self._wait(call, timeout_ms)
 
     def list_consumer_groups(self, states: Iterable[str] = (), timeout_ms: int | None = None) -> ConsumerGroupListings:
         """The groups of every broker, in these states ("Stable", "Empty", …) or in any, by name.

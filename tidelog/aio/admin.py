@@ -10,6 +10,7 @@ from typing import Literal, Self, Unpack, overload
 from tidelog import config_calls, log_dir_calls, record_deletion
 from tidelog.admin_messages import ConfigEntry, LogDir
 from tidelog.aio.group_admin import GroupAdmin
+from tidelog.aio.group_migration import migrate_offsets
 from tidelog.aio.offset_reset import reset_offsets
 from tidelog.aio.partition_admin import PartitionAdmin
 from tidelog.client import ClusterClient, Opener, open_connection
@@ -31,6 +32,7 @@ from tidelog.explanation import PartitionFacts
 from tidelog.groups import zookeeper_calls
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
 from tidelog.groups.lag import PartitionLag
+from tidelog.groups.migration import OffsetMigration
 from tidelog.groups.reset import OffsetReset, ResetTarget
 from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.leader_calls import Asked, LeaderQuestion
@@ -257,6 +259,13 @@ class Admin:
     ) -> None:
         """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
         await zookeeper_calls.commit_offsets(self._client(), group_id, offsets, self._deadline_ms(timeout_ms))
+
+    async def migrate_zookeeper_group(
+        self, group_id: str, timeout_ms: int | None = None, *, force: bool = False, execute: bool = False
+    ) -> dict[TopicPartition, OffsetMigration]:
+        """What a group without members would take over from ZooKeeper, and with `execute` takes over."""
+        deadline_ms, groups = self._deadline_ms(timeout_ms), self._groups()
+        return await migrate_offsets(self.client, groups, group_id, deadline_ms, force=force, execute=execute)
 
     async def list_consumer_groups(
         self, states: Iterable[str] = (), timeout_ms: int | None = None

@@ -1,4 +1,4 @@
-"""`tidelog group`: list and delete; `describe` and `reset` have files of their own."""
+"""`tidelog group`: list and delete; `describe`, `reset` and `migrate` have files of their own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from tidelog.cli.admins import count_of, open_admin, unknown_group
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.group_describe import describe
+from tidelog.cli.group_migrate import migrate
 from tidelog.cli.group_reset import reset
 from tidelog.cli.names import GROUP, TOPIC_CHOICE, TopicChoice
 from tidelog.cli.table import format_table
@@ -27,11 +28,12 @@ _STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
 
 @click.group()
 def group() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, reset, delete and migrate consumer groups."""
 
 
 group.add_command(describe)
 group.add_command(reset)
+group.add_command(migrate)
 
 
 @group.command("list")
