@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.processes.harness.asking import ask
 from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.command import Shell
 from tests.processes.test_zookeeper_outages import cluster_behind, kill
 from tidelog import TopicPartition
 from tidelog.errors import RequestTimedOutError, TimeoutError, UnknownTopicOrPartitionError
@@ -22,6 +24,7 @@ from tidelog.group_messages import (
 )
 from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.local.zookeeper import EmbeddedZooKeeper
+from tidelog.model import OffsetAndMetadata
 
 pytestmark = pytest.mark.xdist_group("zookeeper_offsets")  # one cluster, not one for each worker
 
@@ -31,6 +34,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
     with running_cluster(tmp_path_factory.mktemp("cluster")) as started:
         started.create_topic("t", partitions=3)
         yield started
+
+
+@pytest.fixture
+def shell(cluster: RunningCluster) -> Shell:
+    return Shell(cluster.local.home.parent, cluster.local.home)
 
 
 @pytest.fixture
@@ -105,3 +113,52 @@ def test_without_zookeeper_a_commit_ends_with_an_error_that_passes(
         zookeeper.start()
         admin.alter_zookeeper_group_offsets("g", {tp: 4})
         assert admin.zookeeper_group_offsets("g") == {tp: ZooKeeperOffset(4)}
+
+
+def test_a_group_is_moved_to_its_coordinator_when_that_is_executed_and_not_back(
+    cluster: RunningCluster, shell: Shell
+) -> None:
+    tps = [TopicPartition("t", number) for number in range(3)]
+    admin = cluster.admin
+    admin.alter_zookeeper_group_offsets("moving", {tps[0]: 5, tps[1]: 6, tps[2]: 7})
+    admin.alter_consumer_group_offsets("moving", {tps[1]: OffsetAndMetadata(3), tps[2]: OffsetAndMetadata(9)})
+
+    def migrate(*options: str) -> list[tuple[int, int, int | None, str]]:
+        told = json.loads(shell.succeed("group", "migrate", "moving", "--json", *options))
+        (group,) = told["groups"]
+        assert group["group"] == "moving" and told["executed"] == ("--execute" in options)
+        names = ("partition", "zookeeper_offset", "committed_offset", "outcome")
+        return [(each[names[0]], each[names[1]], each[names[2]], each[names[3]]) for each in group["partitions"]]
+
+    def committed() -> list[int | None]:
+        return [at and at.offset for at in admin.list_consumer_group_offsets("moving", tps).values()]
+
+    plan = [(0, 5, None, "move"), (1, 6, 3, "move"), (2, 7, 9, "keep")]
+    assert migrate() == plan and committed() == [None, 3, 9]
+    shown = shell.run("group", "migrate", "moving")
+    assert b"stays: the group went on there" in shown.output and "--execute does it" in shown.complaint
+    assert migrate("--execute") == plan and committed() == [5, 6, 9]
+    assert migrate("--force", "--execute") == [(0, 5, 5, "same"), (1, 6, 6, "same"), (2, 7, 9, "move")]
+    assert committed() == [5, 6, 7]
+    assert admin.zookeeper_group_offsets("moving") == {tp: ZooKeeperOffset(5 + tp.partition) for tp in tps}
+    killed = next(iter(cluster.broker_ids))
+    cluster.kill(killed)
+    assert committed() == [5, 6, 7]
+    cluster.restart(killed)
+
+
+def test_what_cannot_be_moved_is_told_and_the_rest_is_moved(cluster: RunningCluster, shell: Shell) -> None:
+    tp = TopicPartition("t", 0)
+    cluster.admin.alter_zookeeper_group_offsets("odd", {tp: 5})
+    with cluster.zookeeper() as client:
+        client.create("/consumers/odd/offsets/t/1", b"soon", makepath=True)
+        client.create("/consumers/odd/offsets/gone/0", b"7", makepath=True)
+    moved = shell.run("group", "migrate", "odd", "--execute")
+    assert moved.status == 1 and "group 'odd', gone-0 (and 1 more)" in moved.complaint_lines[-1]
+    committed = cluster.admin.list_consumer_group_offsets("odd")
+    assert {tp: at and at.offset for tp, at in committed.items()} == {tp: 5}
+    none = shell.run("group", "migrate", "nobody")
+    assert none.status == 1 and "'nobody' has no offsets in ZooKeeper" in none.complaint_lines[-1]
+    assert shell.run("group", "migrate").status == 2
+    everything = json.loads(shell.run("group", "migrate", "--all", "--json").output)
+    assert "odd" in [group["group"] for group in everything["groups"]] and not everything["executed"]
