@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -18,6 +19,8 @@ from tidelog.fetch_buffer import ConsumerRecord
 
 SESSION_TIMEOUT_MS = 6_000
 _MOST_AT_ONCE = 200
+#: What it takes at most to process what one poll brings, so that a kill meets records that are not committed yet.
+_LONGEST_WORK_S = 0.1
 
 
 class Diary:
@@ -63,6 +66,7 @@ def work(diary: Diary, consumer: Consumer, polled: Mapping[TopicPartition, list[
     for tp, records in polled.items():
         for first, last in runs(records):
             diary.write("processed", partition=tp.partition, first=first, last=last)
+    time.sleep(random.random() * _LONGEST_WORK_S)
     offsets = {tp: records[-1].offset + 1 for tp, records in polled.items()}
     by_number = {tp.partition: offset for tp, offset in offsets.items()}
     try:
