@@ -28,7 +28,7 @@ def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
         warnings = [{"kind": each.kind, "partitions": each.partitions, "text": each.text} for each in skews]
         click.echo(json.dumps({"topic": topic, "partitions": list(map(_as_json, partitions)), "warnings": warnings}))
     else:
-        headings = ("partition", "records", "bytes", "first offset", "oldest", "newest")
+        headings = ("partition", "records", "bytes", "first offset", "end offset", "oldest", "newest")
         for line in format_table(headings, list(map(_row, partitions))):
             click.echo(line)
         for each in skews:
@@ -40,7 +40,8 @@ def _row(each: PartitionTimes) -> tuple[object, ...]:
     oldest, newest = (
         None if record is None else format_time(record.timestamp) for record in (each.oldest, each.newest)
     )
-    return each.partition, each.records, each.size_bytes, each.log_start_offset, oldest, newest
+    offsets = each.log_start_offset, each.end_offset
+    return each.partition, each.records, each.size_bytes, *offsets, oldest, newest
 
 
 def _as_json(each: PartitionTimes) -> dict[str, object]:
