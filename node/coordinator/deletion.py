@@ -58,6 +58,7 @@ class Deletion:
     ) -> None:
         """The group itself, if it has a record and is still empty."""
         if not hosted.recorded or not hosted.is_empty:
+            self._coordinator.drop_if_nothing(shard, hosted)
             done(None)
             return
         hosted.recorded = False

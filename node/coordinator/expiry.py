@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import partial
 
 from cluster.groups.group import State
 from node.coordinator.coordinator import GroupCoordinator
 from node.coordinator.deletion import Deletion
 from node.coordinator.offsets import OffsetManager
-from node.coordinator.shard import HostedGroup
+from node.coordinator.shard import HostedGroup, Shard
+from tidelog.errors import BrokerError
 from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -45,12 +47,13 @@ class Expiry:
             if shard.leads:
                 due = self._due(hosted)
                 self.expired += len(due)
-                self._offsets.bury(shard, hosted, due)
-                if hosted.is_empty and not hosted.offsets:
-                    self._deletion.bury_group(shard, hosted)
-                    self._coordinator.drop_if_nothing(shard, hosted)
+                self._offsets.bury(shard, hosted, due, partial(self._maybe_bury_group, shard, hosted))
             if count % _TURN == 0:
                 await asyncio.sleep(0)
+
+    def _maybe_bury_group(self, shard: Shard, hosted: HostedGroup, _: Mapping[TopicPartition, BrokerError]) -> None:
+        if hosted.is_empty and not hosted.offsets:
+            self._deletion.bury_group(shard, hosted)
 
     def _due(self, hosted: HostedGroup) -> list[TopicPartition]:
         subscribed = frozenset() if hosted.group.state is State.EMPTY else hosted.subscribed

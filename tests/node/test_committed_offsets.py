@@ -1,0 +1,369 @@
+"""What is committed, what is refused, and what becomes of it when a write fails or its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.node.client_requests import TP
+from tests.node.group_cluster import GROUP, TP1, GroupCluster
+from tests.node.offsets_topic import OFFSETS
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalGenerationError,
+    InvalidCommitOffsetSizeError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    NonEmptyGroupError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.group_messages import (
+    DeleteGroupsRequest,
+    LeaveGroupRequest,
+    LeavingMember,
+    ListGroupsRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+from tidelog.groups.offsets_topic import CommitKey, GroupKey, decode_key
+from tidelog.messages import DescribePartition
+from tidelog.model import TopicPartition
+from tidelog.records import decode_records
+
+
+def tombstones(cluster: GroupCluster) -> list[object]:
+    """The keys that the coordinator has written without a value."""
+    records = [record for batch in cluster.coordinator.log(OFFSETS).batches for record in decode_records(batch)]
+    return [decode_key(record.key or b"") for record in records if record.value is None]
+
+
+# --- committing --------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_one_partition_that_is_refused_takes_no_other_with_it() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        parts = (
+            OffsetCommitPartition("unheard", 0, 1),
+            OffsetCommitPartition("t", 0, 2, 4, "a note"),
+            OffsetCommitPartition("t", 1, 3, -1, "é" * 2049),
+            OffsetCommitPartition("t", 7, 4),
+        )
+        response = await cluster.coordinator.ask(OffsetCommitRequest(GROUP, parts))
+        assert [(each.topic, each.partition, each.error_code) for each in response.partitions] == [
+            ("unheard", 0, UnknownTopicOrPartitionError.code),
+            ("t", 0, 0),
+            ("t", 1, OffsetMetadataTooLargeError.code),
+            ("t", 7, UnknownTopicOrPartitionError.code),
+        ]
+        asked = tuple(DescribePartition("t", number) for number in (1, 0))
+        some = await cluster.coordinator.ask(OffsetFetchRequest(GROUP, asked))
+        told = [
+            (p.partition, p.error_code, p.committed_offset, p.committed_leader_epoch, p.metadata)
+            for p in some.partitions
+        ]
+        assert told == [(1, 0, -1, -1, ""), (0, 0, 2, 4, "a note")]
+        everything = await cluster.coordinator.ask(OffsetFetchRequest(GROUP))
+        assert [(p.topic, p.partition, p.committed_offset) for p in everything.partitions] == [("t", 0, 2)]
+
+
+@on_virtual_time
+async def test_a_note_may_be_as_long_as_the_broker_says_in_bytes() -> None:
+    async with GroupCluster(offset_metadata_max_bytes=4) as cluster:
+        await cluster.coordinate(1)
+        for note, code in (("éé", 0), ("ééé", OffsetMetadataTooLargeError.code), ("four", 0), ("fives", 12)):
+            part = OffsetCommitPartition("t", 0, 1, -1, note)
+            [outcome] = (await cluster.coordinator.ask(OffsetCommitRequest(GROUP, (part,)))).partitions
+            assert outcome.error_code == code, note
+
+
+@on_virtual_time
+async def test_of_a_partition_that_stands_twice_in_a_commit_the_last_counts() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        parts = tuple(OffsetCommitPartition("t", 0, offset) for offset in (5, 6))
+        response = await cluster.coordinator.ask(OffsetCommitRequest(GROUP, parts))
+        assert [each.error_code for each in response.partitions] == [0, 0]
+        assert await cluster.committed() == (0, 6)
+        await cluster.coordinate(2)
+        assert await cluster.committed() == (0, 6)
+
+
+@on_virtual_time
+async def test_only_members_of_this_generation_commit_while_there_are_any() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(1, generation_id=1, member_id="m") == IllegalGenerationError.code
+        assert await cluster.commit(1) == 0, "nobody is in the group: it assigns itself"
+        member = cluster.client()
+        await member.settle()
+        assert await cluster.commit(2) == UnknownMemberIdError.code
+        assert await member.commit(2, member_id="foreign") == UnknownMemberIdError.code
+        assert await member.commit(2, generation_id=0) == IllegalGenerationError.code
+        assert await member.commit(2, group_instance_id="i") == UnknownMemberIdError.code
+        assert await cluster.committed() == (0, 1)
+        assert await member.commit(2) == 0
+        assert await cluster.committed() == (0, 2)
+
+
+@on_virtual_time
+async def test_who_was_a_static_member_is_fenced_by_who_is_now_also_under_a_new_coordinator() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        before, now = cluster.client(instance="i"), cluster.client(instance="i")
+        await before.settle()
+        assert (await now.join()).error_code == 0
+        assert before.member_id != now.member_id
+        for coordinator in (1, 2):
+            await cluster.coordinate(coordinator)
+            assert await before.commit(1) == FencedInstanceIdError.code
+            assert await now.commit(2) == 0
+            assert (await now.sync()).assignment == b"all of it"
+
+
+@on_virtual_time
+async def test_nobody_commits_before_it_knows_what_it_was_given() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.join()
+        assert await member.commit(1) == RebalanceInProgressError.code
+
+
+@on_virtual_time
+async def test_negative_offsets_are_kept_as_kafka_keeps_them_and_groups_need_a_name() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(-5) == 0
+        assert await cluster.committed() == (0, -5)
+        for name in ("", "g" * 40_000):
+            assert await cluster.commit(1, group=name) == InvalidGroupIdError.code
+            assert (await cluster.committed(group=name))[0] == InvalidGroupIdError.code
+            assert (await cluster.describe(name)).error_code == InvalidGroupIdError.code
+            assert (await cluster.client(group=name).ask_to_join()).error_code == InvalidGroupIdError.code
+
+
+@on_virtual_time
+async def test_a_session_is_as_long_as_the_broker_allows() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        client = cluster.client()
+        for timeout_ms in (5999, 1_800_001, 0, -1):
+            client.session_timeout_ms = timeout_ms
+            assert (await client.ask_to_join()).error_code == InvalidSessionTimeoutError.code
+
+
+# --- writes that fail --------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_commit_that_too_few_replicas_have_is_none_and_is_to_be_tried_again() -> None:
+    async with GroupCluster(offsets_commit_timeout_ms=300) as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(1) == 0
+        cluster.cut(1, 2, 3)
+        assert await cluster.commit(2) == CoordinatorNotAvailableError.code, "it took too long"
+        assert await cluster.committed() == (0, 1)
+        await asyncio.sleep(3)
+        assert cluster.coordinator.replica(OFFSETS).partition.in_sync_count == 1
+        end = cluster.coordinator.log(OFFSETS).log_end_offset
+        assert await cluster.commit(3) == CoordinatorNotAvailableError.code
+        assert cluster.coordinator.log(OFFSETS).log_end_offset == end, "it was not even written"
+        cluster.heal()
+        await asyncio.sleep(2)
+        assert await cluster.commit(4) == 0
+        assert await cluster.committed() == (0, 4)
+
+
+@on_virtual_time
+async def test_a_generation_that_cannot_be_written_begins_anew() -> None:
+    async with GroupCluster(offsets_commit_timeout_ms=300) as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.join()
+        cluster.cut(1, 2, 3)
+        assert (await member.sync(**{member.member_id: b"x"})).error_code == CoordinatorNotAvailableError.code
+        cluster.heal()
+        await asyncio.sleep(2)
+        assert await member.heartbeat() == RebalanceInProgressError.code
+        await member.settle()
+        assert member.generation == 2
+        assert await member.commit(1) == 0
+
+
+@on_virtual_time
+async def test_a_commit_that_is_larger_than_any_batch_says_so() -> None:
+    async with GroupCluster() as cluster:
+        cluster.configs = {"min.insync.replicas": "2", "max.message.bytes": "1000"}
+        await cluster.coordinate(1)
+        parts = tuple(OffsetCommitPartition("t", number, 1, -1, "n" * 400) for number in (0, 1))
+        response = await cluster.coordinator.ask(OffsetCommitRequest(GROUP, (*parts, *parts)))
+        assert {each.error_code for each in response.partitions} == {0}
+        parts = tuple(OffsetCommitPartition("t", number, 1, -1, "n" * 500) for number in (0, 1))
+        response = await cluster.coordinator.ask(OffsetCommitRequest(GROUP, parts))
+        assert {each.error_code for each in response.partitions} == {InvalidCommitOffsetSizeError.code}
+        member = cluster.client()
+        member.metadata = b"m" * 1000
+        await member.join()
+        assert (await member.sync(**{member.member_id: b""})).error_code == -1
+
+
+# --- expiry ------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_offsets_outlive_a_group_s_last_member_by_the_retention_and_the_group_goes_with_them() -> None:
+    async with GroupCluster(offsets_retention_minutes=2, offsets_retention_check_interval_ms=2000) as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.settle()
+        assert await member.commit(1) == 0
+        for _ in range(20):
+            await asyncio.sleep(8)
+            assert await member.heartbeat() == 0
+        assert await cluster.committed() == (0, 1), "it lives"
+        leave = LeaveGroupRequest(GROUP, (LeavingMember(member.member_id),))
+        assert (await cluster.coordinator.ask(leave)).members[0].error_code == 0
+        await asyncio.sleep(115)
+        assert await cluster.committed() == (0, 1)
+        await asyncio.sleep(10)
+        assert await cluster.committed() == (0, -1)
+        assert (await cluster.describe()).state == "Dead"
+        assert tombstones(cluster) == [CommitKey(GROUP, "t", 0), GroupKey(GROUP)]
+        await cluster.coordinate(2)
+        assert await cluster.committed() == (0, -1)
+        assert (await cluster.describe()).state == "Dead"
+
+
+@on_virtual_time
+async def test_offsets_of_who_never_was_a_group_are_kept_from_their_commit_on_each_by_itself() -> None:
+    async with GroupCluster(offsets_retention_minutes=2, offsets_retention_check_interval_ms=2000) as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(1) == 0
+        await asyncio.sleep(60)
+        assert await cluster.commit(2, tp=TP1) == 0
+        await cluster.coordinate(2)
+        await asyncio.sleep(63)
+        assert await cluster.committed() == (0, -1)
+        assert await cluster.committed(tp=TP1) == (0, 2)
+        await asyncio.sleep(60)
+        assert await cluster.committed(tp=TP1) == (0, -1)
+        assert tombstones(cluster) == [CommitKey(GROUP, "t", 0), CommitKey(GROUP, "t", 1)]
+        assert (await cluster.coordinator.ask(ListGroupsRequest())).groups == ()
+
+
+@on_virtual_time
+async def test_the_retention_goes_on_where_the_old_coordinator_left_it() -> None:
+    async with GroupCluster(offsets_retention_minutes=2, offsets_retention_check_interval_ms=2000) as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.settle()
+        assert await member.commit(1) == 0
+        await asyncio.sleep(50)
+        assert (await cluster.describe()).state == "Empty", "its session is over"
+        await cluster.coordinate(2)
+        assert (await cluster.describe()).state == "Empty"
+        await asyncio.sleep(75)
+        assert await cluster.committed() == (0, 1)
+        await asyncio.sleep(10)
+        assert await cluster.committed() == (0, -1)
+
+
+@on_virtual_time
+async def test_what_was_committed_of_a_topic_goes_with_it() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for tp in (TP, TP1):
+            assert await cluster.commit(5, tp=tp) == 0
+        await cluster.inform(TP, deleted=("t",))
+        await asyncio.sleep(0.1)
+        for tp in (TP, TP1):
+            await cluster.inform(tp)
+            assert await cluster.committed(tp=tp) == (0, -1)
+        assert tombstones(cluster) == [CommitKey(GROUP, "t", 0), CommitKey(GROUP, "t", 1)]
+        await cluster.coordinate(2)
+        assert await cluster.committed() == (0, -1)
+
+
+# --- deleting ----------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_group_without_members_is_deleted_with_all_that_it_committed() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.settle()
+        assert await member.commit(5) == 0
+        assert await cluster.commit(6, group="simple") == 0
+
+        async def delete(*groups: str) -> list[tuple[str, int]]:
+            response = await cluster.coordinator.ask(DeleteGroupsRequest(groups))
+            return [(each.group_id, each.error_code) for each in response.groups]
+
+        assert await delete() == []
+        assert await delete(GROUP, "unheard") == [
+            (GROUP, NonEmptyGroupError.code),
+            ("unheard", GroupIdNotFoundError.code),
+        ]
+        assert await cluster.committed() == (0, 5)
+        await cluster.coordinator.ask(LeaveGroupRequest(GROUP, (LeavingMember(member.member_id),)))
+        assert await delete("simple", GROUP, GROUP) == [("simple", 0), (GROUP, 0), (GROUP, 0)]
+        for coordinator in (1, 2):
+            await cluster.coordinate(coordinator)
+            assert await cluster.committed() == (0, -1)
+            assert await cluster.committed(group="simple") == (0, -1)
+            assert (await cluster.coordinator.ask(ListGroupsRequest())).groups == ()
+
+
+@on_virtual_time
+async def test_offsets_of_topics_that_nobody_is_subscribed_to_are_forgotten_on_request() -> None:
+    async with GroupCluster() as cluster:
+        other = TopicPartition("other", 0)
+        await cluster.elect(1, tp=other)
+        await cluster.inform(other)
+        await cluster.coordinate(1)
+        assert await cluster.commit(1, tp=other) == 0
+        member = cluster.client()
+        await member.settle()
+        assert await member.commit(5) == 0
+        parts = (DescribePartition("t", 0), DescribePartition("other", 0), DescribePartition("unheard", 0))
+        response = await cluster.coordinator.ask(OffsetDeleteRequest(GROUP, parts))
+        assert (response.error_code, [each.error_code for each in response.partitions]) == (
+            0,
+            [GroupSubscribedToTopicError.code, 0, UnknownTopicOrPartitionError.code],
+        )
+        unheard = await cluster.coordinator.ask(OffsetDeleteRequest("unheard", parts))
+        assert unheard.error_code == GroupIdNotFoundError.code
+        for coordinator in (1, 2):
+            await cluster.coordinate(coordinator)
+            assert await cluster.committed() == (0, 5)
+            assert await cluster.committed(tp=other) == (0, -1)
+
+
+@pytest.mark.parametrize("states", [(), ("Stable",), ("stable", "Empty"), ("Dead",)])
+def test_groups_are_listed_by_their_states(states: tuple[str, ...]) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        async with GroupCluster() as cluster:
+            await cluster.coordinate(1)
+            await cluster.client(group="lives").settle()
+            assert await cluster.commit(6, group="simple") == 0
+            response = await cluster.coordinator.ask(ListGroupsRequest(states))
+            listed = {(each.group_id, each.protocol_type, each.state) for each in response.groups}
+            everything = {("lives", "consumer", "Stable"), ("simple", "", "Empty")}
+            wanted = {state.lower() for state in states}
+            assert listed == {each for each in everything if not wanted or each[2].lower() in wanted}
+
+    story()
