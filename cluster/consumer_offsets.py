@@ -7,7 +7,6 @@ time. Any broker writes them, so each node is a register of its own that its ver
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 
 from cluster import znodes
@@ -20,31 +19,16 @@ from cluster.store import (
     OutcomeUnknownError,
     Store,
 )
-from tidelog.errors import InvalidGroupIdError
 from tidelog.model import TopicPartition
 
-MAX_GROUP_ID_BYTES = 1000
-#: What ZooKeeper does not let stand in a path; it sees the last of these as pairs of surrogates.
-_NOT_IN_PATHS = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 #: Nodes that are read and written side by side, whatever requests name.
 _AT_ONCE = 100
-
-
-def group_in_path_or_raise(group_id: str) -> str:
-    """The group id itself where it can be one element of a path; InvalidGroupIdError says why it cannot."""
-    if group_id in ("", ".", ".."):
-        raise InvalidGroupIdError(f"{group_id!r} cannot name a group in ZooKeeper")
-    if found := _NOT_IN_PATHS.search(group_id):
-        raise InvalidGroupIdError(f"a group in ZooKeeper must not have {found[0]!r} in its name")
-    if len(group_id.encode()) > MAX_GROUP_ID_BYTES:
-        raise InvalidGroupIdError(f"a group in ZooKeeper has a name of at most {MAX_GROUP_ID_BYTES} bytes")
-    return group_id
 
 
 class ConsumerOffsets:
     """One session's view of `/consumers`. OutcomeUnknownError where ZooKeeper does not answer in time.
 
-    Group ids must be such as `group_in_path_or_raise` lets through, topics as `validate_topic` does.
+    Group ids must be such as `tidelog.groups.zookeeper_names` lets through, topics as `validate_topic` does.
     """
 
     def __init__(self, store: Store, patient: PatientStore) -> None:

@@ -35,6 +35,8 @@ async def offsets_before(
     if not isinstance(times, Mapping):
         raise TypeError(f"times must be a mapping of partitions to times, not {times!r}")
     targets = {(tp := as_partition(key)): _target(tp, time) for key, time in times.items()}
+    for timestamp_ms, tp in {timestamp_ms: tp for tp, timestamp_ms in reversed(targets.items())}.items():
+        warn_of_seconds(f"the time for {tp}", timestamp_ms)
 
     def make(asked: Asked[int]) -> ListSegmentOffsetsRequest:
         return ListSegmentOffsetsRequest(
@@ -49,9 +51,7 @@ async def offsets_before(
 def _target(tp: TopicPartition, time: Timestamp) -> int:
     if not isinstance(time, bool) and time in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
         return index(time)  # type: ignore[arg-type]
-    timestamp_ms = to_timestamp_ms(time, f"the time for {tp}")
-    warn_of_seconds(f"the time for {tp}", timestamp_ms)
-    return timestamp_ms
+    return to_timestamp_ms(time, f"the time for {tp}")
 
 
 def _read(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, SegmentOffsets]]:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Mapping, Sized
 from typing import Protocol, TypeVar
 
-from cluster.consumer_offsets import group_in_path_or_raise
 from cluster.store import StoreError
 from cluster.znodes import MalformedZnodeError
 from node.metadata_cache import MetadataCache
@@ -38,6 +37,7 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from tidelog.groups.zookeeper_names import group_in_path_or_raise
 from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from cluster.consumer_offsets import MAX_GROUP_ID_BYTES, group_in_path_or_raise
 from cluster.coordination import Coordination
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.store import BadVersionError, OutcomeUnknownError
@@ -14,6 +13,7 @@ from cluster.znodes import MalformedZnodeError, decode_consumer_offset
 from tests.cluster.stores import Server
 from tests.cluster.test_coordination import join, twin
 from tidelog.errors import InvalidGroupIdError
+from tidelog.groups.zookeeper_names import MAX_GROUP_ID_BYTES, group_in_path_or_raise
 from tidelog.model import TopicPartition
 
 TP = TopicPartition("t", 0)

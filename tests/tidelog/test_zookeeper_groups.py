@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.tidelog.fake_cluster import FakeCluster
@@ -9,6 +11,9 @@ from tests.tidelog.test_admin import an_admin
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     CoordinatorNotAvailableError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    InvalidTopicError,
     RequestTimedOutError,
     TimeoutError,
     UnknownServerError,
@@ -57,6 +62,15 @@ async def test_a_refused_commit_names_its_partition_and_the_others_are_made() ->
 
 
 @on_virtual_time
+async def test_what_is_no_offset_of_a_partition_is_refused_before_anybody_is_asked() -> None:
+    async with an_admin(a_cluster()) as admin:
+        with pytest.raises(InvalidRequestError, match="t-0: offset -1 is negative"):
+            await admin.alter_zookeeper_group_offsets("g", {T0: -1})
+        with pytest.raises(InvalidTopicError):
+            await admin.alter_zookeeper_group_offsets("g", {TopicPartition("..", 0): 1})
+
+
+@on_virtual_time
 async def test_while_zookeeper_does_not_answer_it_is_asked_again() -> None:
     cluster = a_cluster()
     for kind in (OffsetCommitRequest, OffsetFetchRequest, ListGroupsRequest):
@@ -75,6 +89,19 @@ async def test_without_zookeeper_the_admin_gives_up_at_its_deadline() -> None:
     async with an_admin(cluster) as admin:
         with pytest.raises(TimeoutError, match="no offsets from ZooKeeper in time"):
             await admin.alter_zookeeper_group_offsets("g", {T0: 7}, timeout_ms=2000)
+
+
+@pytest.mark.parametrize("group_id", ["", "..", "a/b", "g\n", None])
+@on_virtual_time
+async def test_a_group_that_cannot_be_in_zookeeper_is_refused_before_anybody_is_asked(group_id: Any) -> None:
+    async with an_admin(a_cluster()) as admin:
+        for call in (
+            admin.zookeeper_group_offsets(group_id),
+            admin.alter_zookeeper_group_offsets(group_id, {T0: 1}),
+            admin.migrate_zookeeper_group(group_id),
+        ):
+            with pytest.raises(InvalidGroupIdError, match="in ZooKeeper"):
+                await call
 
 
 @on_virtual_time

@@ -12,7 +12,7 @@ from tidelog.cli.admins import open_admin
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP
 from tidelog.cli.table import format_table
-from tidelog.errors import GroupIdNotFoundError, NonEmptyGroupError, TidelogError
+from tidelog.errors import GroupIdNotFoundError, InvalidGroupIdError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ def migrate(
         click.echo(json.dumps({"executed": execute, "groups": groups, "errors": refused}))
     else:
         rows = [_row(name, tp, each, execute) for name, plan in plans.items() for tp, each in plan.items()]
-        if all_groups and not told:
+        if rows:
+            for line in format_table(("group", "topic", "partition", "in ZooKeeper", "committed", "note"), rows):
+                click.echo(line)
+        elif not told:
             click.echo("no group has offsets in ZooKeeper", err=True)
-            return
-        for line in format_table(("group", "topic", "partition", "in ZooKeeper", "committed", "note"), rows):
-            click.echo(line)
-        if not execute:
+        if rows and not execute:
             click.echo("nothing is changed yet: the same with --execute does it", err=True)
     for problem in _problems(told):
         raise click.ClickException(problem)
@@ -87,6 +87,8 @@ def _migrate(admin: Admin, name: str, *, force: bool, execute: bool) -> Plan | T
 def _problems(told: Mapping[str, Plan | TidelogError]) -> Iterator[str]:
     for name, plan in told.items():
         match plan:
+            case InvalidGroupIdError():
+                yield str(plan)
             case GroupIdNotFoundError():
                 yield f"{plan}: tidelog group migrate --all shows those that have some"
             case NonEmptyGroupError():
@@ -94,9 +96,9 @@ def _problems(told: Mapping[str, Plan | TidelogError]) -> Iterator[str]:
             case TidelogError():
                 yield f"group {name!r}: {plan}"
             case _:
-                errors = [(tp, each.error) for tp, each in plan.items() if each.error is not None]
+                errors = [each.error for each in plan.values() if each.error is not None]
                 more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-                yield from (f"group {name!r}, {tp}{more}: {error}" for tp, error in errors[:1])
+                yield from (f"group {name!r}: {error}{more}" for error in errors[:1])
 
 
 def _row(name: str, tp: TopicPartition, each: OffsetMigration, execute: bool) -> tuple[object, ...]:

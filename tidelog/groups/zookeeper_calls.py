@@ -8,8 +8,11 @@ from tidelog.client import ClusterClient
 from tidelog.errors import (
     BrokerError,
     CoordinatorNotAvailableError,
+    InvalidRequestError,
     RequestTimedOutError,
     TimeoutError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
     error_for,
     raise_first,
 )
@@ -23,8 +26,9 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from tidelog.groups.zookeeper_names import group_in_path_or_raise
 from tidelog.messages import Request, Response
-from tidelog.model import TopicPartition
+from tidelog.model import TopicPartition, validate_topic
 
 #: What passes when ZooKeeper answers again, or another broker is asked.
 _PASSING = (RequestTimedOutError, CoordinatorNotAvailableError)
@@ -53,10 +57,13 @@ async def group_offsets(
     client: ClusterClient, group_id: str, deadline_ms: int
 ) -> dict[TopicPartition, ZooKeeperOffset]:
     """Of every partition that the group has an offset of; InvalidGroupIdError."""
+    group_in_path_or_raise(group_id)
     answer = await _settled(client, OffsetFetchRequest(group_id, None, in_zookeeper=True), deadline_ms)
     assert isinstance(answer, OffsetFetchResponse)
     return {
-        TopicPartition(part.topic, part.partition): ZooKeeperOffset(part.committed_offset, error_for(part.error_code))
+        (tp := TopicPartition(part.topic, part.partition)): ZooKeeperOffset(
+            part.committed_offset, _refusal(tp, part.error_code)
+        )
         for part in answer.partitions
     }
 
@@ -65,11 +72,27 @@ async def commit_offsets(
     client: ClusterClient, group_id: str, offsets: Mapping[TopicPartition, int], deadline_ms: int
 ) -> None:
     """Writes them; the first refusal is raised, with those of the other partitions in `others`."""
+    group_in_path_or_raise(group_id)
+    for tp, offset in offsets.items():
+        validate_topic(tp.topic)
+        if offset < 0:
+            raise InvalidRequestError(f"{tp}: offset {offset} is negative")
     partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
     answer = await _settled(client, OffsetCommitRequest(group_id, partitions, in_zookeeper=True), deadline_ms)
     assert isinstance(answer, OffsetCommitResponse)
-    refusals = [(part, error_for(part.error_code)) for part in answer.partitions]
-    raise_first(error and type(error)(f"{part.topic}-{part.partition}: {error}") for part, error in refusals)
+    raise_first(_refusal(TopicPartition(part.topic, part.partition), part.error_code) for part in answer.partitions)
+
+
+def _refusal(tp: TopicPartition, code: int) -> BrokerError | None:
+    error = error_for(code)
+    match error:
+        case None:
+            return None
+        case UnknownTopicOrPartitionError():
+            return UnknownTopicOrPartitionError(f"the cluster has no partition {tp}")
+        case UnknownServerError():
+            return UnknownServerError(f"{tp}: what stands in ZooKeeper cannot be used; a broker's log says why")
+    return type(error)(f"{tp}: {error}")
 
 
 async def _settled(client: ClusterClient, request: Request, deadline_ms: int) -> Response:
