@@ -27,15 +27,15 @@ def ask(shell: Shell, *arguments: str) -> tuple[str, list[str]]:
     return outcome.output.decode(), [line.removeprefix("tidelog: ") for line in outcome.complaint_lines]
 
 
-def five_partitions(cluster: RunningCluster, now_ms: int, topic: str = "t") -> list[TopicPartition]:
+def five_partitions(cluster: RunningCluster, now_ms: int) -> list[TopicPartition]:
     """For an hour ago: one in the middle, one that was trimmed, one that is young, one that is old, one empty."""
-    tps = cluster.create_topic(topic, partitions=5)
+    tps = cluster.create_topic("t", partitions=5)
     minutes_ago = {0: [120, 61, 60, 90, 10], 1: [120, 110, 30], 2: [20, 100, 1], 3: [600, 300]}
     with Producer(cluster.bootstrap_servers) as producer:
         for partition, ages in minutes_ago.items():
             for age in ages:
                 at_ms = now_ms - age * 60_000
-                producer.send(topic, b"%d" % age, partition=partition, timestamp_ms=at_ms).get(30)
+                producer.send("t", b"%d" % age, partition=partition, timestamp_ms=at_ms).get(30)
     assert cluster.admin.delete_records({tps[1]: 2}) == {tps[1]: 2}
     return tps
 
@@ -210,44 +210,3 @@ def test_while_records_are_written_and_a_leader_dies_no_record_at_or_after_the_t
                 assert point.offset == wanted[0]
             reasons.add(point.reason)
     assert reasons >= {Start.FOUND, Start.PAST_END}
-
-
-def test_the_java_example_subscribe_poll_look_up_for_the_whole_assignment_seek_go_on(cluster: RunningCluster) -> None:
-    """Kafka's own example (`offsetsForTimes` over `assignment()`, then `seek`), with partitions that have no answer."""
-    now_ms = time.time_ns() // 1_000_000
-    target_ms = now_ms - HOUR_MS
-    expected = [(0, b"10"), (0, b"60"), (0, b"90"), (1, b"30"), (2, b"1"), (2, b"100"), (2, b"20")]
-
-    def wait_until_assigned(consumer: Consumer, tps: list[TopicPartition]) -> None:
-        wait_for("the assignment", lambda: consumer.poll(100) == {} and consumer.assignment() == set(tps))
-
-    def read(consumer: Consumer, count: int) -> list[tuple[int, bytes | None]]:
-        seen: list[tuple[int, bytes | None]] = []
-        while len(seen) < count:
-            polled = consumer.poll(10_000)
-            assert polled, seen
-            seen += [(record.partition, record.value) for each in polled.values() for record in each]
-        return sorted(seen)
-
-    for topic in ("each-by-hand", "all-at-once"):
-        tps = five_partitions(cluster, now_ms, topic)
-        with (
-            Producer(cluster.bootstrap_servers) as producer,
-            Consumer(cluster.bootstrap_servers, group_id=topic, enable_auto_commit=False) as consumer,
-        ):
-            consumer.subscribe([topic])
-            wait_until_assigned(consumer, tps)
-            if topic == "each-by-hand":
-                found = consumer.offsets_for_times(dict.fromkeys(consumer.assignment(), target_ms))
-                assert {tp.partition for tp, answer in found.items() if answer is None} == {3, 4}
-                for tp, answer in found.items():
-                    if answer is not None:
-                        consumer.seek(tp, answer.offset)
-            else:
-                assert {point.reason for point in consumer.seek_to_time(target_ms).values()} == set(Start)
-            assert read(consumer, 7) == expected
-            for tp in tps[3:]:
-                producer.send(topic, b"new", partition=tp.partition).get(30)
-            assert read(consumer, 2) == [(3, b"new"), (4, b"new")]
-            consumer.commit()
-            assert consumer.committed(tps[0]) == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.errors import NoBrokersError, TidelogError, TimeoutError
+from tidelog.errors import NoBrokersError, OffsetOutOfRangeError, TidelogError, TimeoutError
 
 
 def next_step(error: TidelogError) -> str:
@@ -11,4 +11,6 @@ def next_step(error: TidelogError) -> str:
         return "; tidelog status shows whether the local cluster runs, tidelog up starts it"
     if isinstance(error, TimeoutError):
         return "; tidelog status shows what runs, tidelog up starts what does not"
+    if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:  # of a reader
+        return "; tidelog consume --from beginning takes what there is"
     return ""
