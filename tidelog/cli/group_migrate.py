@@ -10,7 +10,7 @@ import click
 
 from tidelog.cli.admins import open_admin
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
-from tidelog.cli.names import GROUP
+from tidelog.cli.names import ZOOKEEPER_GROUP
 from tidelog.cli.table import format_table
 from tidelog.errors import GroupIdNotFoundError, InvalidGroupIdError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
@@ -29,7 +29,7 @@ _NOTES = {
 
 
 @click.command()
-@click.argument("names", metavar="GROUP…", nargs=-1, type=GROUP)
+@click.argument("names", metavar="GROUP…", nargs=-1, type=ZOOKEEPER_GROUP)
 @click.option("--all", "all_groups", is_flag=True, help="Every group that has offsets in ZooKeeper.")
 @click.option("--force", is_flag=True, help="Move a group back, too, where it is committed further on.")
 @click.option("--execute/--dry-run", help="Do it; without this, only show what would be done.")

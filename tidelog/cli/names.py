@@ -100,6 +100,13 @@ class _Group(_Type):
         return _complete(ctx, incomplete, groups)
 
 
+class _ZooKeeperGroup(_Group):
+    """One that has offsets in ZooKeeper"""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _complete(ctx, incomplete, lambda admin: admin.list_zookeeper_groups())
+
+
 class _BrokerId(click.IntRange):
     """A broker's id; whether there is such a broker is for the cluster to say."""
 
@@ -113,7 +120,7 @@ class _BrokerId(click.IntRange):
 
 
 TOPIC, PARTITION, BROKER_ID = _Topic(), _Partition(), _BrokerId()
-TOPIC_CHOICE, GROUP = _TopicChoice(), _Group()
+TOPIC_CHOICE, GROUP, ZOOKEEPER_GROUP = _TopicChoice(), _Group(), _ZooKeeperGroup()
 
 
 def _complete(ctx: click.Context, incomplete: str, ask: Callable[[Admin], Iterable[str]]) -> list[CompletionItem]:
