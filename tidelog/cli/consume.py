@@ -5,30 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from datetime import tzinfo
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.cli.admins import unknown_partition, unknown_topic
+from tidelog.cli.copying import Alone, copy
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
-from tidelog.cli.names import TOPIC
+from tidelog.cli.group_share import Share, start_of_new_group
+from tidelog.cli.names import GROUP, TOPIC
 from tidelog.cli.progress import Progress
-from tidelog.cli.reader import stop_if_nobody_reads
-from tidelog.cli.record_lines import format_json, format_plain
-from tidelog.cli.span import Span, resolve_span
+from tidelog.cli.sink import Sink
+from tidelog.cli.span import resolve_ends, resolve_span
 from tidelog.cli.times import TIME_HELP, position_or_misused, timezone_option
-from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from tidelog.consumer import Consumer
-    from tidelog.fetch_buffer import ConsumerRecord
-
-_POLL_MS = 500
-_POLL_RECORDS = 10_000
-#: While nothing comes, how often to make sure that the cluster is still there.
-_ASSURE_EVERY_MS = 5_000
 
 
 @click.command()
@@ -53,6 +47,12 @@ _ASSURE_EVERY_MS = 5_000
     multiple=True,
     metavar="N",
     help="Only this one; may be repeated.",
+)
+@click.option(
+    "--group",
+    type=GROUP,
+    metavar="GROUP",
+    help="As a member of this group: go on where it has committed, and commit what is written.",
 )
 @click.option(
     "--format",
@@ -80,6 +80,7 @@ def consume(
     count: int | None,
     follow: bool,
     only: tuple[int, ...],
+    group: str | None,
     form: str,
     max_decompressed_batch_bytes: int,
     timeout: float,
@@ -88,98 +89,45 @@ def consume(
 
     Records of one partition come in order; partitions take turns. Of a time, the first record counts that has it or
     a later one; where a partition then starts at its oldest record or at its end, a line on standard error says so.
+
+    With --group the members of GROUP share the partitions, and each goes on where the group has committed; --from
+    counts where it has not. Records are committed once they are written, also by a Ctrl-C.
     """
     first = position_or_misused(start, "--from", zone)
     last = None if end is None else position_or_misused(end, "--until", zone)
     if follow and last is not None:
         raise click.UsageError("--follow has no end: leave out --until", click.get_current_context())
+    if group is not None and only:
+        raise click.UsageError("--group shares the partitions among its members: leave out --partition")
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.consumer import Consumer
 
     timeout_ms = round(timeout * 1000)
-    with Consumer(
-        servers,
-        client_id="tidelog-consume",
-        auto_offset_reset="none",
-        max_decompressed_batch_bytes=max_decompressed_batch_bytes,
-        default_api_timeout_ms=timeout_ms,
-        bootstrap_timeout_ms=min(timeout_ms, 5_000),
-    ) as consumer:
+    with (
+        Consumer(
+            servers,
+            client_id="tidelog-consume",
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="none" if group is None else start_of_new_group(first),
+            max_decompressed_batch_bytes=max_decompressed_batch_bytes,
+            default_api_timeout_ms=timeout_ms,
+            bootstrap_timeout_ms=min(timeout_ms, 5_000),
+        ) as consumer,
+        Progress("read", shown=_progress_wanted()) as progress,
+    ):
         partitions = _partitions(consumer, topic, only)
+        sink = Sink(sys.stdout.buffer, form, progress)
+        if group is not None:
+            ends = None if follow else resolve_ends(consumer, partitions, last)
+            with Share(consumer, topic, ends) as share:
+                copy(consumer, share, sink, count, timeout_ms)
+            return
         span = resolve_span(consumer, partitions, first, last, follow=follow, exact=bool(only))
         for note in span.notes:
             click.echo(f"tidelog: {note}", err=True)
-        with Progress("read", shown=_progress_wanted()) as progress:
-            sink = _Sink(sys.stdout.buffer, form, progress)
-            _copy(consumer, span, sink, count, timeout_ms)
-
-
-def _copy(consumer: Consumer, span: Span, sink: _Sink, count: int | None, timeout_ms: int) -> None:
-    clock = SystemClock()
-    unread = span.unread
-    consumer.assign(unread)
-    for tp, offset in unread.items():
-        consumer.seek(tp, offset)
-    left = sys.maxsize if count is None else count
-    last_progress_ms = clock.monotonic_ms()
-    while unread and left:
-        arrived = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS))
-        now_ms = clock.monotonic_ms()
-        if not arrived:
-            stop_if_nobody_reads()
-            if span.ends is None and now_ms - last_progress_ms > min(_ASSURE_EVERY_MS, timeout_ms):
-                consumer.end_offsets(unread)
-                last_progress_ms = now_ms
-            elif now_ms - last_progress_ms > timeout_ms:
-                missing = ", ".join(map(str, unread))
-                raise click.ClickException(
-                    f"nothing came from {missing} for {timeout_ms / 1000:g} s: see tidelog status"
-                )
-            continue
-        last_progress_ms = now_ms
-        for tp, records in arrived.items():
-            if span.ends is not None and records[-1].offset >= span.ends[tp]:
-                records = [record for record in records if record.offset < span.ends[tp]]
-            sink.write(records)
-            left -= len(records)
-        sink.flush()
-        if span.ends is not None:
-            done = [tp for tp in arrived if consumer.position(tp) >= span.ends[tp]]
-            if done:
-                unread = {tp: offset for tp, offset in unread.items() if tp not in done}
-                consumer.assign(unread)
-
-
-class _Sink:
-    def __init__(self, stream: BinaryIO, form: str, progress: Progress) -> None:
-        self._stream = stream
-        self._json = form == "json"
-        self._progress = progress
-
-    def write(self, records: list[ConsumerRecord]) -> None:
-        lines = b"".join(
-            [_json(each) for each in records] if self._json else [format_plain(each.value) for each in records]
-        )
-        self._stream.write(lines)
-        self._progress.advance(len(records), len(lines))
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
-def _json(record: ConsumerRecord) -> bytes:
-    return format_json(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp_ms=record.timestamp,
-        timestamp_type=record.timestamp_type,
-        leader_epoch=record.leader_epoch,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-    )
+        copy(consumer, Alone(consumer, span), sink, count, timeout_ms)
 
 
 def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:

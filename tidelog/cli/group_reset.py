@@ -95,9 +95,9 @@ def reset(
             [_row(tp, each) for tp, each in sorted(plan.items())],
         ):
             click.echo(line)
-        if not execute:
-            click.echo("nothing is changed yet: the same with --execute does it", err=True)
     _refuse_errors(plan)
+    if not execute and not as_json:
+        click.echo("nothing is changed yet: the same with --execute does it", err=True)
 
 
 def _target(
@@ -162,7 +162,8 @@ def _refuse_errors(plan: Plan) -> None:
     if refused:
         tp, error = next(iter(refused.items()))
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        raise click.ClickException(f"{tp}{more}: {error}")
+        where = "" if str(tp) in str(error) else f"{tp}: "
+        raise click.ClickException(f"{where}{error}{more}")
 
 
 def _note(reset: OffsetReset) -> str | None:
@@ -183,7 +184,7 @@ def _note(reset: OffsetReset) -> str | None:
 
 def _row(tp: TopicPartition, reset: OffsetReset) -> tuple[object, ...]:
     old, new = reset.old_offset, reset.new_offset
-    change = None if old is None or new is None else f"{new - old:+d}"
+    change = None if old is None or new is None else new - old
     there = None if reset.new_time is None else format_time(reset.new_time)
     return (*tp, old, new, change, there, _note(reset))
 

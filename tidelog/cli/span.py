@@ -76,6 +76,12 @@ def resolve_span(
     return Span(starts, None if follow else _ends(consumer, partitions, end, begins, present_ends), notes)
 
 
+def resolve_ends(consumer: Consumer, partitions: list[TopicPartition], end: Position | None) -> Offsets:
+    """The ends of a span that begins wherever a group has committed."""
+    begins, present_ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    return _ends(consumer, partitions, end, begins, present_ends)
+
+
 def _ends(
     consumer: Consumer, partitions: list[TopicPartition], end: Position | None, begins: Offsets, present_ends: Offsets
 ) -> Offsets:

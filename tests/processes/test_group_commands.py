@@ -1,0 +1,352 @@
+"""What operators do with consumer groups, typed at a real cluster; and `tidelog consume` as a member of one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster, running_cluster
+from tests.processes.harness.command import Outcome, Shell
+from tests.processes.harness.waiting import wait_for
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from tidelog.model import TopicPartition
+
+pytestmark = pytest.mark.xdist_group("group commands")  # one cluster, not one for each worker
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    settings = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 5}
+    with running_cluster(tmp_path_factory.mktemp("cluster"), **settings) as started:
+        yield started
+
+
+@pytest.fixture
+def shell(cluster: RunningCluster) -> Shell:
+    """A user whose last `up` was this cluster."""
+    return Shell(cluster.local.home.parent, cluster.local.home)
+
+
+def told(shell: Shell, *arguments: str) -> Any:
+    return json.loads(shell.succeed(*arguments, "--json"))
+
+
+def refused(shell: Shell, *arguments: str) -> str:
+    outcome = shell.run(*arguments)
+    assert outcome.status == 1, outcome
+    return only_line(outcome)
+
+
+def only_line(outcome: Outcome) -> str:
+    assert len(outcome.complaint_lines) == 1, outcome.complaint
+    return outcome.complaint_lines[0].removeprefix("tidelog: ")
+
+
+def write(shell: Shell, topic: str, *ages_s: float, partition: int = 0) -> None:
+    """A record of each age; its value is its number."""
+    now_ms = time.time_ns() // 1_000_000
+    lines = [
+        json.dumps({"value": str(number), "partition": partition, "timestamp": now_ms - round(age * 1000)})
+        for number, age in enumerate(ages_s)
+    ]
+    shell.succeed("produce", topic, "--format", "json", given="".join(f"{line}\n" for line in lines).encode())
+
+
+def a_topic(shell: Shell, topic: str, *ages_s: float, partitions: int = 1) -> None:
+    shell.succeed("topic", "create", topic, "--partitions", str(partitions))
+    write(shell, topic, *ages_s)
+
+
+def committed(shell: Shell, group: str) -> dict[tuple[str, int], int | None]:
+    parts = told(shell, "group", "describe", group)["partitions"]
+    return {(each["topic"], each["partition"]): each["committed_offset"] for each in parts}
+
+
+@contextmanager
+def a_member(shell: Shell, topic: str, group: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Somebody who consumes until Ctrl-C, and has joined by now."""
+    with shell.start("consume", topic, "--group", group, "--follow") as process:
+        try:
+            wait_for("the member", lambda: group in [each["group"] for each in groups(shell) if each["members"]])
+            yield process
+        finally:
+            process.kill()
+
+
+def groups(shell: Shell, *options: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = told(shell, "group", "list", *options)["groups"]
+    return listed
+
+
+# --- where a group is --------------------------------------------------------------------------------
+
+
+def test_a_lag_is_told_in_records_and_in_seconds(shell: Shell) -> None:
+    a_topic(shell, "late", 300, 200, 100, partitions=2)
+    shell.succeed("group", "reset", "late", "--topic", "late", "--to-offset", "1", "--execute")
+    described = told(shell, "group", "describe", "late")
+    behind, empty = described["partitions"]
+    assert (behind["committed_offset"], behind["log_end_offset"], behind["lag"]) == (1, 3, 2)
+    assert 200 <= behind["lag_seconds"] < 260
+    assert (empty["lag"], empty["lag_seconds"]) == (0, 0)
+    assert (described["state"], described["lag"], described["lag_seconds"]) == ("Empty", 2, behind["lag_seconds"])
+    headings, first, _ = shell.succeed("group", "describe", "late").decode().splitlines()
+    assert headings.split() == [
+        "TOPIC", "PARTITION", "COMMITTED", "LOG", "END", "LAG", "SECONDS", "MEMBER", "HOST", "NOTE",
+    ]  # fmt: skip
+    assert first.split()[:5] == ["late", "0", "1", "3", "2"] and 200 <= int(first.split()[5]) < 260
+    shell.succeed("group", "reset", "late", "--all-topics", "--to-latest", "--execute")
+    assert told(shell, "group", "describe", "late")["lag_seconds"] == 0
+
+
+def test_what_was_deleted_unread_is_told(shell: Shell) -> None:
+    a_topic(shell, "trimmed", 3, 2, 1)
+    shell.succeed("group", "reset", "trimmed", "--topic", "trimmed", "--to-earliest", "--execute")
+    shell.succeed("topic", "delete-records", "trimmed", "--before", "0:2")
+    (partition,) = told(shell, "group", "describe", "trimmed")["partitions"]
+    assert (partition["standing"], partition["lag"], partition["log_start_offset"]) == ("below_log_start", 1, 2)
+    shown = shell.succeed("group", "describe", "trimmed").decode()
+    assert "the log starts at 2: 2 records gone unread" in shown
+
+
+def test_a_topic_made_anew_leaves_the_group_past_its_end_or_without_an_offset(shell: Shell) -> None:
+    a_topic(shell, "anew", 3, 2, 1)
+    shell.succeed("group", "reset", "anew", "--topic", "anew", "--to-latest", "--execute")
+    shell.succeed("topic", "delete", "anew")
+    a_topic(shell, "anew", 1)
+    outcome = shell.run("group", "describe", "anew", "--json")
+    if outcome.status == 0:
+        assert [each["standing"] for each in json.loads(outcome.output)["partitions"]] == ["past_log_end"]
+        plan = told(shell, "group", "reset", "anew", "--all-topics", "--to-current")["partitions"]
+        assert [(each["old_offset"], each["new_offset"], each["adjustment"]) for each in plan] == [(3, 1, "log_end")]
+    else:
+        assert "no group 'anew'" in outcome.complaint
+
+
+def test_how_fast_a_group_is_can_be_watched(shell: Shell) -> None:
+    a_topic(shell, "speed", 1)
+    shell.succeed("group", "reset", "speed", "--topic", "speed", "--to-earliest", "--execute")
+    (partition,) = told(shell, "group", "describe", "speed", "--rate", "0.2")["partitions"]
+    assert (partition["committed_per_second"], partition["written_per_second"]) == (0, 0)
+    assert b"COMMITTED/S  WRITTEN/S" in shell.succeed("group", "describe", "speed", "--rate", "0.2")
+
+
+# --- moving it ---------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_shows_what_would_change_and_changes_nothing(shell: Shell) -> None:
+    a_topic(shell, "dry", 300, 200, 100)
+    shell.succeed("group", "reset", "dry", "--topic", "dry", "--to-latest", "--execute")
+    outcome = shell.run("group", "reset", "dry", "--topic", "dry", "--to-time", "-250s")
+    assert outcome.status == 0
+    assert only_line(outcome) == "nothing is changed yet: the same with --execute does it"
+    row = outcome.output.decode().splitlines()[1].split()
+    assert row[:5] == ["dry", "0", "3", "1", "-2"] and row[5].endswith("Z")
+    assert committed(shell, "dry") == {("dry", 0): 3}
+    done = told(shell, "group", "reset", "dry", "--topic", "dry", "--to-time", "-250s", "--execute")
+    (part,) = done["partitions"]
+    assert done["executed"] and (part["old_offset"], part["new_offset"], part["adjustment"]) == (3, 1, None)
+    assert part["new_timestamp"] < time.time_ns() // 1_000_000 - 190_000
+    assert committed(shell, "dry") == {("dry", 0): 1}
+
+
+@pytest.mark.parametrize(
+    ("way", "new", "note"),
+    [
+        ("--to-earliest", 1, None),
+        ("--to-latest", 4, None),
+        ("--to-current", 2, None),
+        ("--to-offset 3", 3, None),
+        ("--to-offset 0", 1, "the log starts there"),
+        ("--to-offset 9", 4, "the log ends there"),
+        ("--shift-by 1", 3, None),
+        ("--shift-by -5", 1, "the log starts there"),
+        ("--shift-by 99", 4, "the log ends there"),
+        ("--to-time -250s", 2, None),
+        ("--to-datetime -1h", 1, "every record is younger: the log's start"),
+        ("--to-time now", 4, "every record is older: the log's end"),
+        ("--by-duration PT3M", 3, None),
+        ("--by-duration 150s", 3, None),
+    ],
+)
+def test_each_way_to_say_whereto(shell: Shell, way: str, new: int, note: str | None) -> None:
+    if "ways" not in [each["group"] for each in groups(shell)]:
+        a_topic(shell, "ways", 400, 300, 200, 100)
+        shell.succeed("topic", "delete-records", "ways", "--before", "0:1")
+        shell.succeed("group", "reset", "ways", "--topic", "ways", "--to-offset", "2", "--execute")
+    (part,) = told(shell, "group", "reset", "ways", "--topic", "ways:0", *way.split())["partitions"]
+    assert (part["old_offset"], part["new_offset"], part["error"]) == (2, new, None)
+    shown = shell.succeed("group", "reset", "ways", "--all-topics", *way.split()).decode()
+    assert (note or "  -\n") in shown
+
+
+def test_what_was_never_committed_cannot_be_shifted_and_keeps_the_rest_where_it_is(shell: Shell) -> None:
+    a_topic(shell, "half", 2, 1, partitions=2)
+    shell.succeed("group", "reset", "half", "--topic", "half:0", "--to-latest", "--execute")
+    for execute in ([], ["--execute"]):
+        outcome = shell.run("group", "reset", "half", "--topic", "half", "--shift-by", "-1", *execute)
+        assert outcome.status == 1
+        assert "half-1: nothing is committed that could be shifted" in only_line(outcome)
+    assert committed(shell, "half") == {("half", 0): 2}
+    shell.succeed("group", "reset", "half", "--topic", "half:0", "--shift-by", "-1", "--execute")
+    assert committed(shell, "half") == {("half", 0): 1}
+
+
+# --- deleting it -------------------------------------------------------------------------------------
+
+
+def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None:
+    for topic in ("kept", "dropped"):
+        a_topic(shell, topic, 1, partitions=2)
+        shell.succeed("group", "reset", "leaving", "--topic", topic, "--to-latest", "--execute")
+    told_of = shell.succeed("group", "delete", "leaving", "--topic", "dropped", "--topic", "kept:1")
+    assert told_of == b"deleted what leaving had committed for dropped, kept:1\n"
+    assert committed(shell, "leaving") == {("kept", 0): 1}
+    assert refused(shell, "group", "delete", "leaving", "--topic", "dropped") == (
+        "group 'leaving' has committed nothing for dropped"
+    )
+    outcome = shell.run("group", "delete", "leaving", "nope", "--json")
+    assert json.loads(outcome.output)["deleted"] == ["leaving"]
+    assert outcome.status == 1 and only_line(outcome) == "no group 'nope': tidelog group list shows what there is"
+    assert refused(shell, "group", "describe", "leaving").startswith("no group 'leaving'")
+
+
+# --- with members ------------------------------------------------------------------------------------
+
+
+def test_a_member_is_shown_and_nobody_moves_or_deletes_its_group(shell: Shell) -> None:
+    a_topic(shell, "busy", 2, 1, partitions=2)
+    with a_member(shell, "busy", "busy") as process:
+        wait_for("the commit", lambda: committed(shell, "busy").get(("busy", 0)) == 2)
+        (listed,) = (each for each in groups(shell, "--state", "stable") if each["group"] == "busy")
+        assert (listed["type"], listed["members"]) == ("consumer", 1)
+        assert "busy" not in [each["group"] for each in groups(shell, "--state", "empty")]
+        (member,) = told(shell, "group", "describe", "busy", "--members")["members"]
+        assert member["client_id"] == "tidelog-consume" and member["topics"] == ["busy"]
+        assert member["assignment"] == [{"topic": "busy", "partition": 0}, {"topic": "busy", "partition": 1}]
+        state = told(shell, "group", "describe", "busy", "--state")
+        assert (state["state"], state["assignor"], state["members"]) == ("Stable", "range", 1)
+        owners = {each["member_id"] for each in told(shell, "group", "describe", "busy")["partitions"]}
+        assert owners == {member["member_id"]}
+        for ended in (
+            refused(shell, "group", "reset", "busy", "--all-topics", "--to-latest"),
+            refused(shell, "group", "reset", "busy", "--all-topics", "--to-latest", "--execute"),
+        ):
+            assert member["member_id"] in ended and "stop them first" in ended
+        shown = "tidelog group describe busy --members shows them"
+        assert shown in refused(shell, "group", "delete", "busy")
+        assert shown in refused(shell, "group", "delete", "busy", "--topic", "busy")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert [each["members"] for each in groups(shell, "--state", "empty") if each["group"] == "busy"] == [0]
+    shell.succeed("group", "delete", "busy")
+
+
+def test_a_group_goes_on_where_what_was_written_ended(shell: Shell) -> None:
+    a_topic(shell, "going", 3, 2, 1)
+    assert shell.succeed("consume", "going", "--group", "going", "--count", "2") == b"0\n1\n"
+    assert committed(shell, "going") == {("going", 0): 2}
+    assert shell.succeed("consume", "going", "--group", "going") == b"2\n"
+    assert shell.succeed("consume", "going", "--group", "going") == b""
+    write(shell, "going", 0)
+    assert shell.succeed("consume", "going", "--group", "going", "--from", "end") == b"0\n", "committed comes first"
+    assert shell.succeed("consume", "going", "--group", "other", "--from", "end") == b""
+
+
+def test_a_group_stops_at_a_time_and_goes_on_from_there(shell: Shell) -> None:
+    a_topic(shell, "until", 300, 200, 100)
+    assert shell.succeed("consume", "until", "--group", "until", "--until", "-150s") == b"0\n1\n"
+    assert committed(shell, "until") == {("until", 0): 2}
+    assert shell.succeed("consume", "until", "--group", "until", "--until", "-250s") == b"", "it never goes back"
+    assert committed(shell, "until") == {("until", 0): 2}
+    assert shell.succeed("consume", "until", "--group", "until") == b"2\n"
+
+
+def test_a_new_group_may_begin_at_a_time(shell: Shell) -> None:
+    a_topic(shell, "since", 300, 200, 100)
+    assert shell.succeed("consume", "since", "--group", "since", "--from", "-150s") == b"2\n"
+
+
+def test_ctrl_c_commits_what_was_written(shell: Shell) -> None:
+    a_topic(shell, "stopped", 3, 2, 1)
+    with a_member(shell, "stopped", "stopped") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(30) == 130
+    written = 1 + len(rest.splitlines())
+    assert committed(shell, "stopped") == {("stopped", 0): written}
+    remaining = shell.succeed("consume", "stopped", "--group", "stopped")
+    assert b"0\n" + rest + remaining == b"0\n1\n2\n"
+
+
+def test_two_members_share_the_partitions_and_write_each_record_once(shell: Shell) -> None:
+    shell.succeed("topic", "create", "shared", "--partitions", "4")
+    with a_member(shell, "shared", "shared") as first, a_member(shell, "shared", "shared") as second:
+        wait_for("both members", lambda: len(told(shell, "group", "describe", "shared", "--members")["members"]) == 2)
+        wait_for(
+            "a share for each",
+            lambda: (
+                [
+                    len(each["assignment"] or ())
+                    for each in told(shell, "group", "describe", "shared", "--members")["members"]
+                ]
+                == [2, 2]
+            ),
+        )
+        lines = [json.dumps({"value": str(number), "partition": number % 4}) + "\n" for number in range(400)]
+        shell.succeed("produce", "shared", "--format", "json", given="".join(lines).encode())
+        wait_for("all commits", lambda: told(shell, "group", "describe", "shared")["lag"] == 0)
+        outputs = []
+        for process in (first, second):
+            process.send_signal(signal.SIGINT)
+            outputs.append(process.communicate(timeout=30)[0].split())
+    assert outputs[0] and outputs[1]
+    assert sorted(map(int, outputs[0] + outputs[1])) == list(range(400))
+
+
+# --- brokers that are not there ----------------------------------------------------------------------
+
+
+def test_a_broker_that_hangs_is_named_and_the_groups_of_the_others_are_listed(
+    shell: Shell, cluster: RunningCluster
+) -> None:
+    a_topic(shell, "listed", 1)
+    names = [f"listed-{number}" for number in range(6)]
+    for name in names:
+        shell.succeed("group", "reset", name, "--topic", "listed", "--to-latest", "--execute")
+    before = {each["group"]: each["coordinator"] for each in groups(shell) if each["group"] in names}
+    hung = before["listed-0"]
+    with cluster.paused(hung):
+        outcome = shell.run("group", "list", "--json", "--bootstrap-servers", cluster.bootstrap_servers)
+        if outcome.status == 1:  # its session may have ended in time, and others took its groups over
+            assert f"broker {hung} did not tell of its groups" in only_line(outcome)
+            listed = json.loads(outcome.output)
+            assert list(listed["errors"]) == [str(hung)]
+            shown = {each["group"] for each in listed["groups"]}
+            assert {name for name, broker in before.items() if broker != hung} <= shown
+    wait_for("broker to be back", lambda: shell.run("group", "list").status == 0)
+
+
+def test_a_group_outlives_its_coordinator(shell: Shell, cluster: RunningCluster) -> None:
+    a_topic(shell, "outlived", 2, 1)
+    shell.succeed("group", "reset", "outlived", "--topic", "outlived", "--to-offset", "1", "--execute")
+    partition = TopicPartition(OFFSETS_TOPIC, partition_for("outlived", 5))
+    cluster.wait_in_sync(partition)
+    coordinator = cluster.leader(partition)
+    cluster.kill(coordinator)
+    try:
+        described = told(shell, "group", "describe", "outlived", "--state")
+        assert described["coordinator"] != coordinator and described["state"] == "Empty"
+        assert committed(shell, "outlived") == {("outlived", 0): 1}
+    finally:
+        cluster.restart(coordinator)
+    cluster.wait_in_sync(partition)

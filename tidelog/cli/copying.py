@@ -1,0 +1,106 @@
+"""The loop of `tidelog consume`: what a reading brings is written out, until there is no more of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from tidelog.cli.reader import stop_if_nobody_reads
+from tidelog.cli.sink import Sink
+from tidelog.cli.span import Offsets, Span
+from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.consumer import Consumer
+    from tidelog.fetch_buffer import ConsumerRecord
+
+    Polled = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+
+_POLL_MS = 500
+_POLL_RECORDS = 10_000
+#: While nothing comes, how often to make sure that the cluster is still there.
+_ASSURE_EVERY_MS = 5_000
+
+
+class Reading(Protocol):
+    """What is read, and up to where; `ends` None: with what is still to come.
+
+    over      there is no more of it
+    unread    the partitions that something may come from
+    written   what a poll brought up to the ends has left this process; a partition may have had nothing below its end
+    """
+
+    ends: Offsets | None
+
+    def over(self) -> bool: ...
+
+    def unread(self) -> Sequence[TopicPartition]: ...
+
+    def written(self, polled: Polled) -> None: ...
+
+
+class Alone:
+    """The partitions of a span, from its starts."""
+
+    def __init__(self, consumer: Consumer, span: Span) -> None:
+        self.ends = span.ends
+        self._consumer = consumer
+        self._unread = list(span.unread)
+        consumer.assign(self._unread)
+        for tp, offset in span.unread.items():
+            consumer.seek(tp, offset)
+
+    def over(self) -> bool:
+        return not self._unread
+
+    def unread(self) -> Sequence[TopicPartition]:
+        return self._unread
+
+    def written(self, polled: Polled) -> None:
+        if self.ends is None:
+            return
+        done = [tp for tp in polled if self._consumer.position(tp) >= self.ends[tp]]
+        if done:
+            self._unread = [tp for tp in self._unread if tp not in done]
+            self._consumer.assign(self._unread)
+
+
+def copy(consumer: Consumer, reading: Reading, sink: Sink, count: int | None, timeout_ms: int) -> None:
+    """Until the reading is over, or `count` records are written.
+
+    ClickException where nothing comes for `timeout_ms`; BrokenPipeError where nobody reads us any more.
+    """
+    clock = SystemClock()
+    left = sys.maxsize if count is None else count
+    last_progress_ms = clock.monotonic_ms()
+    while left and not reading.over():
+        arrived = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS))
+        now_ms = clock.monotonic_ms()
+        if not arrived:
+            stop_if_nobody_reads()
+            unread = reading.unread()
+            if reading.ends is None and now_ms - last_progress_ms > min(_ASSURE_EVERY_MS, timeout_ms):
+                consumer.end_offsets(unread)
+                last_progress_ms = now_ms
+            elif now_ms - last_progress_ms > timeout_ms:
+                missing = ", ".join(map(str, unread)) or "the group"
+                raise click.ClickException(
+                    f"nothing came from {missing} for {timeout_ms / 1000:g} s: see tidelog status"
+                )
+            continue
+        last_progress_ms = now_ms
+        wanted = {tp: _below(reading.ends, tp, records) for tp, records in arrived.items()}
+        for records in wanted.values():
+            sink.write(records)
+            left -= len(records)
+        sink.flush()
+        reading.written(wanted)
+
+
+def _below(ends: Offsets | None, tp: TopicPartition, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    end = sys.maxsize if ends is None else ends.get(tp, 0)
+    return records if records[-1].offset < end else [record for record in records if record.offset < end]
