@@ -89,7 +89,8 @@ class Reading:
         await self.rest()
         group = self.consumer._group
         assert group is not None
-        for task in [*group._tasks, group._member._beating]:
+        await group._watch.stop()
+        for task in (group._rebalancing, group._member._beating):
             if task is not None:
                 task.cancel()
         await self.consumer.client.close()

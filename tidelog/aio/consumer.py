@@ -15,7 +15,6 @@ from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import (
     ClosedError,
-    IllegalStateError,
     InvalidGroupIdError,
     TimeoutError,
     UnknownTopicOrPartitionError,
@@ -89,9 +88,7 @@ class Consumer:
         fetcher = self._started()
         gone = self.assignment().difference(wanted)
         if self._group is not None:
-            if self._group.choice is not None:
-                raise IllegalStateError("this consumer is subscribed: unsubscribe before you assign partitions")
-            self._group.commit_soon(gone)
+            self._group.give_up(gone)
         self._in_hand.moved |= gone
         fetcher.assign(dict.fromkeys(wanted))
 
@@ -103,12 +100,7 @@ class Consumer:
         listener: RebalanceListener | None = None,
     ) -> None:
         """Share these topics, or all whose names match the pattern, with the other members of the group."""
-        fetcher, group, choice = self._started(), self._in_group("subscribe"), TopicChoice(topics, pattern)
-        if group.choice is None and fetcher.buffers:
-            raise IllegalStateError("this consumer was assigned partitions by hand: unsubscribe before you subscribe")
-        if group.choice is not None and (group.choice.pattern is None) != (pattern is None):
-            raise IllegalStateError("topics and a pattern exclude each other: unsubscribe before you change over")
-        group.subscribe(choice, listener)
+        self._in_group("subscribe").subscribe(TopicChoice(topics, pattern), listener)
 
     def subscription(self) -> set[str]:
         """The topics that this consumer is subscribed to; of a pattern those that match it."""
@@ -123,17 +115,14 @@ class Consumer:
                 await self._group.leave(self.clock.monotonic_ms() + CLOSE_TIMEOUT_MS)
             finally:
                 self._group = self._new_group(fetcher)
-        self._forget(fetcher.buffers.keys())
+        self._in_hand.moved.update(fetcher.buffers)
         fetcher.assign(())
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
     ) -> None:
         """Have the group go on from here: where this reader stands in what is assigned, or these."""
-        group = self._in_group("commit")
-        assert self._offsets is not None
-        wanted = self._consumed(self.assignment()) if offsets is None else offsets
-        await self._offsets.commit(wanted, group.committer, self._deadline_ms(timeout_ms))
+        await self._in_group("commit").commit(offsets, self._deadline_ms(timeout_ms))
 
     @overload
     async def committed(self, partitions: TopicPartition, timeout_ms: int | None = None) -> int | None: ...
@@ -147,10 +136,8 @@ class Consumer:
         self, partitions: TopicPartition | Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
         """What the group has committed: of one partition its offset, of several all of each. None: nothing."""
-        self._in_group("committed")
-        assert self._offsets is not None
         wanted = [partitions] if isinstance(partitions, TopicPartition) else partitions
-        found = await self._offsets.fetch(wanted, self._deadline_ms(timeout_ms))
+        found = await self._in_group("committed").committed(wanted, self._deadline_ms(timeout_ms))
         if not isinstance(partitions, TopicPartition):
             return found
         at = found[partitions]
@@ -402,29 +389,13 @@ class Consumer:
         async def call(method: Callable[[], object]) -> None:
             await self.listener_caller(method)
 
-        return GroupConsumer(
-            self.client, self.settings, fetcher, self._offsets, consumed=self._consumed, call=call, on_gone=self._forget
-        )
+        return GroupConsumer(self.client, self.settings, fetcher, self._offsets, self._in_hand, call)
 
     def _in_group(self, what: str) -> GroupConsumer:
         self._started()
         if self._group is None:
             raise InvalidGroupIdError(f"{what} needs a group: give the consumer a group_id")
         return self._group
-
-    def _forget(self, gone: Collection[TopicPartition]) -> None:
-        self._in_hand.moved.update(gone)
-
-    def _consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the reader stands: behind the last record that it was given."""
-        buffers, unread = self._started().buffers, self._in_hand.unread()
-        read = {}
-        for tp in partitions:
-            buffer = buffers.get(tp)
-            if buffer is not None and buffer.position is not None:
-                offset, epoch = unread.get(tp, (buffer.position, buffer.position_epoch))
-                read[tp] = OffsetAndMetadata(offset, "", epoch if epoch >= 0 else None)
-        return read
 
     def _buffer(self, partition: TopicPartition) -> PartitionBuffer:
         buffer = self._started().buffers.get(TopicPartition(*partition))

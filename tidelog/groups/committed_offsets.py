@@ -77,12 +77,14 @@ class CommittedOffsets:
         committer: Callable[[], ConsumerGroupMetadata],
         deadline_ms: int,
     ) -> None:
-        """`committer` is asked when its turn has come. CommitFailedError, RebalanceInProgressError, what the broker
-        refuses, TimeoutError: the outcome is unknown.
+        """`committer` tells who it is now, and must tell the same when its turn has come.
+
+        CommitFailedError, RebalanceInProgressError, what the broker refuses; TimeoutError: the outcome is unknown.
         """
         entries = tuple(commit_entry(tp, wanted) for tp, wanted in offsets.items())
         if not entries:
             return
+        who = committer()
         left_ms = max(0, deadline_ms - self._client.clock.monotonic_ms())
         try:
             async with asyncio.timeout(left_ms / 1000):
@@ -90,7 +92,8 @@ class CommittedOffsets:
         except builtins.TimeoutError:
             raise TimeoutError(f"group {self._group_id!r}: an earlier commit is under way for {left_ms} ms") from None
         try:
-            who = committer()
+            if committer() != who:  # of another generation, in which these may be another's
+                raise RebalanceInProgressError(f"group {self._group_id!r}: {COMMIT_LATER}")
             request = OffsetCommitRequest(self._group_id, entries, *who[1:])
             answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms)
         finally:

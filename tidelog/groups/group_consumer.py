@@ -13,10 +13,9 @@ B, E and F are errands of the reader; the rest goes on beside it. A member that 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from tidelog.client import ClusterClient
@@ -36,25 +35,20 @@ from tidelog.groups.reader import Reader
 from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener, RebalanceListener
 from tidelog.groups.sticky_memory import Memory
 from tidelog.groups.topic_choice import TopicChoice
+from tidelog.groups.topic_watch import TopicWatch
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from tidelog.records_in_hand import RecordsInHand
 from tidelog.settings import ConsumerSettings
 from tidelog.signals import Signal
 
 _log = logging.getLogger(__name__)
 
-#: How often the brokers are asked for topics that somebody is subscribed to and that do not exist.
-MISSING_TOPICS_MS = 3_000
-
-#: What the reader was shown of these partitions, to be committed.
-Consumed = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, OffsetAndMetadata]]
-
 
 class GroupConsumer:
     """Subscribed, or with partitions that its user has assigned, which needs no membership.
 
-    consumed   what may be committed
-    call       how the listener is called, in its user's thread or task
-    on_gone    told of partitions that are gone
+    in_hand   what the reader was not given yet, though polls have returned it
+    call      how the listener is called, in its user's thread or task
     """
 
     def __init__(
@@ -63,18 +57,15 @@ class GroupConsumer:
         settings: ConsumerSettings,
         fetcher: Fetcher,
         offsets: CommittedOffsets,
-        *,
-        consumed: Consumed,
+        in_hand: RecordsInHand,
         call: Caller,
-        on_gone: Callable[[Collection[TopicPartition]], object],
     ) -> None:
         assert settings.group_id is not None
         self._client = client
         self._settings = settings
         self._fetcher = fetcher
-        self._consumed = consumed
+        self._in_hand = in_hand
         self._call = call
-        self._on_gone = on_gone
         self._membership = Membership(
             MemberSettings(
                 settings.group_id,
@@ -89,40 +80,49 @@ class GroupConsumer:
         self._reader = Reader(client.clock, settings.max_poll_interval_ms, fetcher.arrived.set)
         self._woken = Signal()
         self._member = Member(client, settings, self._membership, lambda: self._reader.overdue_ms, self._woken.set)
-        self._choice: TopicChoice | None = None
+        self._watch = TopicWatch(client, self._woken.set)
         self._listener: RebalanceListener = ConsumerRebalanceListener()
-        self._chosen = asyncio.Event()
         self._joined_topics: frozenset[str] | None = None
         self._generation = -1
         self._had = Memory(())
         self._in_listener = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._rebalancing: asyncio.Task[None] | None = None
         self._next_commit_ms = client.clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._committing: set[asyncio.Task[None]] = set()
 
     # --- what it is subscribed to ----------------------------------------------------------------------
 
     def subscribe(self, choice: TopicChoice, listener: RebalanceListener | None) -> None:
-        """From the next poll on."""
-        self._choice = choice
+        """From the next poll on. IllegalStateError where it does not go with what is assigned or chosen already."""
+        before = self._watch.choice
+        if before is None and self._fetcher.buffers:
+            raise IllegalStateError("this consumer was assigned partitions by hand: unsubscribe before you subscribe")
+        if before is not None and (before.pattern is None) != (choice.pattern is None):
+            raise IllegalStateError("topics and a pattern exclude each other: unsubscribe before you change over")
         self._listener = listener or ConsumerRebalanceListener()
-        self._chosen.set()
+        self._watch.begin(choice)
         self._woken.set()
-        if choice.topics:
-            self._client.track(*choice.topics)
-        if not self._tasks:
+        if self._rebalancing is None:
             self._client.listeners.append(self._woken.set)
-            self._tasks = [asyncio.create_task(self._rebalances()), asyncio.create_task(self._watch_topics())]
+            self._rebalancing = asyncio.create_task(self._rebalances())
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Its user has assigned others by hand. IllegalStateError for a subscriber."""
+        if self.is_subscribed:
+            raise IllegalStateError("this consumer is subscribed: unsubscribe before you assign partitions")
+        if partitions and self._settings.enable_auto_commit:
+            self._commit_beside(self._consumed(partitions))
 
     @property
-    def choice(self) -> TopicChoice | None:
-        """None: it is not subscribed."""
-        return self._choice
+    def is_subscribed(self) -> bool:
+        """Or else what is assigned, if anything, was so by hand."""
+        return self._watch.choice is not None
 
     @property
     def topics(self) -> frozenset[str]:
         """What it is subscribed to as things stand."""
-        return (self._choice and self._choice.topics) or frozenset()
+        choice = self._watch.choice
+        return frozenset() if choice is None or choice.topics is None else choice.topics
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
@@ -131,12 +131,41 @@ class GroupConsumer:
 
     @property
     def settled(self) -> bool:
-        """Whether what is assigned here is what the group's generation assigns."""
-        return self._membership.state is State.STABLE and self._membership.generation == self._generation
+        """Whether what is assigned here is what the group's generation assigns.
 
-    def committer(self) -> ConsumerGroupMetadata:
+        A cooperative member that waits for the next one has not given up what it keeps.
+        """
+        membership = self._membership
+        current = (State.STABLE, State.JOINING) if membership.settings.cooperative else (State.STABLE,)
+        return membership.state in current and membership.generation == self._generation >= 0
+
+    # --- offsets -----------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, deadline_ms: int) -> None:
+        """Where the reader stands in what is assigned, or these."""
+        read = self._consumed(self._fetcher.buffers) if offsets is None else offsets
+        await self._offsets.commit(read, self._committer, deadline_ms)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], deadline_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """By anybody of the group."""
+        return await self._offsets.fetch(partitions, deadline_ms)
+
+    def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the reader stands: behind the last record that it was given."""
+        unread = self._in_hand.unread()
+        read = {}
+        for tp in partitions:
+            buffer = self._fetcher.buffers.get(tp)
+            if buffer is not None and buffer.position is not None:
+                offset, epoch = unread.get(tp, (buffer.position, buffer.position_epoch))
+                read[tp] = OffsetAndMetadata(offset, "", epoch if epoch >= 0 else None)
+        return read
+
+    def _committer(self) -> ConsumerGroupMetadata:
         """CommitFailedError, RebalanceInProgressError: this consumer may not commit now."""
-        if self._choice is None:
+        if not self.is_subscribed:
             return ConsumerGroupMetadata(self._membership.settings.group_id)
         if self.settled:
             return self._membership.identity
@@ -161,10 +190,9 @@ class GroupConsumer:
         self._reader.come()
         now_ms = self._client.clock.monotonic_ms()
         due = self._settings.enable_auto_commit and now_ms >= self._next_commit_ms
-        if due and not self._committing and (self._choice is None or self.settled):
+        if due and not self._committing and (self.settled or not self.is_subscribed):
             self._next_commit_ms = now_ms + self._settings.auto_commit_interval_ms
-            read = self._consumed(set(self._fetcher.buffers))
-            self._commit_beside(read)
+            self._commit_beside(self._consumed(self._fetcher.buffers))
 
     async def run_errands(self) -> None:
         """In its own task: what only the reader can do. Errors, also the listener's, come out here."""
@@ -173,11 +201,6 @@ class GroupConsumer:
     def end_poll(self) -> None:
         """The reader has what it gets."""
         self._reader.go()
-
-    def commit_soon(self, partitions: Collection[TopicPartition]) -> None:
-        """The reader gives these up by itself."""
-        if partitions and self._settings.enable_auto_commit:
-            self._commit_beside(self._consumed(partitions))
 
     def _commit_beside(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         task = asyncio.create_task(self._auto_commit(read))
@@ -210,14 +233,15 @@ class GroupConsumer:
 
     def _is_needed(self) -> bool:
         membership = self._membership
-        if self._choice is None or self._choice.topics is None:
+        choice = self._watch.choice
+        if choice is None or choice.topics is None:
             return False
         return (
             membership.lost
             or membership.fenced is not None
             or membership.rejoins
             or membership.state is not State.STABLE
-            or self._choice.topics != self._joined_topics
+            or choice.topics != self._joined_topics
             or self._member.misses_partitions
         )
 
@@ -264,12 +288,12 @@ class GroupConsumer:
     async def _auto_commit(
         self, read: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int | None = None
     ) -> None:
-        if not self._settings.enable_auto_commit or not (self._choice is None or self.settled):
+        if not self._settings.enable_auto_commit or not (self.settled or not self.is_subscribed):
             return
         patience_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms)
         limit_ms = self._client.clock.monotonic_ms() + patience_ms if deadline_ms is None else deadline_ms
         try:
-            await self._offsets.commit(read, self.committer, limit_ms)
+            await self._offsets.commit(read, self._committer, limit_ms)
         except TidelogError as error:
             _log.warning("auto-commit: %s", error)
 
@@ -304,7 +328,7 @@ class GroupConsumer:
         await self._tell_listener(self._listener.on_partitions_assigned, added)
 
     def _drop(self, gone: Collection[TopicPartition]) -> None:
-        self._on_gone(gone)
+        self._in_hand.moved.update(gone)
         self._fetcher.assign([tp for tp in self._fetcher.buffers if tp not in gone])
 
     async def _tell_listener(
@@ -324,60 +348,16 @@ class GroupConsumer:
 
         await self._reader.have(raise_it)
 
-    # --- topics ------------------------------------------------------------------------------------------
-
-    async def _watch_topics(self) -> None:
-        """Follow a pattern, and look for topics that are not there yet."""
-        client, settings = self._client, self._settings
-        attempt, warned = 0, frozenset[str]()
-        while True:
-            await self._chosen.wait()
-            choice = self._choice
-            pause_ms = settings.metadata_max_age_ms
-            if choice is not None and choice.pattern is not None:
-                try:
-                    answer = await client.fetch_all(client.clock.monotonic_ms() + settings.request_timeout_ms)
-                    attempt = 0
-                    if choice.found(answer):
-                        client.track(*choice.topics or ())
-                        self._woken.set()
-                except TidelogError as error:
-                    _log.warning("group %r: no list of topics: %s", settings.group_id, error)
-                    pause_ms = client.backoff_ms(attempt)
-                    attempt += 1
-            missing = frozenset(topic for topic in self.topics if not client.view.partition_count(topic))
-            if missing:
-                await client.refresh_or_not(client.clock.monotonic_ms() + settings.request_timeout_ms)
-                missing = frozenset(topic for topic in missing if not client.view.partition_count(topic))
-                pause_ms = min(pause_ms, MISSING_TOPICS_MS)
-            if missing - warned:
-                names = ", ".join(map(repr, sorted(missing)))
-                _log.warning("group %r: these topics do not exist (yet): %s", settings.group_id, names)
-            warned = missing
-            await self._pause(pause_ms, choice)
-
-    async def _pause(self, pause_ms: int, choice: TopicChoice | None) -> None:
-        """Cut short where another choice is made."""
-        self._chosen.clear()
-        if self._choice is not choice:
-            self._chosen.set()
-            return
-        try:
-            async with asyncio.timeout(pause_ms / 1000):
-                await self._chosen.wait()
-        except builtins.TimeoutError:
-            self._chosen.set()
-
     # --- the end -----------------------------------------------------------------------------------------
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
         """Commit, tell the listener, and go. What the listener raises comes out when all is done."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._tasks:
+        await self._watch.stop()
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
+            await asyncio.gather(self._rebalancing, return_exceptions=True)
+            self._rebalancing = None
             self._client.listeners.remove(self._woken.set)
-        self._tasks = []
         try:
             if self._membership.lost:
                 await self._lose()

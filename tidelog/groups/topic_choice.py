@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tidelog.messages import MetadataResponse
 from tidelog.model import validate_topic
 
 
@@ -22,10 +21,9 @@ class TopicChoice:
         self.pattern = None if pattern is None else _compiled(pattern)
         self.topics: frozenset[str] | None = names or None
 
-    def found(self, answer: MetadataResponse) -> bool:
-        """All topics of the cluster; whether the choice is another one now. The cluster's own topics never match."""
+    def matches(self, names: Iterable[str]) -> bool:
+        """Held against these: whether the choice is another one now."""
         assert self.pattern is not None
-        names = (each.name for each in answer.topics if not each.is_internal and not each.error_code)
         before, self.topics = self.topics, frozenset(name for name in names if self.pattern.match(name))
         return before != self.topics
 

@@ -1,0 +1,88 @@
+"""Looks out for topics: those that match a pattern, and those that do not exist yet."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import logging
+from collections.abc import Callable
+
+from tidelog.client import ClusterClient
+from tidelog.errors import TidelogError
+from tidelog.groups.topic_choice import TopicChoice
+
+_log = logging.getLogger(__name__)
+
+#: How often the brokers are asked for topics that somebody is subscribed to and that do not exist.
+MISSING_TOPICS_MS = 3_000
+
+
+class TopicWatch:
+    """On behalf of one subscription at a time. `on_change`: told when a pattern matches other topics than before."""
+
+    def __init__(self, client: ClusterClient, on_change: Callable[[], object]) -> None:
+        self.choice: TopicChoice | None = None
+        self._client = client
+        self._on_change = on_change
+        self._chosen = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._warned: set[str] = set()
+
+    def begin(self, choice: TopicChoice) -> None:
+        """In place of what was chosen before."""
+        self.choice = choice
+        self._client.track(*choice.topics or ())
+        self._chosen.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Nobody is subscribed any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            self._chosen.clear()
+            choice, pause_ms = self.choice, self._client.settings.metadata_max_age_ms
+            assert choice is not None
+            try:
+                if choice.pattern is not None:
+                    await self._match(choice)
+                if await self._are_missing(choice):
+                    pause_ms = min(pause_ms, MISSING_TOPICS_MS)
+                attempt = 0
+            except TidelogError as error:
+                _log.warning("the topics that a consumer is subscribed to cannot be listed: %s", error)
+                pause_ms = self._client.backoff_ms(attempt)
+                attempt += 1
+            try:
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._chosen.wait()
+            except builtins.TimeoutError:
+                continue
+
+    async def _match(self, choice: TopicChoice) -> None:
+        answer = await self._client.fetch_all(self._deadline_ms())
+        names = {each.name for each in answer.topics if not each.is_internal and not each.error_code}
+        # A broker that has just started may not have heard of all of them.
+        names |= {topic for topic in choice.topics or () if self._client.refusal(topic) is None}
+        if choice.matches(names):
+            self._client.track(*choice.topics or ())
+            self._on_change()
+
+    async def _are_missing(self, choice: TopicChoice) -> bool:
+        missing = {topic for topic in choice.topics or () if not self._client.view.partition_count(topic)}
+        if missing:
+            await self._client.refresh_or_not(self._deadline_ms())
+            missing = {topic for topic in missing if not self._client.view.partition_count(topic)}
+        if missing - self._warned:
+            _log.warning("subscribed to topics that do not exist (yet): %s", ", ".join(map(repr, sorted(missing))))
+        self._warned = missing
+        return bool(missing)
+
+    def _deadline_ms(self) -> int:
+        return self._client.clock.monotonic_ms() + self._client.settings.request_timeout_ms
