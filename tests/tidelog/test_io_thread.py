@@ -6,11 +6,13 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
 from tidelog.errors import ClosedError
-from tidelog.io_thread import IoThread
+from tidelog.io_thread import GRACE_S, IoThread
 
 
 def test_a_client_that_nobody_closed_is_stopped_before_the_interpreter_goes() -> None:
@@ -78,3 +80,76 @@ def test_a_callback_that_ends_the_thread_leaves_nobody_waiting() -> None:
 
 def _exit() -> None:
     raise SystemExit
+
+
+def test_a_coroutine_may_call_back_the_thread_that_waits_for_it_which_may_wait_again() -> None:
+    io = IoThread()
+    called_in: list[threading.Thread] = []
+
+    async def answer() -> int:
+        return 42
+
+    def call() -> None:
+        called_in.append(threading.current_thread())
+        assert io.run(answer()) == 42
+
+    async def work() -> str:
+        await io.in_caller(call)
+        await io.in_caller(call)
+        return "done"
+
+    try:
+        assert io.run(work()) == "done"
+        assert called_in == [threading.current_thread()] * 2
+    finally:
+        io.stop()
+
+
+def test_what_is_raised_in_a_call_back_reaches_the_coroutine_and_then_who_waits() -> None:
+    io = IoThread()
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            await io.in_caller(lambda: 1 / 0)
+        except ZeroDivisionError as error:
+            seen.append(str(error))
+            raise
+
+    async def coroutine_function() -> None: ...
+
+    async def work_wrongly() -> None:
+        await io.in_caller(coroutine_function)
+
+    try:
+        with pytest.raises(ZeroDivisionError):
+            io.run(work())
+        assert seen == ["division by zero"]
+        with pytest.raises(TypeError, match=r"tidelog\.aio"):
+            io.run(work_wrongly())
+    finally:
+        io.stop()
+
+
+def test_the_time_that_a_call_back_takes_is_not_counted_and_an_interruption_in_it_ends_the_wait() -> None:
+    io = IoThread()
+    cancelled = threading.Event()
+
+    async def work(call: Callable[[], object]) -> int:
+        try:
+            await io.in_caller(call)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return 1
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    try:
+        assert io.run(work(lambda: time.sleep(0.3)), timeout_s=0.1 - GRACE_S) == 1
+        with pytest.raises(KeyboardInterrupt):
+            io.run(work(interrupt))
+        assert cancelled.wait(10)
+    finally:
+        io.stop()

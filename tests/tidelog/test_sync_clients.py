@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.tidelog.clients import put
 from tests.tidelog.fake_cluster import FakeCluster
-from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from tidelog import Admin, Consumer, ConsumerRebalanceListener, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
 from tidelog.io_thread import GRACE_S, IoThread
 from tidelog.record_future import RecordFuture
@@ -240,3 +240,54 @@ def test_a_wait_ends_at_its_deadline_and_by_a_signal() -> None:
         signal.signal(signal.SIGALRM, before)
     finally:
         io.stop()
+
+
+class Told(ConsumerRebalanceListener):
+    """Commits what it gives up, from where it is called."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.told: list[tuple[str, set[TopicPartition], threading.Thread]] = []
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self.told.append(("assigned", set(assigned), threading.current_thread()))
+        assert self.consumer.assignment() == set(assigned)
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.told.append(("revoked", set(revoked), threading.current_thread()))
+        self.consumer.commit()
+
+
+def test_a_listener_is_called_in_the_thread_that_polls_and_may_call_the_consumer() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"a", b"b")
+    with Consumer(
+        cluster.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, _opener=cluster.open
+    ) as consumer:
+        listener = Told(consumer)
+        consumer.subscribe(["t"], listener=listener)
+        seen: list[bytes | None] = []
+        while len(seen) < 2:
+            seen += [record.value for records in consumer.poll(5000).values() for record in records]
+        assert consumer.committed(P0) is None
+    here = threading.current_thread()
+    assert listener.told == [("assigned", {P0}, here), ("revoked", {P0}, here)]
+    assert cluster.coordinator.committed["g"][P0].committed_offset == 2
+    assert cluster.coordinator.groups["g"].members == {}
+    assert threads() == set()
+
+
+def test_an_iteration_over_a_subscription_commits_what_it_has_handed_out() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *(b"%d" % number for number in range(10)))
+    options: Any = {"group_id": "g", "auto_offset_reset": "earliest", "_opener": cluster.open}
+    with Consumer(cluster.bootstrap, **options) as consumer:
+        consumer.subscribe(["t"])
+        assert [next(consumer).offset for _ in range(4)] == [0, 1, 2, 3]
+    with Consumer(cluster.bootstrap, **options) as consumer:
+        consumer.subscribe(["t"])
+        assert next(consumer).offset == 4
+        consumer.unsubscribe()
+        assert consumer.committed([P0])[P0] == OffsetAndMetadata(5, "", 0)
