@@ -1,0 +1,93 @@
+"""What docs/KAFKA-TOOLS.md says in the place of Kafka's scripts, typed as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.command import TIDELOG, Shell, processes_of
+from tests.processes.harness.waiting import wait_for
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "KAFKA-TOOLS.md"
+#: They tell how things are by their status, and partitions may be on the move just then.
+TELLS_BY_STATUS = ("tidelog explain", "tidelog doctor")
+#: They run until somebody ends them, or begin another cluster.
+OTHERS = {"tidelog broker --config broker.toml", "tidelog up --config settings.toml"}
+#: What the seeds name: those of one page, and what the other pages did with tools that were older.
+NAMED = ["kafka-topics", "kafka-console-producer", "kafka-console-consumer", "kafka-consumer-groups", "kafka-configs"]
+
+
+def rows() -> list[list[str]]:
+    """What for, Kafka, here."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "what for" not in line]
+
+
+def commands() -> list[str]:
+    return [command for _, _, here in rows() for command in re.findall(r"`(tidelog [^`]+)`", here)]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A user with a home directory, and no variable that says where clusters lie."""
+    user = Shell(tmp_path, tmp_path / ".local/share/tidelog")
+    (tmp_path / "lines.txt").write_text("".join(f"line {number}\n" for number in range(20)))
+    (tmp_path / "keyed.txt").write_text("".join(f"key-{number}:value\n" for number in range(20)))
+    (tmp_path / "records.jsonl").write_text(
+        "".join(f'{{"value": "v", "partition": {number % 6}, "headers": [["h", "x"]]}}\n' for number in range(60))
+    )
+    try:
+        yield user
+    finally:
+        user.run("down", "--purge")
+        assert processes_of(tmp_path) == []
+
+
+def test_every_row_says_what_stands_in_the_place_of_the_script() -> None:
+    assert all(len(row) == 3 and all(row) for row in rows())
+    page = PAGE.read_text()
+    assert [name for name in NAMED if f"`{name}.sh`" not in page] == []
+    assert len(commands()) > 50
+
+
+def test_every_command_of_the_page_works_in_its_order(shell: Shell) -> None:
+    path = f"{TIDELOG.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = shell.environment({"PATH": path, "HOME": str(shell.directory), "TIDELOG_HOME": None})
+    for command in commands():
+        if command in OTHERS:
+            continue
+        if command.endswith(" --follow"):
+            follow(shell, command, environment)
+            continue
+        ended = subprocess.run(
+            command, shell=True, env=environment, cwd=shell.directory, capture_output=True, timeout=120, check=False
+        )
+        assert ended.returncode == 0 or command.startswith(TELLS_BY_STATUS), f"{command}: {ended.stderr.decode()}"
+        if "reassign" in command or "elect" in command:
+            settle(shell, environment)
+
+
+def settle(shell: Shell, environment: dict[str, str]) -> None:
+    """Until nothing is being reassigned."""
+
+    def status() -> bool:
+        asked = [str(TIDELOG), "topic", "reassign", "orders", "--status"]
+        told = subprocess.run(asked, env=environment, cwd=shell.directory, capture_output=True, timeout=60, check=True)
+        return b"nothing of orders is being reassigned" in told.stdout
+
+    wait_for("the reassignments", status)
+
+
+def follow(shell: Shell, command: str, environment: dict[str, str]) -> None:
+    """It goes on until Ctrl-C, which is no fault of it."""
+    with shell.start(*command.split()[1:], environment=environment) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
