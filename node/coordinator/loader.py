@@ -20,7 +20,7 @@ from tidelog.groups.offsets_topic import (
     decode_key,
 )
 from tidelog.model import Buffer, TopicPartition
-from tidelog.records import Record, decode_records, iter_headers
+from tidelog.records import decode_pairs, iter_headers
 
 
 class Loaded:
@@ -35,6 +35,7 @@ class Loaded:
         self.offsets: dict[str, Offsets] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.skipped: dict[str, int] = {}
+        self._topics: dict[str, str] = {}
 
     def read(self, data: Buffer) -> int:
         """Whole batches, one after the other; the offset after the last one."""
@@ -44,36 +45,37 @@ class Loaded:
             if header.is_control:
                 continue
             try:
-                records = decode_records(data, position)
+                pairs = decode_pairs(data, position, header)
             except (CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError):
                 self._skip("damaged batch", header.record_count)
                 continue
-            for record in records:
-                self._read(record)
+            for offset, key, value in pairs:
+                try:
+                    self._read(offset, key, value)
+                except CorruptMessageError as error:
+                    self._skip(str(error))
         return next_offset
 
-    def _read(self, record: Record) -> None:
-        if record.key is None:
+    def _read(self, offset: int, key_data: bytes | None, value: bytes | None) -> None:
+        if key_data is None:
             self._skip("no key")
             return
-        try:
-            key = decode_key(record.key)
-            match key:
-                case CommitKey(group, topic, partition):
-                    commit = None if record.value is None else decode_commit(record.value)
-                    offsets = self.offsets.get(group)
-                    if offsets is None:
-                        offsets = self.offsets[group] = Offsets()
-                    offsets.read(TopicPartition(topic, partition), commit, record.offset)
-                case GroupKey(group):
-                    if record.value is None:
-                        self.groups.pop(group, None)
-                    else:
-                        self.groups[group] = decode_group(record.value)
-                case UnknownKey(version):
-                    self._skip(f"key of version {version}")
-        except CorruptMessageError as error:
-            self._skip(str(error))
+        key = decode_key(key_data)
+        if type(key) is CommitKey:
+            commit = None if value is None else decode_commit(value)
+            offsets = self.offsets.get(key.group)
+            if offsets is None:
+                offsets = self.offsets[key.group] = Offsets()
+            # One text for each topic, and not one for each record.
+            topic = self._topics.setdefault(key.topic, key.topic)
+            offsets.read(TopicPartition(topic, key.partition), commit, offset)
+        elif type(key) is GroupKey:
+            if value is None:
+                self.groups.pop(key.group, None)
+            else:
+                self.groups[key.group] = decode_group(value)
+        elif type(key) is UnknownKey:
+            self._skip(f"key of version {key.version}")
 
     def _skip(self, why: str, count: int = 1) -> None:
         if why not in self.skipped and len(self.skipped) >= _MOST_REASONS:

@@ -11,6 +11,10 @@ ids, KIP-848) are unknown here, and skipped by whoever loads a partition.
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
+from struct import Struct
+
 from tidelog.errors import CorruptMessageError
 from tidelog.frozen import frozen
 from tidelog.groups.wire import FlexibleReader, Reader, Writer
@@ -20,7 +24,16 @@ OFFSETS_TOPIC = "__consumer_offsets"
 _COMMIT_KEY = 1
 _GROUP_KEY = 2
 _VALUE = 3
+
+_LENGTH_AFTER_VERSION = Struct(">hh")
+_INT32 = Struct(">i")
+#: version, offset, leader epoch, length of the note, when
+_COMMIT_WITHOUT_NOTE = Struct(">hqihq")
 _FLEXIBLE = 4
+
+#: Version, offset, leader epoch and the length of the metadata; behind that, when.
+_COMMIT_HEAD, _COMMIT_TIME = struct.Struct(">hqih"), struct.Struct(">q")
+_WRITTEN = _VALUE.to_bytes(2, "big")
 
 
 @frozen
@@ -122,10 +135,17 @@ def decode_key(data: bytes) -> Key:
     reader = Reader(data)
     version = reader.int16()
     if version in (0, _COMMIT_KEY):
-        return CommitKey(reader.string(), reader.string(), reader.int32())
+        return CommitKey(reader.string(), *_topic_and_partition(reader.rest()))
     if version == _GROUP_KEY:
         return GroupKey(reader.string())
     return UnknownKey(version)
+
+
+@lru_cache(maxsize=1 << 16)
+def _topic_and_partition(data: bytes) -> tuple[str, int]:
+    """Few of them stand in a million keys, and whoever loads those keeps what he gets."""
+    reader = Reader(data)
+    return reader.string(), reader.int32()
 
 
 def encode_commit(commit: Commit) -> bytes:
@@ -141,10 +161,26 @@ def encode_commit(commit: Commit) -> bytes:
 
 def decode_commit(data: bytes) -> Commit:
     """CorruptMessageError for what this is not."""
+    if data.startswith(_WRITTEN):
+        return _decode_written(data)
     version, reader = _open(data)
     offset = reader.int64()
-    leader_epoch = reader.int32() if version >= 3 else -1
+    leader_epoch = reader.int32() if version > _VALUE else -1
     return Commit(offset, leader_epoch, reader.string(), reader.int64(), reader.int64() if version == 1 else -1)
+
+
+def _decode_written(data: bytes) -> Commit:
+    """As `encode_commit` makes it: a coordinator loads a million of these, and a call for each field would cost twice."""
+    try:
+        _, offset, leader_epoch, length = _COMMIT_HEAD.unpack_from(data)
+        end = _COMMIT_HEAD.size + length
+        (committed_ms,) = _COMMIT_TIME.unpack_from(data, end)
+        metadata = data[_COMMIT_HEAD.size : end].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptMessageError(f"a commit of {len(data)} bytes: {error}") from None
+    if length < 0:
+        raise CorruptMessageError("null where a string belongs")
+    return Commit(offset, leader_epoch, metadata, committed_ms)
 
 
 def encode_group(record: GroupRecord) -> bytes:

@@ -102,6 +102,44 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
     return RecordColumns(_offsets(header, deltas), timestamps_of(header, stamps), keys, values, headers)
 
 
+def decode_pairs(
+    batch: Buffer, position: int, header: BatchHeader, *, limit: int = MAX_DECOMPRESSED_BYTES
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of each record of the batch with this header, for a reader of very many small batches.
+
+    Errors as `decode_records`, but that times and headers are stepped over unseen.
+    """
+    data = records_block(batch, position, header, limit)
+    pairs: list[tuple[int, bytes | None, bytes | None]] = []
+    base_offset, previous, end = header.base_offset, -1, 0
+    try:
+        for _ in range(header.record_count):
+            length, at = data[end], end + 1
+            if length > 0x7F:
+                length, at = read_folded(data, end)
+            end = at + (length >> 1)
+            at += 1
+            while data[at] > 0x7F:
+                at += 1
+            delta, at = data[at + 1], at + 2
+            if delta > 0x7F:
+                delta, at = read_folded(data, at - 1)
+            key, at = _read_bytes(data, at)
+            value, at = _read_bytes(data, at)
+            at = read_headers(data, at)[1] if data[at] else at + 1
+            if at != end or length & 1:
+                raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
+            if not previous < (delta := unfold(delta)) <= header.last_offset_delta:
+                raise CorruptMessageError(f"offset delta {delta} after {previous}")
+            previous = delta
+            pairs.append((base_offset + delta, key, value))
+    except IndexError:
+        raise CorruptMessageError("the last record ends too early") from None
+    if end != len(data):
+        raise CorruptMessageError(f"{len(data) - end} bytes after the last record")
+    return pairs
+
+
 def first_record_at_or_after(
     batch: Buffer, timestamp: int, min_offset: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> RecordTime | None:
