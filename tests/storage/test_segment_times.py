@@ -13,49 +13,7 @@ from hypothesis import strategies as st
 from storage.lookup import SegmentTime, offsets_by_segment_time, offsets_up_to
 from tests.storage.log_twin import Happened, LogWithTwin, stories
 from tests.storage.logs import NOW, append, open_log
-
-LATEST, EARLIEST = -1, -2
-
-
-def transcribed(segments: list[tuple[int, int, int]], log_end: int, now: int, timestamp: int, most: int) -> list[int]:
-    """The old broker's procedure, step by step: (start, last modified, size) of each segment."""
-    times = [(0, 0)] * (len(segments) + 1 if segments[-1][2] > 0 else len(segments))
-    for i in range(len(segments)):
-        times[i] = (segments[i][0], segments[i][1])
-    if segments[-1][2] > 0:
-        times[len(segments)] = (log_end, now)
-    if timestamp == LATEST:
-        start = len(times) - 1
-    elif timestamp == EARLIEST:
-        start = 0
-    else:
-        found = False
-        start = len(times) - 1
-        while start >= 0 and not found:
-            if times[start][1] <= timestamp:
-                found = True
-            else:
-                start -= 1
-    offsets = []
-    for _ in range(min(most, start + 1)):
-        offsets.append(times[start][0])
-        start -= 1
-    return sorted(offsets, reverse=True)
-
-
-def transcribed_for_a_consumer(offsets: list[int], high_watermark: int) -> list[int]:
-    if not any(offset > high_watermark for offset in offsets):
-        return offsets
-    while offsets and offsets[0] >= high_watermark:
-        offsets = offsets[1:]
-    return [high_watermark, *offsets]
-
-
-def on_the_disk(directory: Path, log_start: int) -> list[tuple[int, int, int]]:
-    files = sorted(path for path in directory.iterdir() if path.suffix == ".log")
-    stats = [(int(path.stem), path.stat()) for path in files]
-    return [(max(base, log_start), stat.st_mtime_ns // 10**6, stat.st_size) for base, stat in stats]
-
+from tests.storage.old_lookup import EARLIEST, LATEST, for_a_consumer, offsets_before, segment_files
 
 _times = st.one_of(st.integers(0, 9), st.integers(NOW - 20, NOW + 5))
 
@@ -72,20 +30,20 @@ def _answers_are_those_of_the_old_procedure(
         log = both.log
         for segment, time in zip(log.segments, written, strict=False):
             os.utime(segment.log.path, ns=(time * 10**6, time * 10**6))
-        there = on_the_disk(Path(directory), log.log_start_offset)
+        there = segment_files(Path(directory), log.log_start_offset)
         assert len(there) == len(log.segments)
         high_watermark = int(log.log_end_offset * bound)
-        for target in (LATEST, EARLIEST, *targets, *(time for _, time, _ in there)):
+        for target in (LATEST, EARLIEST, *targets, *(file.modified_ms for file in there)):
             for most in (0, 1, 2, 100):
-                expected = transcribed(there, log.log_end_offset, NOW, target, most)
+                expected = offsets_before(there, log.log_end_offset, NOW, target, most)
                 told = log.segment_offsets(target, most, NOW)
                 assert told == expected
-                assert offsets_up_to(told, high_watermark) == transcribed_for_a_consumer(expected, high_watermark)
+                assert offsets_up_to(told, high_watermark) == for_a_consumer(expected, high_watermark)
                 happened.note("nothing old enough", target >= 0 and most and not told)
                 happened.note("the high watermark in front", told and told[0] > high_watermark)
-                happened.note("an older segment that was written later", told and there[0][1] > target >= 0)
+                happened.note("an older segment that was written later", told and there[0].modified_ms > target >= 0)
         happened.note("several segments", len(log.segments) > 2)
-        happened.note("an empty last segment", there[-1][2] == 0)
+        happened.note("an empty last segment", there[-1].size == 0)
         log.abandon()
 
 
