@@ -5,15 +5,14 @@
     A null value takes the key's entry away.
 
 Written are the versions that Kafka 3.9 writes; read are those that it reads: all that are older, and 4, which says the
-same in another form (KIP-915). Keys of later versions (transactional
-ids, KIP-848) are unknown here, and skipped by whoever loads a partition.
+same in another form (KIP-915). Keys of later versions (transactional ids, KIP-848) are unknown here, and skipped by
+whoever loads a partition.
 """
 
 from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from struct import Struct
 
 from tidelog.errors import CorruptMessageError
 from tidelog.frozen import frozen
@@ -24,16 +23,15 @@ OFFSETS_TOPIC = "__consumer_offsets"
 _COMMIT_KEY = 1
 _GROUP_KEY = 2
 _VALUE = 3
-
-_LENGTH_AFTER_VERSION = Struct(">hh")
-_INT32 = Struct(">i")
-#: version, offset, leader epoch, length of the note, when
-_COMMIT_WITHOUT_NOTE = Struct(">hqihq")
 _FLEXIBLE = 4
 
+# A coordinator loads a million commits: a call for each of their fields would take twice as long.
+#: Version, and the length of the group's name.
+_KEY_HEAD = struct.Struct(">hh")
+_COMMIT_KEYS = (b"\0\0", b"\0\1")
 #: Version, offset, leader epoch and the length of the metadata; behind that, when.
 _COMMIT_HEAD, _COMMIT_TIME = struct.Struct(">hqih"), struct.Struct(">q")
-_WRITTEN = _VALUE.to_bytes(2, "big")
+_WRITTEN = b"\0\3"
 
 
 @frozen
@@ -132,13 +130,23 @@ def encode_key(key: CommitKey | GroupKey) -> bytes:
 
 def decode_key(data: bytes) -> Key:
     """What the record is about; CorruptMessageError where it cannot be told."""
+    if data.startswith(_COMMIT_KEYS):
+        return _decode_commit_key(data)
     reader = Reader(data)
     version = reader.int16()
-    if version in (0, _COMMIT_KEY):
-        return CommitKey(reader.string(), *_topic_and_partition(reader.rest()))
-    if version == _GROUP_KEY:
-        return GroupKey(reader.string())
-    return UnknownKey(version)
+    return GroupKey(reader.string()) if version == _GROUP_KEY else UnknownKey(version)
+
+
+def _decode_commit_key(data: bytes) -> CommitKey:
+    try:
+        _, length = _KEY_HEAD.unpack_from(data)
+        end = _KEY_HEAD.size + length
+        group = data[_KEY_HEAD.size : end].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptMessageError(f"a commit's key of {len(data)} bytes: {error}") from None
+    if length < 0:
+        raise CorruptMessageError("null where a group's name belongs")
+    return CommitKey(group, *_topic_and_partition(data[end:]))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -170,7 +178,7 @@ def decode_commit(data: bytes) -> Commit:
 
 
 def _decode_written(data: bytes) -> Commit:
-    """As `encode_commit` makes it: a coordinator loads a million of these, and a call for each field would cost twice."""
+    """As `encode_commit` makes it: a coordinator loads a million of these; a call for each field would cost twice."""
     try:
         _, offset, leader_epoch, length = _COMMIT_HEAD.unpack_from(data)
         end = _COMMIT_HEAD.size + length

@@ -15,6 +15,8 @@ from tidelog.model import TopicPartition
 
 T = TypeVar("T")
 
+_INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+
 
 class Writer:
     """Appends fields; `bytes(writer)` is all of them."""
@@ -26,13 +28,13 @@ class Writer:
         return bytes(self._parts)
 
     def int16(self, value: int) -> None:
-        self._parts += struct.pack(">h", value)
+        self._parts += _INT16.pack(value)
 
     def int32(self, value: int) -> None:
-        self._parts += struct.pack(">i", value)
+        self._parts += _INT32.pack(value)
 
     def int64(self, value: int) -> None:
-        self._parts += struct.pack(">q", value)
+        self._parts += _INT64.pack(value)
 
     def string(self, value: str | None) -> None:
         if value is None:
@@ -73,13 +75,13 @@ class Reader:
         self._at = 0
 
     def int16(self) -> int:
-        return int(struct.unpack(">h", self._take(2))[0])
+        return self._number(_INT16)
 
     def int32(self) -> int:
-        return int(struct.unpack(">i", self._take(4))[0])
+        return self._number(_INT32)
 
     def int64(self) -> int:
-        return int(struct.unpack(">q", self._take(8))[0])
+        return self._number(_INT64)
 
     def string(self) -> str:
         value = self.nullable_string()
@@ -128,6 +130,14 @@ class Reader:
     def left(self) -> int:
         """Bytes that nobody has taken yet."""
         return len(self._data) - self._at
+
+    def _number(self, form: struct.Struct) -> int:
+        try:
+            value: int = form.unpack_from(self._data, self._at)[0]
+        except struct.error:
+            raise CorruptMessageError(f"{form.size} bytes where {self.left} are left") from None
+        self._at += form.size
+        return value
 
     def _take(self, length: int) -> bytes:
         end = self._at + length
