@@ -11,6 +11,7 @@ Whatever a peer sends, decoding either gives a whole, well-typed message or rais
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -37,6 +38,8 @@ MAX_STRING = 32767
 _FRAMING = 0
 _INT64 = 1 << 63
 _UINT64_TAG = 0xCF
+#: How every number beyond 63 bits begins, and sometimes something else.
+_HUGE_NUMBER = re.compile(b"\xcf[\x80-\xff]")
 
 M = TypeVar("M", bound=Message)
 
@@ -131,8 +134,8 @@ def _decode(frames: Sequence[Buffer], allowed: _Types) -> tuple[list[Any], Body]
     header, body = envelope[0], envelope[1] if len(envelope) == 2 else None
     if type(header) is not list or tuple(map(type, header)) not in allowed or header[0] != _FRAMING:
         raise ProtocolError("not a header of this protocol")
-    # Only this tag can bring a number beyond our 64 signed bits; envelopes without such a byte need no look.
-    if _UINT64_TAG in bytes(frames[0]):
+    # Only this tag can bring a number beyond our 64 signed bits; envelopes without such bytes need no look.
+    if _UINT64_TAG in bytes(frames[0]) and _HUGE_NUMBER.search(frames[0]):
         if _has_huge_number(header):
             raise ProtocolError("a header with a number of more than 64 bits and a sign")
         if _has_huge_number(body):

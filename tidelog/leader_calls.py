@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tidelog.client import ClusterClient, is_retriable
+from tidelog.client import ClusterClient, Peer, is_retriable
 from tidelog.errors import (
     BrokerError,
     LeaderNotAvailableError,
@@ -101,7 +101,7 @@ class LeaderQuestion(Generic[Q, A]):
             return outcomes
         deadline_ms = client.clock.monotonic_ms() + timeout_ms
         client.track(*{tp.topic for tp in wanted})
-        outcomes.errors = {tp: LeaderNotAvailableError("no leader is known") for tp in wanted}
+        outcomes.errors = dict.fromkeys(wanted, LeaderNotAvailableError("no leader is known"))
         await client.bootstrapped(deadline_ms)
         if any(tp.topic not in client.view.topics for tp in wanted):
             await client.refresh_or_not(deadline_ms)
@@ -138,8 +138,7 @@ class LeaderQuestion(Generic[Q, A]):
                 outcomes.errors[tp] = LeaderNotAvailableError("no leader is known")
             else:
                 by_broker.setdefault(leader.broker_id, []).append((tp, wanted[tp], leader))
-        calls = [self._ask_one(client, broker, asked, deadline_ms) for broker, asked in by_broker.items()]
-        for told in await asyncio.gather(*calls):
+        for told in await self._ask_each(client, by_broker, deadline_ms):
             for tp, answer in told.items():
                 if not isinstance(answer, TidelogError):
                     outcomes.answers[tp] = answer
@@ -150,20 +149,41 @@ class LeaderQuestion(Generic[Q, A]):
                     outcomes.refused[tp] = type(answer)(f"{self.what} of {tp}: {answer}")
                 del outcomes.errors[tp]
 
-    async def _ask_one(
+    async def _ask_each(
+        self, client: ClusterClient, by_broker: Mapping[int, Asked[Q]], deadline_ms: int
+    ) -> list[dict[TopicPartition, A | TidelogError]]:
+        """What each broker told of its partitions. All requests are on their way before any answer is waited for."""
+        sent = [(asked, self._send(client, broker_id, asked, deadline_ms)) for broker_id, asked in by_broker.items()]
+        try:
+            return [await self._told(asked, answer) for asked, answer in sent]
+        finally:
+            for _, answer in sent:
+                answer.cancel()
+
+    def _send(
         self, client: ClusterClient, broker_id: int, asked: Asked[Q], deadline_ms: int
-    ) -> dict[TopicPartition, A | TidelogError]:
-        """The answer or the error of each partition that was asked for."""
+    ) -> asyncio.Future[Response]:
+        """The answer to come; a task is needed only where a connection must be opened first."""
 
         def moved(view: ClusterView) -> bool:
             return any(view.has_newer_leader(*tp, leader.epoch) for tp, _, leader in asked)
 
+        def call(peer: Peer) -> asyncio.Future[Response]:
+            return client.call_leader(peer, self._make(asked), patience_ms(), moved)
+
+        def patience_ms() -> int:
+            return min(max(1, deadline_ms - client.clock.monotonic_ms()), client.settings.request_timeout_ms)
+
+        async def connect_and_call() -> Response:
+            return await call(await client.peer(broker_id, patience_ms()))
+
+        peer = client.live_peer(broker_id)
+        return asyncio.ensure_future(connect_and_call()) if peer is None else call(peer)
+
+    async def _told(self, asked: Asked[Q], answer: asyncio.Future[Response]) -> dict[TopicPartition, A | TidelogError]:
+        """The answer or the error of each partition that was asked for."""
         try:
-            left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
-            peer = await client.peer(broker_id, min(left_ms, client.settings.request_timeout_ms))
-            left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
-            timeout_ms = min(left_ms, client.settings.request_timeout_ms)
-            response = await client.call_leader(peer, self._make(asked), timeout_ms, moved)
+            response = await answer
         except TidelogError as error:
             return {tp: error for tp, _, _ in asked}
         told = {tp: error or answer for tp, error, answer in self._read(response)}
