@@ -1,0 +1,152 @@
+"""A committed offset is a register, wherever its coordinator goes: never back, never nothing after a success (I17)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.node.group_cluster import GroupCluster
+from tests.node.offsets_topic import OFFSETS
+from tests.virtual_time import on_virtual_time, until
+
+T = TypeVar("T")
+
+GROUPS = ("g", "h")
+BROKERS = st.integers(1, 3)
+#: What a broker that is asked does not answer in time is asked again; so do clients.
+_PATIENCE_S = 3.0
+
+STEPS = st.one_of(
+    st.tuples(st.just("elect"), BROKERS, st.just(0)),
+    st.tuples(st.just("kill"), BROKERS, st.just(0)),
+    st.tuples(st.just("restart"), BROKERS, st.just(0)),
+    st.tuples(st.just("cut"), BROKERS, BROKERS),
+    st.tuples(st.just("heal"), st.just(0), st.just(0)),
+    st.tuples(st.just("lost session"), BROKERS, st.just(0)),
+    st.tuples(st.just("wait"), st.just(0), st.sampled_from([1, 3, 10, 50, 300, 2000])),
+)
+
+
+@dataclass
+class Register:
+    """What one group's offset was asked to be, and told to be. One commits, in growing order; many ask."""
+
+    group: str
+    invoked: int = -1
+    acknowledged: int = -1
+    commits: int = 0
+    fetches: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+async def keep_committing(cluster: GroupCluster, register: Register, broker_id: int) -> None:
+    """Whoever answers; an outcome that is not known is not repeated."""
+    while True:
+        register.invoked += 1
+        offset = register.invoked
+        node = cluster.nodes[broker_id]
+        if node.alive and await in_time(cluster.commit(offset, group=register.group, to=broker_id)) == 0:
+            register.acknowledged = offset
+            register.commits += 1
+            await asyncio.sleep(0.002)
+        else:
+            broker_id = broker_id % 3 + 1
+            await asyncio.sleep(0.007)
+
+
+async def keep_asking(cluster: GroupCluster, register: Register, broker_id: int) -> None:
+    while True:
+        least, node = register.acknowledged, cluster.nodes[broker_id]
+        told = await in_time(cluster.committed(group=register.group, to=broker_id)) if node.alive else None
+        if told is not None and told[0] == 0:
+            register.fetches += 1
+            if not least <= told[1] <= register.invoked:
+                register.wrong.append(f"{told[1]} where {least} to {register.invoked} was possible")
+        await asyncio.sleep(0.003)
+
+
+async def in_time(asked: Awaitable[T]) -> T | None:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await asked
+    except TimeoutError:
+        return None
+
+
+async def elect(cluster: GroupCluster, leader: int) -> None:
+    """A clean election, of which all hear that live. What a dead one led, nobody leads until it is back."""
+    alive = {node.broker_id for node in cluster.nodes.values() if node.alive}
+    isr = cluster.states.states[OFFSETS].state.isr
+    candidates = [replica for replica in isr if replica in alive]
+    if candidates:
+        elected = leader if leader in candidates else candidates[0]
+        await cluster.elect(elected, tp=OFFSETS, isr=candidates)
+
+
+async def perform(cluster: GroupCluster, step: tuple[str, int, int]) -> None:
+    action, broker_id, amount = step
+    node = cluster.nodes.get(broker_id)
+    leader = cluster.states.states[OFFSETS].state.leader
+    if action == "elect":
+        await elect(cluster, broker_id)
+    elif action == "kill" and node is not None and node.alive:
+        await cluster.kill(broker_id)
+        if broker_id == leader:
+            await elect(cluster, broker_id % 3 + 1)
+    elif action == "restart" and node is not None and not node.alive:
+        cluster.restart(broker_id)
+        await elect(cluster, leader)
+        await inform(cluster)
+    elif action == "cut" and broker_id != amount:
+        cluster.cut(broker_id, amount)
+    elif action == "heal":
+        cluster.heal()
+    elif action == "lost session" and node is not None and node.alive:
+        node.replicas.resign_all()
+        await elect(cluster, broker_id % 3 + 1)
+    elif action == "wait":
+        await asyncio.sleep(amount / 1000)
+
+
+async def inform(cluster: GroupCluster) -> None:
+    for tp in cluster.states.states:
+        await cluster.inform(tp)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, min_size=3, max_size=30))
+def test_a_committed_offset_is_a_register(steps: list[tuple[str, int, int]]) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        async with GroupCluster(offsets_commit_timeout_ms=1000) as cluster:
+            await cluster.coordinate(1)
+            registers = [Register(group) for group in GROUPS]
+            tasks = [asyncio.create_task(keep_committing(cluster, register, 1)) for register in registers]
+            tasks += [
+                asyncio.create_task(keep_asking(cluster, register, broker_id))
+                for register in registers
+                for broker_id in (1, 2, 3)
+            ]
+            await until(lambda: all(register.commits for register in registers))
+            for step in steps:
+                await perform(cluster, step)
+            cluster.heal()
+            for broker_id in (1, 2, 3):
+                await perform(cluster, ("restart", broker_id, 0))
+            await elect(cluster, 1)
+            before = [register.commits for register in registers]
+            await until(lambda: all(r.commits > count for r, count in zip(registers, before, strict=True)))
+            fetched = [register.fetches for register in registers]
+            await until(lambda: all(r.fetches > count for r, count in zip(registers, fetched, strict=True)))
+            for task in tasks:
+                task.cancel()
+            for done in await asyncio.gather(*tasks, return_exceptions=True):
+                assert isinstance(done, asyncio.CancelledError), done
+            assert [register.wrong for register in registers] == [[], []]
+
+    story()
