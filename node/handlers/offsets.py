@@ -64,10 +64,11 @@ class OffsetLookUps:
         """
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             raise InvalidRequestError(f"there is no isolation level {request.isolation_level}")
-        asked_often = Counter((part.topic, part.partition) for part in request.partitions)
+        named = [(part.topic, part.partition) for part in request.partitions]
+        asked_often = Counter(named) if len(set(named)) < len(named) else {}
         answers: list[ListOffsetsPartitionResponse | _LongLookUp] = []
         for part in request.partitions:
-            if asked_often[part.topic, part.partition] > 1:
+            if asked_often and asked_often[part.topic, part.partition] > 1:
                 answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, InvalidRequestError.code))
             else:
                 answers.append(_LongLookUp(self._replicas, request.replica_id, part).go_on())
