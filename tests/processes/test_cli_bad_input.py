@@ -36,7 +36,7 @@ class Case:
 
 NOWHERE: dict[str, str | None] = {"TIDELOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 
-#: With a running cluster that has a topic `t` of one partition and one record.
+#: With a running cluster that has a topic `t` of one partition and one record, and a group `g` that stands before it.
 CASES = [
     Case("unknown command", "nope", "No such command 'nope'", 2),
     Case("unknown option", "consume t --nope", "No such option", 2),
@@ -96,6 +96,33 @@ CASES = [
     Case("cluster down, a time", "consume t --from -1h --timeout 0.5", "tidelog up starts it", environment=NOWHERE),
     Case("offset behind the end", "consume t --from 9 --partition 0", "offset 9 is not in partition 0"),
     Case("endless and ending", "consume t --follow --until end", "--follow has no end", 2),
+    Case("unknown group, describe", "group describe nope", "no group 'nope': tidelog group list shows what there is"),
+    Case("unknown group, delete", "group delete nope", "no group 'nope': tidelog group list"),
+    Case("unknown group, its topics", "group delete nope --topic t", "no group 'nope'"),
+    Case("unknown group, reset", "group reset nope --all-topics --to-latest", "no group 'nope'"),
+    Case("unknown group, state", "group describe nope --state --json", "no group 'nope'"),
+    Case("group that never committed it", "group delete g --topic other", "committed nothing for other"),
+    Case("reset, nowhere", "group reset g --to-latest", "say where: --topic TOPIC", 2),
+    Case("reset, everywhere twice", "group reset g --topic t --all-topics --to-latest", "say where: --topic TOPIC", 2),
+    Case("reset, no way", "group reset g --topic t", "say one of --to-time, .* and --to-current", 2),
+    Case("reset, two ways", "group reset g --topic t --to-latest --shift-by 1", "--to-current, not 2 of them", 2),
+    Case("reset, naive time", "group reset g --topic t --to-time 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
+    Case("reset, negative time", "group reset g --topic t --to-time -5", "a timestamp must not be negative", 2),
+    Case("reset, negative offset", "group reset g --topic t --to-offset -1", "-1 is not in the range", 2),
+    Case("reset, no duration", "group reset g --topic t --by-duration soon", "'soon' is not a duration, such as", 2),
+    Case("reset, months", "group reset g --topic t --by-duration P1M", "'P1M' is not a duration", 2),
+    Case("reset, unknown topic", "group reset g --topic nope --to-latest", "no topic 'nope'"),
+    Case("reset, unknown partition", "group reset g --topic t:0,5 --to-latest", "topic 't' has no partition 5"),
+    Case("reset, no partition", "group reset g --topic t:x --to-latest", "'t:x' is not TOPIC or TOPIC:0,1", 2),
+    Case("reset, no topic", "group reset g --topic a/b --to-latest", "only ASCII letters, digits"),
+    Case("no such state", "group list --state nope", "'nope' is not one of 'empty', 'prep", 2),
+    Case("two descriptions", "group describe g --members --state", "say one of --members, --state and --rate", 2),
+    Case("group and partition", "consume t --group g --partition 0", "shares the partitions .* leave out", 2),
+    Case("group from an offset", "consume t --group g --from 5", "tidelog group reset --to-offset", 2),
+    Case("group of an unknown topic", "consume nope --group g", "no topic 'nope'"),
+    Case("group, naive --from", "consume t --group g --from 2026-01-01", "add Z for UTC", 2),
+    Case("cluster down, groups", "group list --json --timeout 0.5", "no broker answered", environment=NOWHERE),
+    Case("cluster down, group", "group describe g --timeout 0.5", "tidelog up starts it", environment=NOWHERE),
     Case("missing file", "produce t missing.txt", "'missing.txt': No such file", 2),
     Case("directory as file", "produce t .", "Is a directory", 2),
     Case("no JSON", "produce t --format json", "line 1: not JSON", given=b"hello\n"),
@@ -140,6 +167,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         user.succeed("up", "--brokers", "1", "--detach")
         user.succeed("topic", "create", "t")
         user.succeed("produce", "t", given=b"first\n")
+        user.succeed("group", "reset", "g", "--topic", "t", "--to-earliest", "--execute")
         yield user
     finally:
         user.run("down", "--purge")
