@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,16 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator, wait_moved, wait_offsets_topic
 from tests.processes.harness.group_member import SESSION_TIMEOUT_MS
 from tests.processes.harness.handovers import by_partition, handover_violations, unowned_s
-from tests.processes.harness.histories import sharing_violations
-from tests.processes.harness.members import Members, assignments, members_of, turns
+from tests.processes.harness.histories import Outcome, fencing_violations, sharing_violations
+from tests.processes.harness.members import Member, Members, assignments, commits, members_of, turns
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
-from tidelog import Consumer
+from tidelog import Consumer, TopicPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 GROUP, TOPIC, PARTITIONS, MEMBERS = "five", "t", 12, 5
-MEMBER_KILLS, COORDINATOR_KILLS = 12, 4
+MEMBER_KILLS, COORDINATOR_KILLS, MEMBER_SLEEPS = 12, 4, 2
 #: What a partition may be without an owner beyond the session of the one that died.
 GRACE_S = 5
 
@@ -36,14 +37,28 @@ def wait_owned(members: Members) -> None:
     wait_for("all partitions to be owned", owned, 60)
 
 
+def doings(member: Member) -> set[str]:
+    return {entry["did"] for entry in member.entries()}
+
+
 def kill_in_turn(cluster: RunningCluster, members: Members, rng: random.Random) -> None:
-    """Members, coordinators, and both at once, in an order of the seed's; each fault meets a group that is well."""
+    """Members, coordinators, and both at once, in an order of the seed's; each fault meets a group that is well.
+
+    Some members only sleep, for longer than their session.
+    """
     rounds = ["member"] * (MEMBER_KILLS - 2) + ["both"] * 2 + ["coordinator"] * (COORDINATOR_KILLS - 2)
+    rounds += ["sleeper"] * MEMBER_SLEEPS
     rng.shuffle(rounds)
     for each in rounds:
         wait_owned(members)
         time.sleep(rng.uniform(0, 2))  # anywhere between a poll and a commit
         leader = coordinator(cluster, GROUP)
+        if each == "sleeper":
+            sleeper = rng.choice(members.living)
+            with sleeper.asleep():
+                others = set(range(PARTITIONS))
+                wait_for("the others to have all", lambda: members.owned(without=sleeper) == others)  # noqa: B023
+            wait_for("it to have something again", lambda: "lost" in doings(sleeper) and sleeper.owned())  # noqa: B023
         if each in ("member", "both"):
             rng.choice(members.living).kill()
         if each in ("coordinator", "both"):
@@ -80,23 +95,34 @@ def test_a_group_of_five_reads_everything_whoever_is_killed(
                 90,
             )
         members.check_alive()
-    diaries = {each: each.entries() for each in members.all}
-    assigned = [a for each, entries in diaries.items() for a in assignments(each.name, GROUP, TOPIC, entries)]
-    all_turns = by_partition([t for each, e in diaries.items() for t in turns(each.name, TOPIC, e, each.died_s)])
+    check(members, tps, ends, ended_s)
+    print(f"{records} records in {ended_s - began_s:.0f} s")
+
+
+def check(members: Members, tps: list[TopicPartition], ends: Mapping[TopicPartition, int], ended_s: float) -> None:
+    """The verdict, from what the members have written down."""
+    assigned, attempts, all_turns = [], [], []
+    for member in members.all:
+        entries = member.entries()
+        assigned += assignments(member.name, GROUP, TOPIC, entries)
+        attempts += commits(GROUP, TOPIC, entries)
+        all_turns += turns(member.name, TOPIC, entries, member.died_s, member.slept_s)
+    of_partition = by_partition(all_turns)
+    wrong = [*sharing_violations(assigned), *fencing_violations(attempts, assigned)]
+    wrong += [line for tp in tps for line in handover_violations(tp, of_partition[tp], ends[tp])]
+    longest_s = max(unowned_s(of_partition[tp], ended_s) for tp in tps)
+
     generations = {each.generation for each in assigned}
-    require_bite(
-        "fewer members began than were killed", len(members.all) >= MEMBERS + MEMBER_KILLS and len(members.all)
-    )
-    require_bite("the group was never balanced anew", len(generations) > MEMBER_KILLS and sorted(generations))
-    wrong = list(sharing_violations(assigned))
-    wrong += [line for tp in tps for line in handover_violations(tp, all_turns[tp], ends[tp])]
-    longest_s = max(unowned_s(all_turns[tp], ended_s) for tp in tps)
-    processed = sum(len(p.offsets) for each in all_turns.values() for turn in each for p in turn.processed)
+    refused = sum(each.outcome is not Outcome.OK for each in attempts)
+    again = sum(len(each.offsets) for turn in all_turns for each in turn.processed) - sum(ends.values())
     print(
-        f"verdict after {ended_s - began_s:.0f} s: {MEMBER_KILLS} members and {COORDINATOR_KILLS} coordinators killed,"
-        f" {len(generations)} generations, {sum(map(len, all_turns.values()))} turns, {records} records, of which"
-        f" {processed - sum(ends.values())} were processed again; longest without an owner {longest_s:.2f} s"
+        f"verdict: {MEMBER_KILLS} members and {COORDINATOR_KILLS} coordinators killed, {MEMBER_SLEEPS} members asleep;"
+        f" {len(generations)} generations, {len(all_turns)} turns; {len(attempts)} commits of a partition, of which"
+        f" {refused} were refused; {again} records processed again; longest without an owner {longest_s:.2f} s"
     )
-    require_bite("nobody died with records in its hands", processed > sum(ends.values()) and "some were")
+    require_bite("fewer members began than were killed", len(members.all) >= MEMBERS + MEMBER_KILLS and "all did")
+    require_bite("the group was never balanced anew", len(generations) > MEMBER_KILLS and max(generations))
+    require_bite("nobody died with records in its hands", again > 0 and again)
+    require_bite("nobody woke up and committed", refused)
     assert not wrong, "\n".join(wrong[:10])
     assert longest_s <= SESSION_TIMEOUT_MS / 1000 + GRACE_S

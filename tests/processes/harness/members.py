@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes.harness.handovers import Kept, Processed, Turn
-from tests.processes.harness.histories import Assigned, Outcome
+from tests.processes.harness.histories import Assigned, Commit, Outcome
 from tidelog.model import TopicPartition
 
 PROGRAM = Path(__file__).parent / "group_member.py"
@@ -24,13 +25,24 @@ Entry = Mapping[str, Any]
 
 @dataclass(eq=False)
 class Member:
-    """One process and its diary; `died_s` is when it was killed (monotonic)."""
+    """One process and its diary; `died_s` is when it was killed, `slept_s` since when it slept (monotonic)."""
 
     name: str
     process: subprocess.Popen[bytes]
     diary: Path
     errors: Path
     died_s: float = math.inf
+    slept_s: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def asleep(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT at the end."""
+        self.slept_s.append(time.monotonic())
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -81,9 +93,9 @@ class Members:
     def living(self) -> list[Member]:
         return [each for each in self.all if math.isinf(each.died_s)]
 
-    def owned(self) -> set[int]:
-        """The partitions that somebody has as of now."""
-        return set().union(*(each.owned() for each in self.living))
+    def owned(self, without: Member | None = None) -> set[int]:
+        """The partitions that somebody (other than this one) has as of now."""
+        return set().union(*(each.owned() for each in self.living if each is not without))
 
     def check_alive(self) -> None:
         """Nobody has ended but who was killed."""
@@ -113,8 +125,21 @@ def assignments(member: str, group: str, topic: str, entries: Iterable[Entry]) -
             yield Assigned(group, member, entry["generation"], tps, entry["at_s"])
 
 
-def turns(member: str, topic: str, entries: Sequence[Entry], died_s: float) -> Iterator[Turn]:
-    """Its time with each partition: until it gave it up, lost it, was told to own others, or died."""
+def commits(group: str, topic: str, entries: Iterable[Entry]) -> Iterator[Commit]:
+    """In whose generation it committed what."""
+    for entry in entries:
+        if entry["did"] in ("committed", "not committed"):
+            outcome = Outcome.OK if entry["did"] == "committed" else Outcome.UNKNOWN
+            for partition, offset in entry["offsets"].items():
+                tp = TopicPartition(topic, int(partition))
+                yield Commit(group, tp, offset, outcome, entry["began_s"], entry["at_s"], entry["generation"])
+
+
+def turns(
+    member: str, topic: str, entries: Sequence[Entry], died_s: float, slept_s: Sequence[float] = ()
+) -> Iterator[Turn]:
+    """Its time with each partition: until it gave it up, was told to own others, or died; or fell asleep, if it had
+    lost it when it woke up."""
     open_turns: dict[int, Turn] = {}
 
     def end(partitions: Iterable[int], at_s: float) -> Iterator[Turn]:
@@ -130,8 +155,10 @@ def turns(member: str, topic: str, entries: Sequence[Entry], died_s: float) -> I
             yield from end(open_turns.keys() - owned, at_s)
             for partition in sorted(owned - open_turns.keys()):
                 open_turns[partition] = Turn(TopicPartition(topic, partition), member, at_s, died_s)
-        elif did in ("gives up", "lost"):
+        elif did == "gives up":
             yield from end(entry["partitions"], at_s)
+        elif did == "lost":
+            yield from end(entry["partitions"], max((each for each in slept_s if each < at_s), default=at_s))
         elif did == "processed":
             offsets = range(entry["first"], entry["last"] + 1)
             open_turns[entry["partition"]].processed.append(Processed(offsets, at_s))
