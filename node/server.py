@@ -46,7 +46,7 @@ from tidelog.errors import (
     UnsupportedVersionError,
 )
 from tidelog.frozen import frozen
-from tidelog.group_messages import GROUP_REQUESTS
+from tidelog.group_messages import GROUP_REQUESTS, JoinGroupRequest
 from tidelog.listeners import CLIENTS
 from tidelog.messages import (
     CLIENT_REQUESTS,
@@ -60,7 +60,15 @@ from tidelog.model import Buffer, Endpoint
 from tidelog.operator_messages import OPERATOR_REQUESTS
 from tidelog.partition_messages import PARTITION_REQUESTS
 from tidelog.segment_messages import SEGMENT_REQUESTS
-from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
+from tidelog.sockets import (
+    READ_BATCH,
+    descriptor_of,
+    has_input,
+    host_of_sender,
+    open_socket,
+    receive_message,
+    send_message,
+)
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +101,7 @@ class RequestContext:
     """What a handler may know of the asking side.
 
     `peer` names the connection, `listener` the door that it came through; `deadline_ms` is monotonic. `client_host` is
-    the address that the connection comes from, empty where that is not known.
+    the address that who joins a group comes from, empty for other requests.
     """
 
     peer: bytes
@@ -222,9 +230,10 @@ class Server:
             if isinstance(request, ApiVersionsRequest):
                 self._reply(peer, header, self._introduction())
                 return
-            context = RequestContext(
-                peer, header.client_id, header.sender_epoch, header.deadline_ms, self._between_brokers, self._listener
-            )
+            # Asked for where it is written down, and not for each request.
+            host = host_of_sender(frames[0]) if isinstance(request, JoinGroupRequest) else ""
+            who = (peer, header.client_id, header.sender_epoch, header.deadline_ms)
+            context = RequestContext(*who, self._between_brokers, self._listener, host)
             if self._unanswered.get(peer, 0) >= MAX_UNANSWERED:
                 raise RequestTimedOutError(f"{MAX_UNANSWERED} requests of this connection are without an answer")
             outcome = self._handler(request, context)

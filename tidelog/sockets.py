@@ -28,6 +28,7 @@ READ_BATCH = 64
 _EVENTS, _INPUT = int(zmq.EVENTS), int(zmq.POLLIN)
 _AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _COPIED_BELOW_BYTES = 1 << 19
+_IPV4_AS_IPV6 = "::ffff:"
 
 
 def open_socket(kind: int) -> zmq.Socket[bytes]:
@@ -84,3 +85,15 @@ def receive_message(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
         frame = socket.recv(_AT_ONCE, copy=False)
         frames.append(frame.buffer)
     return frames
+
+
+def host_of_sender(frame: memoryview) -> str:
+    """The address that a received frame came from; empty where it was never on a network."""
+    sent = frame.obj
+    if not isinstance(sent, zmq.Frame):
+        return ""
+    try:
+        address = str(sent.get("Peer-Address"))
+    except zmq.ZMQError:
+        return ""
+    return address.removeprefix(_IPV4_AS_IPV6)

@@ -32,6 +32,7 @@ from tidelog.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from tidelog.group_messages import JoinGroupRequest, JoinGroupResponse
 from tidelog.messages import (
     ApiKey,
     FetchPartition,
@@ -78,6 +79,18 @@ def answering(response: Response) -> Handle:
 async def test_the_handshake_tells_who_answers() -> None:
     async with serving(answering(EMPTY)) as server, connected(server) as connection:
         assert (connection.peer.broker_id, connection.peer.cluster_id, connection.peer.broker_epoch) == (7, "c", 42)
+
+
+async def test_who_joins_a_group_comes_from_an_address() -> None:
+    hosts = []
+
+    def handle(request: Request, context: RequestContext) -> Response:
+        hosts.append(context.client_host)
+        return JoinGroupResponse(0)
+
+    async with serving(handle) as server, connected(server) as connection:
+        await connection.send(JoinGroupRequest("g", 6000, 6000, "", None, "consumer", ()), timeout_ms=5000)
+    assert hosts == ["127.0.0.1"]
 
 
 async def test_record_bytes_travel_both_ways_unchanged() -> None:
