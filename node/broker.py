@@ -285,6 +285,7 @@ class Broker:
             metadata=self._metadata,
             replicas=self._replicas,
             waiting=self._replicas.waiting,
+            groups=self._coordinator,
             session=self._session,
             seat=self._shell,
             disks=self._logs,

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from node.coordinator.service import CoordinatorService
 from node.durations import RequestTimes
+from node.group_measures import group_families
 from node.identity import Identity
 from node.metadata_cache import MetadataCache
 from node.metric_families import Family, Kind, single
@@ -75,6 +77,7 @@ class Measures:
     metadata: MetadataCache
     replicas: Replicas
     waiting: Waiting
+    groups: CoordinatorService
     session: Standing
     seat: Seat
     disks: Disks
@@ -98,7 +101,14 @@ class Measures:
             table.add(replica)
             if count % _TURN == 0:
                 await asyncio.sleep(0)
-        return [*self._of_the_broker(), directories, *table.families(), *self._of_waiting(), *self._of_requests()]
+        return [
+            *self._of_the_broker(),
+            directories,
+            *table.families(),
+            *self._of_waiting(),
+            *await group_families(self.groups),
+            *self._of_requests(),
+        ]
 
     def _of_the_broker(self) -> list[Family]:
         session, leads = self.session, self.seat.is_controller

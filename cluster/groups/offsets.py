@@ -35,6 +35,11 @@ class Offsets:
     def __bool__(self) -> bool:
         return bool(self._placed or self._pending)
 
+    @property
+    def count(self) -> int:
+        """Partitions that have one, and those few whose tombstone is remembered."""
+        return len(self._placed)
+
     def get(self, tp: TopicPartition) -> Commit | None:
         """The committed offset; None where there is none."""
         placed = self._placed.get(tp)

@@ -35,9 +35,14 @@ class CoordinatorService:
         self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed)
         self._offsets = OffsetManager(self.coordinator)
         self._deletion = Deletion(self.coordinator, self._offsets)
-        self.expiry = Expiry(self.coordinator, self._offsets, self._deletion)
+        self._expiry = Expiry(self.coordinator, self._offsets, self._deletion)
         self._expiring: asyncio.Task[None] | None = None
         replicas.metadata.on_deleted = self._topics_deleted
+
+    @property
+    def expired(self) -> int:
+        """Offsets that had their time."""
+        return self._expiry.expired
 
     def handlers(self, zookeeper: ZooKeeperOffsets) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
         """What answers requests."""
@@ -46,7 +51,7 @@ class CoordinatorService:
 
     def start(self) -> None:
         """Begins to look for what has expired."""
-        self._expiring = asyncio.get_running_loop().create_task(self.expiry.run(), name="offset-expiry")
+        self._expiring = asyncio.get_running_loop().create_task(self._expiry.run(), name="offset-expiry")
 
     def tick(self, now_ms: int) -> int | None:
         """Time has passed. Returns when to call it again, unless the replicas' alarm is set before."""
@@ -61,4 +66,4 @@ class CoordinatorService:
     def _topics_deleted(self, topics: tuple[str, ...]) -> None:
         if OFFSETS_TOPIC in topics:
             self.topic.forget()
-        self.expiry.topics_deleted(topics)
+        self._expiry.topics_deleted(topics)

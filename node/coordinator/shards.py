@@ -17,6 +17,7 @@ from cluster.groups.group import GroupSettings
 from node.coordinator.loader import Loaded
 from node.coordinator.shard import HostedGroup, Shard
 from node.delayed import DelayedProduce, PendingAppend
+from node.durations import Durations
 from node.replica import Replica
 from node.replicas import Replicas
 from tidelog.errors import BrokerError, OffsetOutOfRangeError
@@ -39,7 +40,7 @@ class Shards:
 
     on_loaded    a group was taken over that has members, or had some
     on_closed    a shard is closed; its groups are to be told
-    loads        that have begun since the start; `load_seconds` is how long those took that came to their end
+    load_times   how long those loads took that came to their end
     """
 
     def __init__(
@@ -57,8 +58,7 @@ class Shards:
         self._shards: dict[int, Shard] = {}
         self._loads: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(1)
-        self.loads = 0
-        self.loaded_ms = 0
+        self.load_times = Durations()
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(list(self._shards.values()))
@@ -91,7 +91,6 @@ class Shards:
 
     async def _load(self, shard: Shard) -> None:
         begun_ms = self._replicas.clock.monotonic_ms()
-        self.loads += 1
         tp, end = shard.topic_partition, shard.replica.log.log_end_offset
         while shard.leads:
             try:
@@ -110,7 +109,7 @@ class Shards:
             await asyncio.sleep(RETRY_S)
         if shard.leads:
             took_ms = self._replicas.clock.monotonic_ms() - begun_ms
-            self.loaded_ms += took_ms
+            self.load_times.add(took_ms * 1_000_000)
             log.info("%s: coordinates %d groups, loaded in %d ms", tp, len(shard.groups), took_ms)
 
     async def _read(self, shard: Shard, end: int) -> Loaded | None:

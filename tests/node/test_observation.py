@@ -50,6 +50,7 @@ def measures_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) 
         metadata=node.metadata,
         replicas=node.replicas,
         waiting=node.waiting,
+        groups=node.groups,
         session=SimpleNamespace(cut_off=False, silence_ms=1500),
         seat=SimpleNamespace(is_controller=leads),
         disks=EMPTY_DISKS,
