@@ -27,7 +27,13 @@ _MEASURE_S = 900
 #: The kills of a leader, by how many partitions the topic has.
 _FAILOVERS = {"failover": 6, "failover-1000": 1000}
 #: Which parts of `measure.py` print which figures.
-_PARTS = {"produce": "produce", "consume": "produce", "sync produce": "latency", "end to end": "latency"}
+_PARTS = {
+    "produce": "produce",
+    "consume": "produce",
+    "sync produce": "latency",
+    "end to end": "latency",
+    "offsets_for_times": "produce,lookup",  # among what was just produced
+}
 
 
 class Kafka:
