@@ -229,7 +229,8 @@ def test_a_member_is_shown_and_nobody_moves_or_deletes_its_group(shell: Shell) -
         assert (listed["type"], listed["members"]) == ("consumer", 1)
         assert "busy" not in [each["group"] for each in groups(shell, "--state", "empty")]
         (member,) = told(shell, "group", "describe", "busy", "--members")["members"]
-        assert member["client_id"] == "tidelog-consume" and member["topics"] == ["busy"]
+        assert (member["client_id"], member["host"]) == ("tidelog-consume", "127.0.0.1")
+        assert member["topics"] == ["busy"]
         assert member["assignment"] == [{"topic": "busy", "partition": 0}, {"topic": "busy", "partition": 1}]
         state = told(shell, "group", "describe", "busy", "--state")
         assert (state["state"], state["assignor"], state["members"]) == ("Stable", "range", 1)
@@ -286,6 +287,17 @@ def test_ctrl_c_commits_what_was_written(shell: Shell) -> None:
     assert committed(shell, "stopped") == {("stopped", 0): written}
     remaining = shell.succeed("consume", "stopped", "--group", "stopped")
     assert b"0\n" + rest + remaining == b"0\n1\n2\n"
+
+
+def test_what_could_not_be_written_is_not_committed(shell: Shell) -> None:
+    a_topic(shell, "unwritten", 3, 2, 1)
+    assert shell.succeed("consume", "unwritten", "--group", "unwritten", "--count", "1") == b"0\n"
+    with open("/dev/full", "wb") as full:
+        outcome = shell.run("consume", "unwritten", "--group", "unwritten", output=full.fileno())
+    assert outcome.status == 1
+    assert only_line(outcome) == "cannot write to standard output: No space left on device"
+    assert committed(shell, "unwritten") == {("unwritten", 0): 1}
+    assert shell.succeed("consume", "unwritten", "--group", "unwritten") == b"1\n2\n"
 
 
 def test_two_members_share_the_partitions_and_write_each_record_once(shell: Shell) -> None:
