@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.tidelog.clients import a_consumer, put, read, seconds
-from tests.tidelog.fake_cluster import FakeCluster
+from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.tidelog.group_stories import STRATEGIES, Notes, Reading, parts, shared
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
@@ -426,6 +426,24 @@ async def test_a_commit_is_not_overtaken_by_an_earlier_one_that_is_still_under_w
         cluster.coordinator.loading.clear()
         await asyncio.gather(first, second)
     assert [offset for _, _, offset in cluster.coordinator.history] == [3, 5]
+
+
+@on_virtual_time
+async def test_a_commit_that_waited_for_its_turn_is_not_made_in_the_name_of_another_generation() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    first = Reading(cluster, enable_auto_commit=False, request_timeout_ms=5000).begin()
+    await first.owns(0, 1)
+    faults = [Fault.SWALLOW]
+    cluster.fault_of = lambda _, request: faults.pop() if isinstance(request, OffsetCommitRequest) and faults else None
+    commits = [asyncio.create_task(first.consumer.commit({tp: OffsetAndMetadata(1)})) for tp in (P0, P1)]
+    second = Reading(cluster, enable_auto_commit=False).begin()
+    await shared([first, second], 2)
+    outcomes = await asyncio.gather(*commits, return_exceptions=True)
+    assert [type(each) for each in outcomes] == [CommitFailedError, RebalanceInProgressError]
+    assert committed(cluster) == {}
+    await first.close()
+    await second.close()
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------
