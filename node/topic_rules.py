@@ -17,6 +17,7 @@ from tidelog.errors import (
     NoReassignmentInProgressError,
     TopicAlreadyExistsError,
 )
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import NewTopic
 from tidelog.model import validate_topic
 from tidelog.partition_messages import NewPartitions, WantedReplicas
@@ -66,6 +67,8 @@ def plan_topic(
 
 def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:
     """The assignment with the partitions that are to be added; raises the BrokerError to answer with."""
+    if new.name == OFFSETS_TOPIC:
+        raise InvalidPartitionsError(f"{OFFSETS_TOPIC} stays as it is: groups would be looked for in other partitions")
     existing = {number: assignment.assigned(number).target for number in assignment.partitions}
     if new.total_count > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {new.total_count}")

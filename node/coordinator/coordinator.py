@@ -23,6 +23,7 @@ from tidelog.errors import (
     CoordinatorNotAvailableError,
     InvalidGroupIdError,
     NotCoordinatorError,
+    PolicyViolationError,
     UnknownServerError,
 )
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, GroupKey, encode_group, encode_key
@@ -34,6 +35,8 @@ Waiter = Callable[[Joined | Synced | BrokerError], None]
 
 #: A string's length is two bytes in the records of the topic.
 MOST_STRING_BYTES = 2**15 - 1
+#: Of one broker: whoever makes up names must not fill its memory.
+MAX_GROUPS = 1_000_000
 
 
 def check_group_id(group_id: str) -> None:
@@ -89,7 +92,7 @@ class GroupCoordinator:
 
     def _role_changed(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:
-            self.topic.look()
+            self.topic.hosted(replica.topic_id)
             self.shards.role_changed(replica)
 
     def find(self, group_id: str) -> tuple[Shard, HostedGroup | None]:
@@ -109,10 +112,12 @@ class GroupCoordinator:
         return hosted
 
     def find_or_create(self, group_id: str) -> tuple[Shard, HostedGroup]:
-        """The group; a new one where there is none."""
+        """The group; a new one where there is none. PolicyViolationError where there are too many."""
         shard = self.shard_of(group_id)
         hosted = shard.groups.get(group_id)
         if hosted is None:
+            if sum(len(each.groups) for each in self.shards) >= MAX_GROUPS:
+                raise PolicyViolationError(f"this broker coordinates {MAX_GROUPS} groups already")
             hosted = shard.groups[group_id] = HostedGroup(group_id, self._group_settings)
         return shard, hosted
 

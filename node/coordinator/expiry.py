@@ -64,8 +64,11 @@ class Expiry:
             subscribed=subscribed,
         )
 
-    def topics_deleted(self, topics: Collection[str]) -> None:
-        """What was committed of them means nothing any more, least of all to new topics of their names."""
-        for shard, hosted in self._coordinator.groups():
-            gone = [tp for tp in hosted.offsets.all() if tp.topic in topics]
+    async def topics_deleted(self, topics: Collection[str], before_ms: int) -> None:
+        """What was committed of them until then means nothing any more, least of all to new topics of their names."""
+        for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
+            committed = hosted.offsets.all().items()
+            gone = [tp for tp, commit in committed if tp.topic in topics and commit.committed_ms <= before_ms]
             self._offsets.bury(shard, hosted, gone)
+            if count % _TURN == 0:
+                await asyncio.sleep(0)

@@ -132,20 +132,20 @@ class OffsetManager:
             raise NonEmptyGroupError(f"group {request.group_id!r} has members of type {group.protocol_type!r}")
         subscribed = hosted.subscribed
         codes: dict[TopicPartition, int] = {}
-        doomed: list[TopicPartition] = []
+        doomed: dict[TopicPartition, None] = {}
         for part in request.partitions:
             tp = TopicPartition(part.topic, part.partition)
             if subscribed is None or part.topic in subscribed:
                 codes[tp] = GroupSubscribedToTopicError.code
             elif self._coordinator.metadata.partition_state(*tp) is None and hosted.offsets.get(tp) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
-            elif tp not in doomed:
-                doomed.append(tp)
+            else:
+                doomed[tp] = None
 
         def deleted(failed: Mapping[TopicPartition, BrokerError]) -> None:
             done(_outcomes(request, codes | {tp: error.code for tp, error in failed.items()}))
 
-        self.bury(shard, hosted, doomed, deleted)
+        self.bury(shard, hosted, list(doomed), deleted)
 
     def bury(
         self,

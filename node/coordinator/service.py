@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from node.coordinator.coordinator import GroupCoordinator
@@ -36,7 +36,7 @@ class CoordinatorService:
         self._offsets = OffsetManager(self.coordinator)
         self._deletion = Deletion(self.coordinator, self._offsets)
         self._expiry = Expiry(self.coordinator, self._offsets, self._deletion)
-        self._expiring: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         replicas.metadata.on_deleted = self._topics_deleted
 
     @property
@@ -51,7 +51,7 @@ class CoordinatorService:
 
     def start(self) -> None:
         """Begins to look for what has expired."""
-        self._expiring = asyncio.get_running_loop().create_task(self._expiry.run(), name="offset-expiry")
+        self._spawn(self._expiry.run())
 
     def tick(self, now_ms: int) -> int | None:
         """Time has passed. Returns when to call it again, unless the replicas' alarm is set before."""
@@ -59,11 +59,16 @@ class CoordinatorService:
 
     def stop(self) -> None:
         """Nothing of it runs any more."""
-        if self._expiring is not None:
-            self._expiring.cancel()
+        for task in self._tasks:
+            task.cancel()
         self.coordinator.close()
 
     def _topics_deleted(self, topics: tuple[str, ...]) -> None:
         if OFFSETS_TOPIC in topics:
             self.topic.forget()
-        self._expiry.topics_deleted(topics)
+        self._spawn(self._expiry.topics_deleted(topics, self.coordinator.clock.now_ms()))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

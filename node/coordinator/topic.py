@@ -46,6 +46,7 @@ class OffsetsTopic:
         self._create_topics = create_topics
         self._clock = clock
         self._partitions = 0
+        self._topic_id = ""
         self._looking: asyncio.Task[None] | None = None
         self._next_look_ms = 0
 
@@ -58,6 +59,12 @@ class OffsetsTopic:
             self.look(create=create)
             return None
         return partition_for(group_id, self._partitions)
+
+    def hosted(self, topic_id: str) -> None:
+        """This broker has a replica of it; of another id than was known, it was deleted and made anew meanwhile."""
+        if topic_id != self._topic_id:
+            self.forget()
+        self.look()
 
     def forget(self) -> None:
         """It was deleted; it may come again, and otherwise."""
@@ -87,7 +94,7 @@ class OffsetsTopic:
             log.warning("%s cannot be had yet: %s", OFFSETS_TOPIC, error)
             return
         if found is not None:
-            self._partitions = len(found.partitions)
+            self._partitions, self._topic_id = len(found.partitions), found.topic_id
 
     async def _create(self) -> None:
         settings = self._settings
