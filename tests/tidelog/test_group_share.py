@@ -1,0 +1,147 @@
+"""What a member writes is committed then, and only then."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from tidelog.cli.copying import copy
+from tidelog.cli.group_share import Share
+from tidelog.cli.progress import Progress
+from tidelog.cli.sink import Sink
+from tidelog.consumer import Consumer
+from tidelog.errors import CommitFailedError, RebalanceInProgressError, TidelogError
+from tidelog.fetch_buffer import ConsumerRecord
+from tidelog.model import OffsetAndMetadata, TopicPartition
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+Polled = dict[TopicPartition, list[ConsumerRecord]]
+
+
+def records(tp: TopicPartition, *offsets: int) -> Polled:
+    return {tp: [ConsumerRecord(*tp, 3, offset, 0, 0, None, b"%d" % offset, ()) for offset in offsets]}
+
+
+class Scripted:
+    """A consumer whose polls are a script: what arrives, what its listener is told, or what it raises.
+
+    did       commits and pauses, in their order
+    refusals  of the next commits; None: taken
+    """
+
+    def __init__(self, *script: Polled | str | BaseException) -> None:
+        self.did: list[Any] = []
+        self.refusals: list[TidelogError | None] = []
+        self._script: Iterator[Polled | str | BaseException] = iter(script)
+        self._positions = {TP: 0, OTHER: 0}
+        self._listener: Any = None
+
+    def subscribe(self, topics: Sequence[str], *, listener: object) -> None:
+        self._listener = listener
+
+    def poll(self, timeout_ms: int, max_records: int) -> Polled:
+        step = next(self._script)
+        while isinstance(step, str):
+            getattr(self._listener, f"on_partitions_{step}")([TP, OTHER])
+            step = next(self._script)
+        if isinstance(step, BaseException):
+            raise step
+        for tp, each in step.items():
+            self._positions[tp] = each[-1].offset + 1
+        return step
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._positions)
+
+    def position(self, tp: TopicPartition) -> int:
+        return self._positions[tp]
+
+    def pause(self, *tps: TopicPartition) -> None:
+        self.did += [("pause", tp) for tp in tps]
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        refusal = self.refusals.pop(0) if self.refusals else None
+        self.did.append({tp: each.offset for tp, each in offsets.items()})
+        if refusal is not None:
+            raise refusal
+
+
+class Refusing(io.BytesIO):
+    """A reader that has gone."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def consume(consumer: Scripted, out: io.BytesIO, ends: dict[TopicPartition, int] | None = None) -> None:
+    """As the command does."""
+    with (
+        Progress("read", shown=False) as progress,
+        Share(cast(Consumer, consumer), "t", ends) as share,
+    ):
+        copy(cast(Consumer, consumer), share, Sink(out, "lines", progress), None, 1_000)
+
+
+def test_each_poll_is_committed_once_it_is_written() -> None:
+    consumer, out = Scripted("assigned", records(TP, 0, 1), records(OTHER, 5), KeyboardInterrupt()), io.BytesIO()
+    with pytest.raises(KeyboardInterrupt):
+        consume(consumer, out)
+    assert out.getvalue() == b"0\n1\n5\n"
+    assert consumer.did == [{TP: 2}, {OTHER: 6}]
+
+
+def test_nothing_is_committed_that_nobody_took() -> None:
+    consumer = Scripted("assigned", records(TP, 0, 1))
+    with pytest.raises(BrokenPipeError):
+        consume(consumer, Refusing())
+    assert consumer.did == []
+
+
+def test_what_could_not_be_committed_in_a_rebalance_is_committed_before_it_is_given_up() -> None:
+    consumer = Scripted("assigned", records(TP, 0), "revoked", records(OTHER, 7), KeyboardInterrupt())
+    consumer.refusals = [RebalanceInProgressError()]
+    with pytest.raises(KeyboardInterrupt):
+        consume(consumer, io.BytesIO())
+    assert consumer.did == [{TP: 1}, {TP: 1}, {OTHER: 8}]
+
+
+def test_what_was_lost_is_not_committed_any_more() -> None:
+    consumer = Scripted("assigned", records(TP, 0), "lost", records(OTHER, 7), KeyboardInterrupt())
+    consumer.refusals = [RebalanceInProgressError()]
+    with pytest.raises(KeyboardInterrupt):
+        consume(consumer, io.BytesIO())
+    assert consumer.did == [{TP: 1}, {OTHER: 8}]
+
+
+def test_a_member_that_was_put_out_says_so_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    consumer = Scripted("assigned", records(TP, 0), records(TP, 1), KeyboardInterrupt())
+    consumer.refusals = [CommitFailedError("the group has gone on")]
+    with pytest.raises(KeyboardInterrupt):
+        consume(consumer, io.BytesIO())
+    assert consumer.did == [{TP: 1}, {TP: 2}]
+    assert capsys.readouterr().err == "tidelog: the group has gone on; others of the group write some records again\n"
+
+
+def test_ctrl_c_in_the_midst_of_a_commit_commits_all_the_same() -> None:
+    consumer = Scripted("assigned", records(TP, 0))
+    consumer.refusals = [cast(TidelogError, KeyboardInterrupt())]
+    with pytest.raises(KeyboardInterrupt):
+        consume(consumer, io.BytesIO())
+    assert consumer.did == [{TP: 1}, {TP: 1}]
+
+
+def test_it_ends_with_the_ends_and_commits_nothing_behind_them() -> None:
+    ends = {TP: 2, OTHER: 1}
+    consumer, out = Scripted("assigned", records(TP, 0, 1, 2), records(OTHER, 0)), io.BytesIO()
+    consume(consumer, out, ends)
+    assert out.getvalue() == b"0\n1\n0\n"
+    assert consumer.did == [{TP: 2}, ("pause", TP), {OTHER: 1}, ("pause", OTHER)]
+
+
+def test_who_stands_behind_the_end_already_does_not_go_back() -> None:
+    consumer, out = Scripted("assigned", records(TP, 50)), io.BytesIO()
+    consume(consumer, out, {TP: 10})
+    assert (out.getvalue(), consumer.did) == (b"", [("pause", TP)])
