@@ -60,7 +60,10 @@ def parse_strategy(setting: ResetSetting, now_ms: int) -> ResetStrategy:
     if known := _WORDS.get(setting):
         return known
     if setting.startswith("@"):
-        return _at(parse_time(setting[1:], now_ms))
+        try:
+            return _at(parse_time(setting[1:], now_ms))
+        except ValueError as error:
+            raise ValueError(f"auto_offset_reset: {error}") from None
     if setting.startswith(BY_DURATION):
         text = setting.removeprefix(BY_DURATION)
         if found := _DURATION.match(text):

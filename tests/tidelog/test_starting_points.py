@@ -314,7 +314,7 @@ async def test_a_reader_whose_leader_is_away_begins_when_it_is_back() -> None:
         (timedelta(seconds=-1), "the duration -1 day, 23:59:59 is negative"),
         (datetime(2024, 1, 1), "auto_offset_reset: 2024-01-01T00:00:00 has no time zone"),
         (datetime(1960, 1, 1, tzinfo=UTC), "auto_offset_reset must not be negative"),
-        ("@yesterday 12:00", "does not say which time zone"),
+        ("@yesterday 12:00", "auto_offset_reset: yesterday 12:00 does not say which time zone"),
         ("@-5", "a timestamp must not be negative"),
         ("@soon", "'soon' is not a time"),
     ],
