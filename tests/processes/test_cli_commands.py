@@ -120,6 +120,15 @@ def test_tab_completes_topics_partitions_and_brokers(shell: Shell) -> None:
     assert completions(shell, "tidelog topic al") == ["alter"]
 
 
+def test_tab_completes_groups_and_their_topics(shell: Shell) -> None:
+    shell.succeed("topic", "create", "tab-three")
+    for group in ("tab-a", "tab-b"):
+        shell.succeed("group", "reset", group, "--topic", "tab-three", "--to-latest", "--execute")
+    for command in ("group describe", "group reset", "group delete", "consume tab-three --group"):
+        assert completions(shell, f"tidelog {command} tab-") == ["tab-a", "tab-b"], command
+    assert completions(shell, "tidelog group reset tab-a --topic tab-th") == ["tab-three"]
+
+
 def test_tab_offers_nothing_where_nobody_answers(shell: Shell) -> None:
     assert completions(shell, "tidelog consume t", TIDELOG_BOOTSTRAP_SERVERS="127.0.0.1:1") == []
     assert completions(shell, "tidelog consume t", TIDELOG_BOOTSTRAP_SERVERS="nonsense") == []
