@@ -169,7 +169,9 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing.
 
         OffsetOutOfRangeError (auto_offset_reset="none") has the partition, the offset and the valid range. An error of
-        one partition keeps nothing back of the others; it is told once, then tried again.
+        one partition keeps nothing back of the others; it is told once, then tried again. A subscriber's poll also
+        raises what keeps it out of its group, and what its listener raises; it joins again with the next poll, unless
+        another consumer has its group_instance_id (FencedInstanceIdError).
         """
         return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms, self._core.give_back)
 

@@ -702,6 +702,37 @@ async def test_partitions_that_are_added_and_topics_that_are_made_later_are_assi
 
 
 @on_virtual_time
+async def test_a_leader_also_sees_topics_come_that_others_are_subscribed_to() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    leader = Reading(cluster).begin(["t"])
+    await leader.owns(0)
+    other = Reading(cluster).begin(["u"])
+    await until(lambda: len(cluster.coordinator.groups["g"].members) == 2)
+    await asyncio.sleep(30)
+    cluster.create("u")
+    await until(lambda: other.consumer.assignment() == parts(0, topic="u"), timeout_s=10)
+    assert leader.consumer.assignment() == parts(0)
+    await other.close()
+    await leader.close()
+
+
+@on_virtual_time
+async def test_a_topic_that_is_deleted_is_told_of_and_given_up() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    (kept,) = cluster.create("u")
+    reading = Reading(cluster, metadata_max_age_ms=5000).begin(["t", "u"])
+    await until(lambda: len(reading.consumer.assignment()) == 2)
+    del cluster.partitions["t"]
+    await until(lambda: reading.consumer.assignment() == parts(0, topic="u"))
+    assert [str(error) for error in reading.errors] == ["topic 't' does not exist"]
+    put(kept, b"x")
+    await until(lambda: len(reading.seen) == 1)
+    await reading.close()
+
+
+@on_virtual_time
 async def test_another_subscription_takes_the_place_of_the_first() -> None:
     for strategy in ("range", "cooperative-sticky"):
         cluster = FakeCluster()
@@ -753,6 +784,8 @@ async def test_what_does_not_go_together_is_refused() -> None:
         ):
             with pytest.raises(error):
                 consumer.subscribe(**arguments)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="has a method on_partitions_revoked"):
+            consumer.subscribe(["t"], listener=print)  # type: ignore[arg-type]
         for offsets in ({P0: 7}, {P0: OffsetAndMetadata(-1)}, {P0: OffsetAndMetadata(1, None)}):
             with pytest.raises(Exception, match="t-0: "):
                 await consumer.commit(offsets)  # type: ignore[arg-type]

@@ -94,6 +94,9 @@ class GroupConsumer:
 
     def subscribe(self, choice: TopicChoice, listener: RebalanceListener | None) -> None:
         """From the next poll on. IllegalStateError where it does not go with what is assigned or chosen already."""
+        for name in ("on_partitions_revoked", "on_partitions_assigned"):
+            if listener is not None and not callable(getattr(listener, name, None)):
+                raise TypeError(f"a rebalance listener has a method {name}, which {listener!r} has not")
         before = self._watch.choice
         if before is None and self._fetcher.buffers:
             raise IllegalStateError("this consumer was assigned partitions by hand: unsubscribe before you subscribe")
@@ -261,6 +264,7 @@ class GroupConsumer:
         assigned = await self._member.join(topics, had if membership.settings.cooperative else self._had)
         if assigned is None:
             return
+        self._watch.look_out_for(self._member.led_topics)
         generation = membership.generation
         if membership.settings.cooperative:
             self._generation = generation  # what it kept is its own in this one too

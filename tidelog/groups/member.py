@@ -89,12 +89,20 @@ class Member:
         topics = topics_of(found)
         self._client.track(*topics)
         await self._client.refresh_or_not(self._client.clock.monotonic_ms() + self._settings.request_timeout_ms)
+        if any(topic not in self._client.view.topics for topic in topics):
+            # The answer may have been under way since before the topics were asked for.
+            await self._client.refresh_or_not(self._client.clock.monotonic_ms() + self._settings.request_timeout_ms)
         self._led = self._counts(topics)
         return () if joined.skip_assignment else assign(joined.protocol_name, found, self._led)
 
     def _counts(self, topics: Collection[str]) -> dict[str, int]:
         client = self._client
         return {topic: 0 if client.refusal(topic) else client.view.partition_count(topic) for topic in topics}
+
+    @property
+    def led_topics(self) -> Collection[str]:
+        """What the members of its generation are subscribed to, as far as this one is to know."""
+        return self._led.keys() if self.membership.leads else ()
 
     @property
     def misses_partitions(self) -> bool:

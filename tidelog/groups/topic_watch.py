@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
@@ -26,6 +26,7 @@ class TopicWatch:
         self._on_change = on_change
         self._chosen = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._others: frozenset[str] = frozenset()
         self._warned: set[str] = set()
 
     def begin(self, choice: TopicChoice) -> None:
@@ -35,6 +36,12 @@ class TopicWatch:
         self._chosen.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
+
+    def look_out_for(self, topics: Iterable[str]) -> None:
+        """Also for these, which other members chose: their leader is to see when they are made."""
+        self._others = frozenset(topics)
+        if any(not self._client.view.partition_count(topic) for topic in self._others):
+            self._chosen.set()
 
     async def stop(self) -> None:
         """Nobody is subscribed any more."""
@@ -75,7 +82,8 @@ class TopicWatch:
             self._on_change()
 
     async def _are_missing(self, choice: TopicChoice) -> bool:
-        missing = {topic for topic in choice.topics or () if not self._client.view.partition_count(topic)}
+        wanted = self._others.union(choice.topics or ())
+        missing = {topic for topic in wanted if not self._client.view.partition_count(topic)}
         if missing:
             await self._client.refresh_or_not(self._deadline_ms())
             missing = {topic for topic in missing if not self._client.view.partition_count(topic)}
