@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, NotMeasured
+from benchmarks.kafka_groups import KafkaGroups
 from benchmarks.lab import Lab, wait_for
 from benchmarks.table import number
 
@@ -88,6 +89,13 @@ class Kafka:
         for name, partitions in _FAILOVERS.items():
             if any(each.startswith(f"{name}:") for each in wanted):
                 yield self._failover(addresses, name, partitions)
+        groups = KafkaGroups(
+            addresses,
+            self._directory,
+            kill=lambda broker: self._cluster("kill", broker),
+            restart=lambda broker: self._cluster("restart", broker),
+        )
+        yield from groups.measure(wanted, self._seconds)
 
     def _failover(self, addresses: str, name: str, partitions: int) -> dict[str, float]:
         pids = [f"--pid={each.removeprefix('broker-')}={broker['pid']}" for each, broker in self._brokers().items()]
