@@ -281,11 +281,11 @@ class Admin(BlockingClient[AsyncAdmin]):
         *,
         execute: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Where a group would go on, and with `execute` goes on: ToEarliest(), ToTime(ms), ShiftBy(-100), ….
+        """Where a group would go on, and with `execute` goes on; `target` is of `tidelog.groups.reset`.
 
-        Of these partitions, or of all that it has committed. New offsets lie within the log. NonEmptyGroupError names
-        the members where it has some. With `execute` it is all or nothing until it is written: an error of one
-        partition is raised.
+        ToEarliest(), ToLatest(), ToCurrent(), ToOffset(n), ShiftBy(±n) or ToTime(ms), in these partitions or in all
+        that it has committed; within the log. NonEmptyGroupError names the members where it has some. With `execute` it
+        is all or nothing until it is written: an error of one partition is raised.
         """
         call = self._core.reset_consumer_group_offsets(group_id, target, partitions, timeout_ms, execute=execute)
         return self._wait(call, timeout_ms)

@@ -82,6 +82,8 @@ class GroupAdmin:
                 errors[broker] = answer
             else:
                 found |= {each.group_id: listing_of(each, broker) for each in answer}
+        # Whoever goes on to describe them need not ask for each where it is.
+        client.coordinators |= {name: each.coordinator for name, each in found.items()}
         view = client.view.topics.get(OFFSETS_TOPIC)
         tps = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(view.partitions)] if view else []
         leaderless = tuple(tp for tp in tps if client.view.leader_of(*tp) is None)
