@@ -121,12 +121,15 @@ class Endpoint:
 
 def as_partition(value: object) -> TopicPartition:
     """Of a (topic, number) pair; TypeError where it is none, InvalidTopicError, ValueError for a negative number."""
-    match value:
-        case (str(topic), int(number)) if not isinstance(number, bool):
-            if number < 0:
-                raise ValueError(f"{topic}: a partition's number is not negative, as {number} is")
-            return TopicPartition(validate_topic(topic), number)
-    raise TypeError(f"a partition is a TopicPartition(topic, number), not {value!r}")
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"a partition is a TopicPartition(topic, number), not {value!r}")
+    topic, number = value
+    if not isinstance(topic, str) or type(number) is not int:
+        raise TypeError(f"a partition is a TopicPartition(topic, number), not {value!r}")
+    if number < 0:
+        raise ValueError(f"{topic}: a partition's number is not negative, as {number} is")
+    validate_topic(topic)
+    return value if isinstance(value, TopicPartition) else TopicPartition(topic, number)
 
 
 def only(kind: type[T], values: Iterable[T]) -> tuple[T, ...]:

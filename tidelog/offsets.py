@@ -27,7 +27,7 @@ from tidelog.model import (
     TopicPartition,
     as_partition,
 )
-from tidelog.timestamps import Timestamp, to_target_ms, warn_of_seconds
+from tidelog.timestamps import LARGEST_TIMESTAMP_MS, Timestamp, looks_like_seconds, to_target_ms, warn_of_seconds
 
 #: The target of a look-up that any record with a timestamp answers.
 ANY_TIME_MS = 0
@@ -54,10 +54,17 @@ def to_targets(times: Mapping[TopicPartition, Timestamp]) -> dict[TopicPartition
     if not isinstance(times, Mapping):
         raise TypeError(f"times must be a mapping of partitions to times, not {times!r}")
     targets: dict[TopicPartition, int] = {}
+    in_seconds: dict[int, TopicPartition] = {}
     for key, time in times.items():
         tp = as_partition(key)
-        targets[tp] = to_target_ms(time, f"the time for {tp}")
-    for timestamp_ms, tp in {timestamp_ms: tp for tp, timestamp_ms in reversed(targets.items())}.items():
+        if type(time) is int and 0 <= time <= LARGEST_TIMESTAMP_MS:
+            timestamp_ms = time  # as most are: the words for an error would take longer than all the rest
+        else:
+            timestamp_ms = to_target_ms(time, f"the time for {tp}")
+        targets[tp] = timestamp_ms
+        if looks_like_seconds(timestamp_ms):
+            in_seconds.setdefault(timestamp_ms, tp)
+    for timestamp_ms, tp in in_seconds.items():
         warn_of_seconds(f"the time for {tp}", timestamp_ms)
     return targets
 

@@ -33,9 +33,14 @@ def to_target_ms(time: Timestamp, what: str) -> int:
     return _in_range(whole, what)
 
 
+def looks_like_seconds(timestamp_ms: int) -> bool:
+    """Whether somebody may have given seconds for milliseconds."""
+    return timestamp_ms in _LOOKS_LIKE_SECONDS
+
+
 def warn_of_seconds(what: str, timestamp_ms: int) -> None:
     """Whoever gives seconds for milliseconds gets every record there is, and no error."""
-    if timestamp_ms in _LOOKS_LIKE_SECONDS:
+    if looks_like_seconds(timestamp_ms):
         warnings.warn(
             f"{what}: {timestamp_ms} ms is {format_time(timestamp_ms)}; "
             f"if seconds were meant, give milliseconds: {timestamp_ms * 1000}",
