@@ -15,7 +15,7 @@ from storage.record_search import RecordSearch, Searcher, TimestampOffset
 from storage.retention import SegmentFacts
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer, TopicPartition
-from tidelog.records import assign_offsets, decode_records, iter_headers, read_header
+from tidelog.records import Record, assign_offsets, decode_records, iter_headers, read_header
 
 
 class MemoryLog:
@@ -44,8 +44,12 @@ class MemoryLog:
         return [SegmentFacts(self.log_end_offset, sum(map(len, self.batches)), largest, lambda: 0)]
 
     @property
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in decode_records(batch)]
+
+    @property
     def values(self) -> list[bytes]:
-        return [record.value or b"" for batch in self.batches for record in decode_records(batch)]
+        return [record.value or b"" for record in self.records]
 
     def assign_leader_epoch(self, epoch: int) -> None:
         if self.latest_epoch != epoch:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from verdicts.look_ups import LookUp, StoredRecord, judge
 
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
 from tidelog.messages import FetchPartition, FetchRequest
-from tidelog.records import decode_records, iter_headers
+from tidelog.records import Record, decode_records, encode_batch, iter_headers
 
 #: Which broker: 0 is the one that leads, for that is where faults hurt.
 LEADER = 0
@@ -28,6 +32,7 @@ STEPS = st.one_of(
     st.tuples(st.just("cut"), BROKERS, st.integers(1, 3)),
     st.tuples(st.just("heal"), st.just(0), st.just(0)),
     st.tuples(st.just("read"), BROKERS, st.integers(0, 5)),
+    st.tuples(st.just("look_up"), st.just(LEADER), st.integers(0, 13)),
     st.tuples(st.just("wait"), st.just(0), st.sampled_from([1, 5, 20, 100, 700, 2000])),
     st.tuples(st.just("checkpoint"), BROKERS, st.just(0)),
 )
@@ -36,26 +41,43 @@ STEPS = st.one_of(
 #: A record that waits for the slowest disk only, that of broker 1; then that broker loses power and leads.
 PRODUCED = [("produce", 0, 1), ("wait", 0, 20), ("wait", 0, 20)]
 BACK_WITH_LESS = [("kill", 1, 0), ("restart", 1, 0), ("elect", 1, 7)]
+#: The next leader has the record, and has not been told yet that it is committed.
+LOOKED_UP_AT_ONCE = [("produce", 0, 1), ("wait", 0, 5), ("failover", 0, 7), ("look_up", 0, 1)]
 
 
 @dataclass
 class History:
-    """What clients saw: (offset, value) of acknowledgements and of reads. `machines_die`: not only their processes."""
+    """What clients saw: (offset, value) of acknowledgements and of reads, and what the leader found by time.
+
+    machines_die      not only their processes
+    acknowledged_at   by offset; moments are counted, as much happens in one of virtual time
+    """
 
     machines_die: bool
     acknowledged: list[tuple[int, bytes]] = field(default_factory=list)
+    acknowledged_at: dict[int, int] = field(default_factory=dict)
     read: list[tuple[int, bytes]] = field(default_factory=list)
+    looked_up: list[LookUp] = field(default_factory=list)
     in_flight: list[asyncio.Task[None]] = field(default_factory=list)
     produced: int = 0
+    moments: itertools.count[int] = field(default_factory=itertools.count)
+
+
+def time_of(number: int) -> int:
+    """Of the record with this number: up and down, and now and then the same."""
+    return number * 5 % 13 + 1
 
 
 async def produce(cluster: MemoryCluster, history: History, broker_id: int, count: int) -> None:
     """Two clients' worth of courage: ask whoever, leader or not."""
     values = [b"%d" % (history.produced + index) for index in range(count)]
     history.produced += count
-    answer = (await cluster.nodes[broker_id].ask(produce_request(*values, timeout_ms=3000))).partitions[0]
+    batch = encode_batch([(time_of(int(value)), None, value, ()) for value in values])
+    answer = (await cluster.nodes[broker_id].ask(produce_request(batch=batch, timeout_ms=3000))).partitions[0]
     if answer.error_code == 0:
-        history.acknowledged += [(answer.base_offset + index, value) for index, value in enumerate(values)]
+        acknowledged = [(answer.base_offset + index, value) for index, value in enumerate(values)]
+        history.acknowledged += acknowledged
+        history.acknowledged_at |= dict.fromkeys([offset for offset, _ in acknowledged], next(history.moments))
 
 
 async def read(cluster: MemoryCluster, history: History, broker_id: int, offset: int) -> None:
@@ -65,6 +87,15 @@ async def read(cluster: MemoryCluster, history: History, broker_id: int, offset:
         records = decode_records(answer.records, position)
         assert all(record.offset < answer.high_watermark for record in records)
         history.read += [(record.offset, record.value or b"") for record in records]
+
+
+async def look_up(cluster: MemoryCluster, history: History, timestamp: int) -> None:
+    """Of the one that ZooKeeper has as the leader, told or not."""
+    asked_at = next(history.moments)
+    code, offset, found = await cluster.leader.look_up(timestamp)
+    if code == 0:
+        answer = None if offset < 0 else (offset, found, None)
+        history.looked_up.append(LookUp(timestamp, asked_at, next(history.moments), answer))
 
 
 async def elect(cluster: MemoryCluster, leader: int, told: int) -> None:
@@ -131,12 +162,15 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
         history.in_flight.append(asyncio.ensure_future(produce(cluster, history, broker_id, amount)))
     elif action == "read":
         await read(cluster, history, broker_id, amount)
+    elif action == "look_up":
+        await look_up(cluster, history, amount)
     elif action == "checkpoint":
         await node.replicas.checkpoint_high_watermarks()
 
 
 @settings(max_examples=200)
 @example([("wait", 0, 1), ("cut", 0, 2), ("cut", 0, 3)])
+@example(LOOKED_UP_AT_ONCE)
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
 async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: list[tuple[str, int, int]]) -> None:
@@ -150,6 +184,14 @@ async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: li
 @on_virtual_time
 async def test_where_acknowledgements_wait_for_the_disk_machines_may_die_too(steps: list[tuple[str, int, int]]) -> None:
     await endure(steps, machines_die=True)
+
+
+def check_look_ups(history: History, log: Sequence[Record]) -> None:
+    stored = [
+        StoredRecord(each.offset, each.timestamp, 0, history.acknowledged_at.get(each.offset, inf)) for each in log
+    ]
+    verdict = judge(stored, [], history.looked_up)
+    assert not verdict.wrong, verdict.wrong[0]
 
 
 async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> None:
@@ -173,6 +215,7 @@ async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> No
         values = logs[0].values
         for offset, value in history.acknowledged + history.read:
             assert values[offset] == value
+        check_look_ups(history, logs[0].records)
         code, base_offset = await cluster.produce(b"after all")
         assert (code, base_offset) == (0, len(values))
         for task in history.in_flight:
