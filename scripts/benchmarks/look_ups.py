@@ -24,12 +24,13 @@ from tidelog.aio import Consumer as AsyncConsumer
 from tidelog.model import OffsetAndTimestamp
 from tidelog.records import BatchBuilder
 
-T0 = 1_760_000_000_000
 _VALUE = bytes(100)
 _BATCH_BYTES = 16 << 10
 #: What our producer makes of records that wait for it.
 _LARGE_BATCH_BYTES = 256 << 10
 _FEW, _MANY = 10_000, 10_000_000
+#: Of the first record, ms: all are younger than what retention takes.
+T0 = time.time_ns() // 1_000_000 - _MANY
 _WARM_UP = 500
 _LOOK_UPS = 5_000
 #: How often the larger requests are made.
