@@ -118,9 +118,10 @@ class Group:
         known = before or self.members.get(request.member_id)
         if not self._accepts(known):
             error = GroupMaxSizeReachedError(f"group {self.group_id!r} has {self._settings.max_size} members")
-            if known is None:
+            member_id = request.member_id if known is None else known.member_id
+            if known is None and member_id not in self._roster.expected:
                 raise error
-            return [Answer(waiter, error), *self._drop(known), *self._rebalance(now_ms)]
+            return [Answer(waiter, error), *self.leave(member_id, None, now_ms)]
         self._check_protocols(request)
         if before is not None:
             return self._replace(before, request, waiter, now_ms)

@@ -142,6 +142,28 @@ def test_a_full_group_takes_nobody_but_those_who_are_in_it() -> None:
     assert coordinator.joined("c").generation == 3
 
 
+def test_a_newcomer_that_comes_with_its_id_to_a_group_that_is_full_by_now_is_waited_for_no_longer() -> None:
+    coordinator = stable("a", max_size=2)
+    for who in ("b", "c"):
+        with pytest.raises(MemberIdRequiredError):
+            coordinator.join(who, needs_id=True)
+    coordinator.join("b", member_id="b")
+    coordinator.join("a")
+    coordinator.join("c", member_id="c")
+    assert isinstance(coordinator.heard("c"), GroupMaxSizeReachedError)
+    assert coordinator.joined("a").generation == coordinator.joined("b").generation == 2
+
+
+def test_several_that_leave_one_after_the_other_are_one_rebalance_for_those_that_stay() -> None:
+    coordinator = stable("a", "b", "x", static={"s1": "s"})
+    coordinator.leave("a")
+    coordinator.leave("", "s")
+    coordinator.leave("b")
+    coordinator.join("x")
+    assert coordinator.joined("x").generation == 2
+    assert coordinator.group.leader == "x"
+
+
 # --- ids ---------------------------------------------------------------------------------------------
 
 

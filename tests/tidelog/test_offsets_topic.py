@@ -98,8 +98,9 @@ def test_a_commit_is_read_as_it_was_written(group: str, text: str, number: int, 
     assert decode_commit(encode_commit(commit)) == commit
 
 
-@given(st.binary(max_size=80))
-def test_bytes_at_random_are_read_or_refused(data: bytes) -> None:
+@given(st.integers(-1, 5).map(lambda version: version.to_bytes(2, "big", signed=True)), st.binary(max_size=80))
+def test_bytes_at_random_are_read_or_refused(version: bytes, rest: bytes) -> None:
+    data = version + rest
     for decode in (decode_key, decode_commit, decode_group, decode_subscription, decode_assignment):
         try:
             decode(data)
