@@ -45,10 +45,15 @@ log = logging.getLogger(__name__)
 
 #: Look-ups that wait for a thread; each holds a batch. Those beyond are to come again.
 MAX_LONG_LOOK_UPS = 32
+#: Partitions of one request that are looked at in one go; a few ms.
+AT_ONCE = 64
 
 
 class OffsetLookUps:
-    """ListOffsets. What must go through more records than others can wait for is answered later, one at a time."""
+    """ListOffsets. What is more than others can wait for is answered later.
+
+    A search through very many records, of which one runs at a time; and the partitions beyond the first `AT_ONCE`.
+    """
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -67,11 +72,12 @@ class OffsetLookUps:
         named = [(part.topic, part.partition) for part in request.partitions]
         asked_often = Counter(named) if len(set(named)) < len(named) else {}
         answers: list[ListOffsetsPartitionResponse | _LongLookUp] = []
-        for part in request.partitions:
+        for number, part in enumerate(request.partitions):
             if asked_often and asked_often[part.topic, part.partition] > 1:
                 answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, InvalidRequestError.code))
             else:
-                answers.append(_LongLookUp(self._replicas, request.replica_id, part).go_on())
+                look_up = _LongLookUp(self._replicas, request.replica_id, part)
+                answers.append(look_up.go_on() if number < AT_ONCE else look_up)
         settled = [answer for answer in answers if isinstance(answer, ListOffsetsPartitionResponse)]
         if len(settled) == len(answers):
             return ListOffsetsResponse(tuple(settled))
@@ -85,7 +91,11 @@ class OffsetLookUps:
         self._waiting += 1
         try:
             settled = []
-            for answer in answers:
+            for number, answer in enumerate(answers):
+                if number and not number % AT_ONCE:
+                    await asyncio.sleep(0)  # for the others
+                if isinstance(answer, _LongLookUp) and answer.is_new:
+                    answer = answer.go_on()
                 while not isinstance(answer, ListOffsetsPartitionResponse):
                     async with self._turn:
                         if 0 <= context.deadline_ms < self._replicas.clock.monotonic_ms():
@@ -106,6 +116,11 @@ class _LongLookUp:
         self._part = part
         self._searcher = QuickSearcher()
         self._search: RecordSearch | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not begun."""
+        return self._search is None
 
     def go_on(self) -> ListOffsetsPartitionResponse | _LongLookUp:
         """The answer, or this look-up itself where a search must be run first."""

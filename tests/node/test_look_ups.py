@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from node.handlers.offsets import MAX_LONG_LOOK_UPS
+from node.handlers.offsets import AT_ONCE, MAX_LONG_LOOK_UPS
 from node.server import RequestContext
 from storage.record_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, produce_request
@@ -254,6 +254,27 @@ async def test_a_look_up_that_takes_long_is_answered_later_and_others_are_answer
         assert await leader.look_up(T0 + 6) == await leader.look_up(MAX_TIMESTAMP) == (0, 2, T0 + 7)
         answer = (await later).partitions[0]  # type: ignore[misc, union-attr]
         assert (answer.offset, answer.timestamp) == (2, T0 + 7)
+
+
+@on_virtual_time
+async def test_others_have_their_turns_while_very_many_partitions_are_looked_up() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        others = tuple(ListOffsetsPartition("other", number, LATEST_TIMESTAMP) for number in range(3 * AT_ONCE))
+        request = ListOffsetsRequest((*others, ListOffsetsPartition(TP.topic, 0, LATEST_TIMESTAMP)))
+        later = cluster.leader.handlers.handle(request, OF_A_CLIENT)
+        assert not isinstance(later, ListOffsetsResponse)
+        answered = asyncio.ensure_future(later)  # type: ignore[arg-type, var-annotated]
+        turns = 0
+        while not answered.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 3
+        answers = answered.result().partitions
+        assert [(each.topic, each.partition) for each in answers[:-1]] == [("other", each.partition) for each in others]
+        assert {each.error_code for each in answers[:-1]} == {UnknownTopicOrPartitionError.code}
+        assert (answers[-1].error_code, answers[-1].offset) == (0, 1)
 
 
 @on_virtual_time
