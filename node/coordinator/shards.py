@@ -33,6 +33,7 @@ _TURN = 64
 RETRY_S = 1.0
 #: How long a load waits at a time until what it has read is committed.
 _COMMITTED_WAIT_MS = 60_000
+_COMMITTED_RETRY_S = 0.1
 
 
 class Shards:
@@ -141,6 +142,8 @@ class Shards:
             waiting = DelayedProduce(due_ms, [ProducePartitionResponse(*shard.topic_partition, 0)], [pending])
             self._replicas.waiting.produces.try_complete_else_watch(waiting, [shard.topic_partition])
             await waiting.response
+            if replica.partition.high_watermark < end:
+                await asyncio.sleep(_COMMITTED_RETRY_S)  # too many wait there, or it takes very long
         return shard.leads
 
     async def _take_over(self, shard: Shard, loaded: Loaded) -> None:

@@ -20,6 +20,7 @@ from storage.files import RealFiles
 from storage.log_manager import LogManager
 from tests.node.client_requests import produce_request
 from tests.node.memory_cluster import MemoryCluster
+from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import VirtualClock
 from tidelog.codec import RequestHeader, decode_response, encode
 from tidelog.listeners import BROKERS, CLIENTS
@@ -81,6 +82,7 @@ class LiveDoors:
             cluster.configs = {"min.insync.replicas": "1"}
             await cluster.elect(1)
             await cluster.elect(1, tp=CANARY)
+            await cluster.elect(1, tp=OFFSETS)
             node = cluster.nodes[1]
             identity = Identity(CLUSTER_ID, 1, BROKER_EPOCH)
             servers = [
