@@ -22,6 +22,8 @@ from tidelog.group_messages import (
     SyncGroupRequest,
 )
 
+_INT32_MAX = 2**31 - 1
+
 
 def _new_member_id(prefix: str) -> str:
     return f"{prefix}-{uuid4()}"
@@ -45,7 +47,7 @@ class Membership:
             raise InvalidSessionTimeoutError(
                 f"a session timeout of {request.session_timeout_ms} ms; this broker allows {least} to {most}"
             )
-        _check_lengths(request, client_id)
+        _check_fields(request, client_id)
         wanted = JoinRequest(
             request.member_id,
             request.group_instance_id,
@@ -121,8 +123,10 @@ class Membership:
         return shard, hosted
 
 
-def _check_lengths(request: JoinGroupRequest, client_id: str) -> None:
-    """Each of these becomes a string of a record."""
+def _check_fields(request: JoinGroupRequest, client_id: str) -> None:
+    """Each of these becomes a field of a record."""
+    if request.rebalance_timeout_ms > _INT32_MAX:
+        raise InvalidRequestError(f"a rebalance timeout of {request.rebalance_timeout_ms} ms")
     names = (protocol.name for protocol in request.protocols)
     for text in (client_id, request.member_id, request.group_instance_id or "", request.protocol_type, *names):
         # The candidate's id is made from one of them.

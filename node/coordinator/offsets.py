@@ -13,6 +13,7 @@ from tidelog.errors import (
     GroupSubscribedToTopicError,
     IllegalGenerationError,
     InvalidCommitOffsetSizeError,
+    InvalidRequestError,
     NonEmptyGroupError,
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
@@ -35,6 +36,8 @@ Outcomes = Callable[[tuple[CommittedPartition, ...]], None]
 
 #: Tombstones in one batch: some hundred bytes each, far below `max.message.bytes`.
 TOMBSTONES = 1000
+
+_INT32, _INT64 = 2**31, 2**63
 
 
 class OffsetManager:
@@ -107,6 +110,9 @@ class OffsetManager:
             return UnknownTopicOrPartitionError()
         if len(part.committed_metadata.encode()) > coordinator.settings.offset_metadata_max_bytes:
             return OffsetMetadataTooLargeError()
+        # What a record has room for.
+        if not (-_INT64 <= part.committed_offset < _INT64 and -_INT32 <= part.committed_leader_epoch < _INT32):
+            return InvalidRequestError()
         return None
 
     # --- asking --------------------------------------------------------------------------------------

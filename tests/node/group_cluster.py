@@ -121,13 +121,14 @@ class GroupClient:
         self.member_id = ""
         self.generation = -1
         self.session_timeout_ms = 10_000
+        self.rebalance_timeout_ms = 20_000
 
     async def ask_to_join(self) -> JoinGroupResponse:
         response = await self._cluster.coordinator.ask(
             JoinGroupRequest(
                 self.group,
                 self.session_timeout_ms,
-                20_000,
+                self.rebalance_timeout_ms,
                 self.member_id,
                 self.instance,
                 "consumer",

@@ -18,6 +18,7 @@ from tidelog.errors import (
     IllegalGenerationError,
     InvalidCommitOffsetSizeError,
     InvalidGroupIdError,
+    InvalidRequestError,
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
     OffsetMetadataTooLargeError,
@@ -162,6 +163,21 @@ async def test_a_session_is_as_long_as_the_broker_allows() -> None:
         for timeout_ms in (5999, 1_800_001, 0, -1):
             client.session_timeout_ms = timeout_ms
             assert (await client.ask_to_join()).error_code == InvalidSessionTimeoutError.code
+
+
+@on_virtual_time
+async def test_numbers_and_names_that_no_record_has_room_for_are_refused() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for offset, epoch in ((2**63, 0), (-(2**63) - 1, 0), (0, 2**31), (0, -(2**31) - 1)):
+            parts = (OffsetCommitPartition("t", 0, offset, epoch), OffsetCommitPartition("t", 1, 1))
+            response = await cluster.coordinator.ask(OffsetCommitRequest(GROUP, parts))
+            assert [each.error_code for each in response.partitions] == [InvalidRequestError.code, 0]
+        client = cluster.client()
+        client.rebalance_timeout_ms = 2**31
+        assert (await client.ask_to_join()).error_code == InvalidRequestError.code
+        client.rebalance_timeout_ms, client.instance = 20_000, "i" * 2**15
+        assert (await client.ask_to_join()).error_code == InvalidRequestError.code
 
 
 # --- writes that fail --------------------------------------------------------------------------------
