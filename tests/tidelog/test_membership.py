@@ -113,12 +113,17 @@ def test_a_fenced_member_stays_fenced() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [GroupMaxSizeReachedError, InconsistentGroupProtocolError, InvalidSessionTimeoutError]
+    ("error", "setting"),
+    [
+        (GroupMaxSizeReachedError, ""),
+        (InconsistentGroupProtocolError, "partition_assignment_strategy is range here"),
+        (InvalidSessionTimeoutError, "session_timeout_ms is 10000 here"),
+    ],
 )
-def test_what_is_final_is_raised_with_the_groups_name(error: type[BrokerError]) -> None:
-    membership = a_membership()
+def test_what_is_final_is_raised_with_the_groups_name(error: type[BrokerError], setting: str) -> None:
+    membership = a_membership("range")
     membership.join_request(["t"], NOTHING)
-    with pytest.raises(error, match="group 'g'"):
+    with pytest.raises(error, match=f"group 'g'.*{setting}"):
         membership.joined(JoinGroupResponse(error.code))
     assert membership.state is State.OUT and not membership.lost
 

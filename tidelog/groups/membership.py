@@ -21,6 +21,8 @@ from enum import Enum
 from tidelog.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     TidelogError,
@@ -199,7 +201,16 @@ class Membership:
             raise self.fenced
         else:
             self.state = State.OUT
-            raise type(error)(f"group {self.settings.group_id!r}: {error}")
+            raise type(error)(f"group {self.settings.group_id!r}: {error}{self._hint(error)}")
+
+    def _hint(self, error: TidelogError) -> str:
+        """What of this consumer's settings was refused."""
+        if isinstance(error, InvalidSessionTimeoutError):
+            bounds = "its group_min_session_timeout_ms and group_max_session_timeout_ms"
+            return f" session_timeout_ms is {self.settings.session_timeout_ms} here; see {bounds}"
+        if isinstance(error, InconsistentGroupProtocolError):
+            return f" partition_assignment_strategy is {', '.join(self.settings.assignors)} here"
+        return ""
 
     def _lose(self, *, forget: bool) -> None:
         self.state, self.generation, self.leads, self.lost = State.OUT, -1, False, True
