@@ -475,6 +475,20 @@ async def test_who_does_not_poll_leaves_its_group_and_joins_again_when_it_does()
 
 
 @on_virtual_time
+async def test_a_heartbeat_that_is_not_answered_does_not_keep_a_member_in_that_does_not_poll() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    slow = Reading(cluster, max_poll_interval_ms=4000, session_timeout_ms=30_000).begin()
+    await slow.owns(0)
+    await slow.rest()
+    began = seconds()
+    cluster.fault_of = lambda _, request: Fault.SWALLOW if isinstance(request, HeartbeatRequest) else None
+    await until(lambda: cluster.coordinator.groups["g"].members == {})
+    assert seconds() - began < 5
+    await slow.close()
+
+
+@on_virtual_time
 async def test_a_member_that_is_busy_for_long_stays_as_long_as_it_may() -> None:
     cluster = FakeCluster()
     put(cluster.create("t")[0], b"x", b"y")

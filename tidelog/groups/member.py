@@ -133,22 +133,28 @@ class Member:
                 else:
                     await self._heartbeat()
             except TidelogError as error:
-                _log.warning("group %r: %s", self._group_id, error)
+                if self._overdue_ms() <= 0:
+                    _log.warning("group %r: a heartbeat was not answered: %s", self._group_id, error)
                 self._on_change()
             except Exception:
                 _log.exception("group %r: a heartbeat stumbled", self._group_id)
 
     def _pause_ms(self) -> int:
         """A reader that is overdue between two heartbeats need not be waited for until the next."""
-        until_overdue_ms = -self._overdue_ms() + 1
         interval_ms = self._settings.heartbeat_interval_ms
-        return min(interval_ms, until_overdue_ms) if until_overdue_ms > 0 else interval_ms
+        if self.membership.state is not State.STABLE:
+            return interval_ms
+        return max(1, min(interval_ms, 1 - self._overdue_ms()))
+
+    def _patience_ms(self) -> int:
+        """Nor is a coordinator that does not answer waited for beyond that."""
+        return max(1, min(self._settings.session_timeout_ms, 1 - self._overdue_ms()))
 
     async def _heartbeat(self) -> None:
         membership = self.membership
         request = membership.heartbeat_request()
         patience_ms = max(1, self._settings.session_timeout_ms // 3)
-        deadline_ms = self._client.clock.monotonic_ms() + self._settings.session_timeout_ms
+        deadline_ms = self._client.clock.monotonic_ms() + self._patience_ms()
         answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms, patience_ms=patience_ms)
         assert isinstance(answer, HeartbeatResponse)
         membership.heard(request, answer)
