@@ -283,7 +283,7 @@ class Admin(BlockingClient[AsyncAdmin]):
     ) -> dict[TopicPartition, OffsetReset]:
         """Where a group would go on, and with `execute` goes on; `target` is of `tidelog.groups.reset`.
 
-        ToEarliest(), ToLatest(), ToCurrent(), ToOffset(n), ShiftBy(±n) or ToTime(ms), in these partitions or in all
+        ToEarliest(), ToLatest(), ToCurrent(), ToOffset(n), ShiftBy(±n) or ToTime(t), in these partitions or in all
         that it has committed; within the log. NonEmptyGroupError names the members where it has some. With `execute` it
         is all or nothing until it is written: an error of one partition is raised.
         """

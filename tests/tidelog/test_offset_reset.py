@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.tidelog.clients import put
@@ -13,6 +15,7 @@ from tidelog.errors import (
     GroupIdNotFoundError,
     InvalidRequestError,
     NonEmptyGroupError,
+    SecondsForMillisecondsWarning,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -162,3 +165,18 @@ async def test_a_member_that_comes_meanwhile_is_told_of_with_each_partition() ->
     async with an_admin(cluster) as admin:
         outcome = await admin.reset_consumer_group_offsets("g", ToLatest(), [TP], execute=True)
         assert isinstance(outcome[TP].error, UnknownMemberIdError)
+
+
+@on_virtual_time
+async def test_a_time_may_be_an_aware_datetime_and_seconds_are_warned_of() -> None:
+    cluster = a_cluster(1_000, 2_000)
+    async with an_admin(cluster) as admin:
+        moment = datetime(1970, 1, 1, 0, 0, 1, 500, tzinfo=UTC)
+        plan = await admin.reset_consumer_group_offsets("g", ToTime(moment), [TP])
+        assert plan[TP].new_offset == 1
+        with pytest.raises(ValueError, match=r"the time to go to: .* has no time zone"):
+            await admin.reset_consumer_group_offsets("g", ToTime(moment.replace(tzinfo=None)), [TP])
+        with pytest.raises(ValueError, match="the time to go to must not be negative"):
+            await admin.reset_consumer_group_offsets("g", ToTime(-1), [TP])
+        with pytest.warns(SecondsForMillisecondsWarning, match="give milliseconds: 1700000000000"):
+            await admin.reset_consumer_group_offsets("g", ToTime(1_700_000_000), [TP])

@@ -15,10 +15,12 @@ from tidelog.groups.reset import OffsetReset, ResetTarget, ToTime, resolve
 from tidelog.model import READ_UNCOMMITTED, OffsetAndMetadata, TopicPartition
 from tidelog.record_times import record_times
 from tidelog.starting_points import StartingPoint, try_starting_points
+from tidelog.timestamps import to_target_ms, warn_of_seconds
 
 #: Only those that are shown beside the offsets; nothing depends on them.
 _TIMES_PATIENCE_MS = 3_000
 _MOST_NAMED = 3
+_WHAT = "the time to go to"
 
 
 async def reset_offsets(
@@ -32,6 +34,8 @@ async def reset_offsets(
     execute: bool,
 ) -> dict[TopicPartition, OffsetReset]:
     """See `Admin.reset_consumer_group_offsets`."""
+    if isinstance(target, ToTime):
+        warn_of_seconds(_WHAT, to_target_ms(target.time, _WHAT))
     described = await groups.describe([group_id], deadline_ms)
     group = described[group_id]
     if isinstance(group, TidelogError):
@@ -75,9 +79,8 @@ async def _plan(
     found: dict[TopicPartition, StartingPoint] = {}
     errors: dict[TopicPartition, TidelogError] = {}
     if isinstance(target, ToTime):
-        told = await try_starting_points(
-            client, dict.fromkeys(committed, target.timestamp_ms), left_ms(), READ_UNCOMMITTED
-        )
+        times = dict.fromkeys(committed, to_target_ms(target.time, _WHAT))
+        told = await try_starting_points(client, times, left_ms(), READ_UNCOMMITTED)
         found, errors = told.answers, told.refused | told.errors
     ends, silent = await find_ends(client, [tp for tp in committed if tp not in errors], left_ms())
     errors |= silent

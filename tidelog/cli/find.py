@@ -23,8 +23,8 @@ F = TypeVar("F", bound=Callable[..., object])
 ENVIRONMENT_VARIABLE = "TIDELOG_BOOTSTRAP_SERVERS"
 
 
-class _Seconds(click.FloatRange):
-    """Without "not a number", which lies in every range."""
+class Seconds(click.FloatRange):
+    """A number of them, without "not a number", which lies in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
@@ -55,7 +55,7 @@ def timeout_option(function: F) -> F:
     """`--timeout` in seconds, handed on as `timeout` (float)."""
     return click.option(
         "--timeout",
-        type=_Seconds(0.1, _LONGEST_TIMEOUT_S),
+        type=Seconds(0.1, _LONGEST_TIMEOUT_S),
         default=30.0,
         show_default=True,
         metavar="SECONDS",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import count_of, open_admin, unknown_group
-from tidelog.cli.find import bootstrap_option, json_option, timeout_option
+from tidelog.cli.find import Seconds, bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP
 from tidelog.cli.table import format_table
 from tidelog.clock import SystemClock
@@ -34,7 +34,7 @@ _LONGEST_RATE_S = 3600.0
 @click.option(
     "--rate",
     "rate_s",
-    type=click.FloatRange(0.1, _LONGEST_RATE_S),
+    type=Seconds(0.1, _LONGEST_RATE_S),
     metavar="SECONDS",
     help="Watch for so long, and show how many records a second are committed and written.",
 )

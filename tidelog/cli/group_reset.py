@@ -18,7 +18,7 @@ from tidelog.clock import SystemClock
 from tidelog.errors import GroupIdNotFoundError, NonEmptyGroupError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 from tidelog.time_text import parse_time
-from tidelog.timestamps import format_time
+from tidelog.timestamps import LARGEST_TIMESTAMP_MS, format_time
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
@@ -136,7 +136,7 @@ def _ago(text: str) -> int:
     try:
         if text[:1] in ("P", "p"):
             return parse_strategy(f"{BY_DURATION}{text}", now_ms).target_ms(now_ms) or 0
-        return parse_time(f"-{text.removeprefix('-')}", now_ms)
+        return max(0, now_ms - (LARGEST_TIMESTAMP_MS - parse_time(f"-{text.removeprefix('-')}", LARGEST_TIMESTAMP_MS)))
     except ValueError:
         raise click.BadParameter(
             f"{text!r} is not a duration, such as 90s, 30m, 1h, 7d or PT1H30M", param_hint="'--by-duration'"

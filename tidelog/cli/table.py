@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
     """The lines. A column whose cells are all numbers (or absent) is set to the right; None is shown as `-`."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     right = [all(isinstance(cell, int | None) for cell in column) for column in zip(*rows, strict=True)]
     right = right or [False] * len(headings)
@@ -17,3 +17,10 @@ def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> I
             for text, width, to_right in zip(line, widths, right, strict=True)
         )
         yield "  ".join(aligned).rstrip()
+
+
+def _shown(text: str) -> str:
+    """Names that somebody else chose must not break the lines, nor command the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

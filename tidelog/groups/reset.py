@@ -9,6 +9,7 @@ from tidelog.errors import InvalidRequestError, TidelogError
 from tidelog.groups.lag import Ends
 from tidelog.model import TopicPartition
 from tidelog.starting_points import Start, StartingPoint
+from tidelog.timestamps import Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ class ShiftBy:
 
 @dataclass(frozen=True, slots=True)
 class ToTime:
-    """The first record with this timestamp (ms) or a later one."""
+    """The first record with this time (milliseconds, or an aware datetime) or a later one."""
 
-    timestamp_ms: int
+    time: Timestamp
 
 
 ResetTarget = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime
