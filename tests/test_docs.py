@@ -110,3 +110,17 @@ def test_files_that_are_named_exist() -> None:
     }
     assert len(named) > 60
     assert [f"{where} names {name}" for where, name in sorted(named) if not (DOCS.parent / name).exists()] == []
+
+
+def test_tests_that_decisions_name_exist() -> None:
+    named = {
+        found
+        for path in (DOCS / "decisions").glob("*.md")
+        for found in re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", path.read_text())
+    }
+    assert len(named) > 20
+    assert [
+        f"{file} has no {name}"
+        for file, name in sorted(named)
+        if f"def {name}(" not in (DOCS.parent / file).read_text()
+    ] == []
