@@ -298,7 +298,7 @@ class NotCoordinatorError(BrokerError):
 
 
 class InvalidTopicError(BrokerError):
-    """A topic name that Kafka's rules do not allow."""
+    """A topic name that Kafka's rules do not allow, or a topic that clients do not write."""
 
     code = 17
 
