@@ -93,6 +93,7 @@ class Shards:
     async def _load(self, shard: Shard) -> None:
         begun_ms = self._replicas.clock.monotonic_ms()
         tp, end = shard.topic_partition, shard.replica.log.log_end_offset
+        told = False
         while shard.leads:
             try:
                 async with self._turn:
@@ -102,7 +103,9 @@ class Shards:
                 await self._take_over(shard, loaded)
             except BrokerError as error:
                 self._replicas.code_of(error, tp)
-                log.error("%s: what groups have committed cannot be read: %s", tp, error)
+                # Said once: it is tried again every second, and may stay as it is until somebody mends the disk.
+                level, told = (logging.DEBUG if told else logging.ERROR), True
+                log.log(level, "%s: what groups have committed cannot be read: %s", tp, error)
             except Exception:
                 log.exception("%s: loading failed", tp)
             else:

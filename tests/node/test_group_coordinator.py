@@ -292,3 +292,24 @@ async def test_a_group_that_nobody_has_used_leaves_no_trace() -> None:
         assert (await cluster.coordinator.ask(ListGroupsRequest())).groups == ()
         assert cluster.coordinator.log(OFFSETS).log_end_offset == 0
         assert TP in {replica.topic_partition for replica in cluster.coordinator.replicas}
+
+
+@on_virtual_time
+async def test_a_log_that_cannot_be_read_is_tried_again_and_complained_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        await asyncio.sleep(2)
+        log = cluster.nodes[2].log(OFFSETS)
+        [good] = log.batches
+        log.batches[0] = good[:16] + b"\x09" + good[17:]  # of a format that nobody knows
+        await cluster.elect(2, tp=OFFSETS)
+        await asyncio.sleep(10)
+        assert await cluster.committed() == (CoordinatorLoadInProgressError.code, -1)
+        log.batches[0] = good
+        await asyncio.sleep(2)
+        assert await cluster.committed() == (0, 5)
+        told = [record for record in caplog.records if record.name == "node.coordinator.shards"]
+        assert [record.levelname for record in told] == ["ERROR"]
