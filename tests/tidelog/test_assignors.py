@@ -108,6 +108,18 @@ def test_cooperative_takes_away_in_one_generation_and_gives_in_the_next() -> Non
     assert shown(assign_cooperatively(second, topics)) == {"a": "t0 t1 t2", "b": "t3 t4 t5"}
 
 
+def test_what_nobody_had_is_moved_before_what_somebody_holds() -> None:
+    wants = {"m5": ("u", "t"), "m2": ("t",), "m7": ("t", "u"), "m8": ("u",), "m4": ("t",), "m0": ("u", "t")}
+    had: Assignments = {"m2": [*partitions("u1")], "m7": [*partitions("u0")], "m0": [*partitions("t0 t1 t2 t3 t4")]}
+
+    def group(holds: Assignments) -> list[Candidate]:
+        return [Candidate(who, None, Subscription(wants[who], tuple(holds.get(who, ())), 1)) for who in wants]
+
+    first = assign_cooperatively(group(had), {"t": 5, "u": 2})
+    second = assign_cooperatively(group(first), {"t": 5, "u": 2})
+    assert all(set(first[who]) <= set(second[who]) for who in wants), "else it would be taken away and given again"
+
+
 def test_what_two_still_hold_is_left_to_the_one_of_them_that_gets_it_and_given_to_nobody_else() -> None:
     both = [member("a", owned="t0 t1", generation=1), member("b", owned="t0", generation=1), member("c")]
     assert shown(assign_cooperatively(both, {"t": 2})) == {"a": "t1", "b": "t0", "c": ""}
