@@ -27,7 +27,6 @@ from tidelog.group_messages import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
-    OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetDeleteRequest,
@@ -35,6 +34,7 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from tidelog.groups.committed_offsets import commit_entry, found_offset
 from tidelog.groups.coordinator_calls import ask_coordinator
 from tidelog.groups.descriptions import (
     ConsumerGroupDescription,
@@ -154,9 +154,7 @@ class GroupAdmin:
         if named is not None:
             found.update(dict.fromkeys(TopicPartition(each.topic, each.partition) for each in named))
         for each in answer.partitions:
-            if each.committed_offset >= 0:
-                epoch = each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None
-                at = OffsetAndMetadata(each.committed_offset, each.metadata, epoch)
+            if (at := found_offset(each)) is not None:
                 found[TopicPartition(each.topic, each.partition)] = at
         return found
 
@@ -164,7 +162,7 @@ class GroupAdmin:
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
     ) -> dict[TopicPartition, TidelogError | None]:
         """See `Admin.alter_consumer_group_offsets`."""
-        wanted = tuple(_commit_of(TopicPartition(*tp), each) for tp, each in offsets.items())
+        wanted = tuple(commit_entry(TopicPartition(*tp), each) for tp, each in offsets.items())
         if not wanted:
             return {}
         answer = await self._ask(group_id, OffsetCommitRequest(group_id, wanted), deadline_ms)
@@ -218,15 +216,6 @@ class GroupAdmin:
 def _named(partitions: Iterable[TopicPartition]) -> tuple[DescribePartition, ...]:
     tps = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
     return tuple(DescribePartition(validate_topic(tp.topic), tp.partition) for tp in tps)
-
-
-def _commit_of(tp: TopicPartition, wanted: OffsetAndMetadata) -> OffsetCommitPartition:
-    if not isinstance(wanted, OffsetAndMetadata):
-        raise InvalidRequestError(f"{tp}: {wanted!r} is not an OffsetAndMetadata")
-    if wanted.offset < 0:
-        raise InvalidRequestError(f"{tp}: offset {wanted.offset} is negative")
-    epoch = -1 if wanted.leader_epoch is None else wanted.leader_epoch
-    return OffsetCommitPartition(validate_topic(tp.topic), tp.partition, wanted.offset, epoch, wanted.metadata)
 
 
 def _outcomes(group_id: str, partitions: Iterable[CommittedPartition]) -> dict[TopicPartition, TidelogError | None]:

@@ -43,8 +43,10 @@ def commit_entry(tp: TopicPartition, wanted: object) -> OffsetCommitPartition:
     """InvalidRequestError for what cannot be committed."""
     if not isinstance(wanted, OffsetAndMetadata):
         raise InvalidRequestError(f"{tp}: {wanted!r} is not an OffsetAndMetadata")
-    if isinstance(wanted.offset, bool) or not isinstance(wanted.offset, int) or wanted.offset < 0:
-        raise InvalidRequestError(f"{tp}: offset {wanted.offset!r} is not a whole number from 0 on")
+    if isinstance(wanted.offset, bool) or not isinstance(wanted.offset, int):
+        raise InvalidRequestError(f"{tp}: offset {wanted.offset!r} is not a whole number")
+    if wanted.offset < 0:
+        raise InvalidRequestError(f"{tp}: offset {wanted.offset} is negative")
     if not isinstance(wanted.metadata, str):
         raise InvalidRequestError(f"{tp}: the metadata is a str, not {wanted.metadata!r}")
     epoch = -1 if wanted.leader_epoch is None else wanted.leader_epoch
