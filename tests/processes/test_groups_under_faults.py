@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +19,13 @@ from tests.processes.harness.leaks import sockets_of, waiting_requests
 from tests.processes.harness.registers import Registers
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import Consumer, TopicPartition
+from tidelog.errors import CoordinatorNotAvailableError
+from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 GROUPS = [f"group-{number}" for number in range(6)]
+NOT_NOW = CoordinatorNotAvailableError.__name__
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
 _LEAST_DURING_A_FAULT = 100
 
@@ -65,6 +69,27 @@ def test_the_coordinator_is_killed(cluster: RunningCluster) -> None:
             under.registers.wait_committed(5)
 
 
+def test_coordinators_are_stopped_and_started_in_turn(cluster: RunningCluster) -> None:
+    with kept(cluster) as under:
+        for _ in range(5):
+            leaves = coordinator(cluster, GROUPS[0])
+            cluster.terminate(leaves)
+            wait_moved(cluster, GROUPS[0], away_from=leaves)
+            under.registers.wait_committed(5)
+            cluster.restart(leaves)
+            cluster.wait_in_sync(under.tp)
+
+
+def test_all_brokers_are_killed_at_once(cluster: RunningCluster) -> None:
+    with kept(cluster) as under:
+        for _ in range(2):
+            cluster.kill_all()
+            for broker_id in cluster.broker_ids[::-1]:
+                cluster.restart(broker_id)
+            under.registers.wait_committed(20)
+            cluster.wait_in_sync(under.tp)
+
+
 @pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
 def test_the_coordinator_sleeps_longer_than_its_session_and_knows_nothing_when_it_wakes_up(
     cluster: RunningCluster,
@@ -97,6 +122,35 @@ def test_the_coordinators_session_expires_again_and_again(cluster: RunningCluste
             under.registers.wait_committed(1)
             time.sleep(moments.uniform(0, 0.5))  # in the middle of whatever a broker does that comes back
         require_bite("the coordinator never moved", moved and f"{moved} of 20 times it moved")
+
+
+@pytest.mark.parametrize("fault", ["is away", "sleeps"])
+def test_while_zookeeper_is_away_groups_commit_and_nobody_is_told_what_may_be_old(tmp_path: Path, fault: str) -> None:
+    with (
+        EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
+        running_cluster(tmp_path, zookeeper=zookeeper.hosts, **SHORT_SESSION) as cluster,
+        kept(cluster) as under,
+    ):
+        process = zookeeper.process
+        assert process is not None
+        for _ in range(2):
+            process.signal(signal.SIGKILL if fault == "is away" else signal.SIGSTOP)
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 7:  # more than two sessions
+                under.registers.wait_committed(5)
+            if fault == "is away":
+                zookeeper.start()
+                process = zookeeper.process
+                assert process is not None
+            else:
+                process.signal(signal.SIGCONT)
+            back_s = time.monotonic()
+            under.registers.wait_read()
+            print(f"read again after {time.monotonic() - back_s:.2f} s")
+            cluster.wait_in_sync(under.tp)
+            under.registers.wait_committed(50)
+        told = [count for (what, outcome), count in under.registers.tally.items() if outcome == NOT_NOW]
+        require_bite("everybody told offsets all the while", sum(told))
 
 
 #: Joins, then commits one offset after the other, and says which were accepted.

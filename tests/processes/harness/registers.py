@@ -102,6 +102,16 @@ class Registers:
         if self._failure is not None:
             raise self._failure
 
+    def wait_read(self, timeout_s: float = 60) -> None:
+        """Returns when each group's offsets were read that is asked for from now on."""
+        since = time.monotonic()
+
+        def read() -> bool:
+            recent = {each.group for each in list(self._fetches) if each.invoked_s >= since}
+            return self._failure is not None or recent >= set(self._groups)
+
+        wait_for("every group to be read", read, timeout_s)
+
     def longest_gap_s(self, group: str, since: float) -> float:
         """The longest time without an accepted commit of the group that began or lasted after `since` (monotonic)."""
         times = sorted({each.done_s for each in self._commits if each.group == group and each.outcome is Outcome.OK})
