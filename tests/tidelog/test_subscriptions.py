@@ -11,6 +11,7 @@ from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.tidelog.group_stories import STRATEGIES, Notes, Reading, parts, shared
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
+    ClosedError,
     CommitFailedError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
@@ -662,6 +663,35 @@ async def test_a_static_member_finds_its_partitions_again_and_nobody_else_notice
     await until(lambda: len(one.seen) == 2 and len(two.seen) == 2)
     await one.close()
     await two.close()
+
+
+@on_virtual_time
+async def test_a_static_member_that_does_not_poll_is_missed_after_its_session() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    slow = Reading(cluster, group_instance_id="one", max_poll_interval_ms=5000).begin()
+    other = Reading(cluster, group_instance_id="two", max_poll_interval_ms=5000).begin()
+    await shared([slow, other], 2)
+    await slow.rest()
+    began = seconds()
+    await other.owns(0, 1)
+    assert 10 < seconds() - began < 5 + 10 + 5
+    assert cluster.sent(LeaveGroupRequest) == []
+    slow.poll_on()
+    await shared([slow, other], 2)
+    await slow.close()
+    await other.close()
+
+
+@on_virtual_time
+async def test_a_listener_may_close_its_consumer() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    reading = Reading(cluster, notes=Notes(lambda what: reading.consumer.close()))
+    reading.consumer.subscribe(["t"], listener=reading.notes)
+    with pytest.raises(ClosedError):
+        await reading.consumer.poll(5000)
+    assert cluster.coordinator.groups["g"].members == {}
 
 
 @on_virtual_time
