@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, NotMeasured
-from benchmarks.kafka_groups import KafkaGroups
+from benchmarks.kafka_groups import LOAD, LOAD_HEAP, KafkaGroups
 from benchmarks.lab import Lab, wait_for
 from benchmarks.table import number
 
@@ -75,8 +75,7 @@ class Kafka:
 
     def _parts(self, wanted: set[str]) -> Iterator[dict[str, float]]:
         started = time.monotonic()
-        addresses = json.loads(self._cluster("start").splitlines()[-1])["bootstrap"]
-        _first_acknowledgement(addresses)
+        addresses = self._start()
         yield {"start:seconds": time.monotonic() - started}
         brokers = self._brokers()
         yield {"idle:rss_mb": _largest_mb(brokers)}
@@ -89,13 +88,19 @@ class Kafka:
         for name, partitions in _FAILOVERS.items():
             if any(each.startswith(f"{name}:") for each in wanted):
                 yield self._failover(addresses, name, partitions)
-        groups = KafkaGroups(
-            addresses,
-            self._directory,
-            kill=lambda broker: self._cluster("kill", broker),
-            restart=lambda broker: self._cluster("restart", broker),
-        )
-        yield from groups.measure(wanted, self._seconds)
+        yield from self._groups(addresses).measure(wanted, self._seconds)
+        if f"{LOAD}:million_s" in wanted:
+            self._cluster("stop")
+            shutil.rmtree(self._directory, ignore_errors=True)
+            yield self._groups(self._start("--heap", LOAD_HEAP)).load()
+
+    def _start(self, *options: str) -> str:
+        addresses: str = json.loads(self._cluster("start", *options).splitlines()[-1])["bootstrap"]
+        _first_acknowledgement(addresses)
+        return addresses
+
+    def _groups(self, addresses: str) -> KafkaGroups:
+        return KafkaGroups(addresses, self._directory, kill=lambda broker: self._cluster("kill", broker))
 
     def _failover(self, addresses: str, name: str, partitions: int) -> dict[str, float]:
         pids = [f"--pid={each.removeprefix('broker-')}={broker['pid']}" for each, broker in self._brokers().items()]
