@@ -20,6 +20,11 @@ def parts(*numbers: int, topic: str = "t") -> set[TopicPartition]:
     return {TopicPartition(topic, number) for number in numbers}
 
 
+def committed(cluster: FakeCluster) -> dict[TopicPartition, int]:
+    """What group "g" has committed."""
+    return {tp: each.committed_offset for tp, each in cluster.coordinator.committed["g"].items()}
+
+
 class Notes(ConsumerRebalanceListener):
     """Writes down what it is told, and does something then."""
 

@@ -1,0 +1,220 @@
+"""Where members of a group begin, and how far their commits reach."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.tidelog.clients import a_consumer, put, read
+from tests.tidelog.fake_cluster import FakeCluster, Fault
+from tests.tidelog.group_stories import Reading, committed, shared
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import (
+    CommitFailedError,
+    OffsetMetadataTooLargeError,
+    OffsetOutOfRangeError,
+    RebalanceInProgressError,
+    TimeoutError,
+)
+from tidelog.group_messages import (
+    JoinGroupRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+)
+from tidelog.messages import FetchRequest, OffsetForLeaderEpochRequest
+from tidelog.model import OffsetAndMetadata, TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@on_virtual_time
+async def test_a_member_begins_where_the_group_left_off_in_the_log_of_that_epoch() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"x"] * 10)
+    partition.elect(2)
+    put(partition, b"y")
+    cluster.coordinator.committed["g"][P0] = OffsetCommitPartition("t", 0, 7, 0, "note")
+    async with a_consumer(cluster, group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        assert (await read(consumer, 4))[0][1] == 7
+        assert await consumer.committed([P0, P1]) == {P0: OffsetAndMetadata(7, "note", 0), P1: None}
+        assert await consumer.committed(P0) == 7 and await consumer.committed(P1) is None
+        asked = cluster.sent(OffsetForLeaderEpochRequest)
+        assert asked and asked[0].partitions[0].leader_epoch == 0  # type: ignore[attr-defined]
+
+
+@on_virtual_time
+async def test_nothing_is_fetched_before_it_is_known_where_the_group_left_off() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"x"] * 10)
+    cluster.coordinator.committed["g"][P0] = OffsetCommitPartition("t", 0, 7)
+    async with a_consumer(cluster, group_id="g") as consumer:
+        consumer.assign([P0])
+        cluster.coordinator.loading.add("g")
+        assert await consumer.poll(3000) == {}
+        assert cluster.sent(FetchRequest) == []
+        cluster.coordinator.loading.clear()
+        assert [offset for _, offset, _ in await read(consumer, 3)] == [7, 8, 9]
+
+
+@on_virtual_time
+async def test_where_nothing_is_committed_the_reset_policy_says_where_to_begin() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"x"] * 10)
+    for policy, begin in (("earliest", 0), ("latest", 10)):
+        async with a_consumer(cluster, group_id=policy, auto_offset_reset=policy) as consumer:
+            consumer.assign([P0])
+            assert await consumer.position(P0) == begin
+    async with a_consumer(cluster, group_id="none", auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        with pytest.raises(OffsetOutOfRangeError):
+            await consumer.poll(1000)
+
+
+@on_virtual_time
+async def test_a_committed_position_that_cannot_be_asked_for_is_an_error_of_poll_and_asked_for_again() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"x")
+    cluster.coordinator.missing.add("g")
+    async with a_consumer(cluster, group_id="g", default_api_timeout_ms=2000) as consumer:
+        consumer.assign([P0])
+        with pytest.raises(TimeoutError, match=r"group 'g': no coordinator answered in 20\d\d ms"):
+            await consumer.poll(5000)
+        cluster.coordinator.missing.clear()
+        assert len(await read(consumer, 1)) == 1
+
+
+@on_virtual_time
+async def test_a_seek_is_not_undone_by_the_answer_of_what_was_committed() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"x"] * 10)
+    cluster.coordinator.committed["g"][P0] = OffsetCommitPartition("t", 0, 7)
+    async with a_consumer(cluster, group_id="g") as consumer:
+        consumer.assign([P0])
+        cluster.coordinator.loading.add("g")
+        await consumer.poll(200)
+        consumer.seek(P0, 2)
+        cluster.coordinator.loading.clear()
+        await asyncio.sleep(1)
+        assert (await read(consumer, 8))[0][1] == 2
+
+
+@on_virtual_time
+async def test_auto_commit_reaches_as_far_as_polls_have_returned_when_the_next_one_comes() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"x"] * 10)
+    async with a_consumer(cluster, group_id="g", max_poll_records=4) as consumer:
+        consumer.subscribe(["t"])
+        assert len(await read(consumer, 4)) == 4
+        await asyncio.sleep(20)
+        assert committed(cluster) == {}  # they may be worked on still
+        await read(consumer, 4)
+        await asyncio.sleep(1)
+        assert committed(cluster) == {P0: 4}
+        await consumer.close()
+    assert committed(cluster) == {P0: 8}
+    async with a_consumer(cluster, group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        assert [offset for _, offset, _ in await read(consumer, 2)] == [8, 9]
+        await consumer.close(autocommit=False)
+    assert committed(cluster) == {P0: 8}
+
+
+@on_virtual_time
+async def test_of_an_iteration_only_what_was_handed_out_is_committed() -> None:
+    cluster = FakeCluster()
+    for partition in cluster.create("t", 2):
+        put(partition, *[b"x"] * 10)
+    async with a_consumer(cluster, group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        seen = []
+        async for record in consumer:
+            seen.append((record.partition, record.offset))
+            if len(seen) == 13:
+                break
+        await consumer.commit()
+        counts = [sum(partition == number for partition, _ in seen) for number in (0, 1)]
+        assert committed(cluster) == {P0: counts[0], P1: counts[1]}
+        assert (await consumer.committed([P0]))[P0] == OffsetAndMetadata(counts[0], "", 0)
+        consumer.seek(P0, 1)
+        await consumer.commit()
+        assert committed(cluster)[P0] == 1
+    async with a_consumer(cluster, group_id="g", consumer_timeout_ms=1000) as consumer:
+        consumer.subscribe(["t"])
+        rest = [(record.partition, record.offset) async for record in consumer]
+    assert sorted(rest) == [(0, n) for n in range(1, 10)] + [(1, n) for n in range(counts[1], 10)]
+
+
+@on_virtual_time
+async def test_by_hand_assigned_partitions_are_committed_too_without_any_member() -> None:
+    cluster = FakeCluster()
+    for partition in cluster.create("t", 2):
+        put(partition, *[b"x"] * 5)
+    async with a_consumer(cluster, group_id="g") as consumer:
+        consumer.assign([P0, P1])
+        await read(consumer, 10)
+        consumer.assign([P1])
+        await until(lambda: committed(cluster) == {P0: 5})
+        await consumer.unsubscribe()
+        assert consumer.assignment() == set()
+        assert committed(cluster) == {P0: 5, P1: 5}
+        with pytest.raises(OffsetMetadataTooLargeError, match="group 'g', t-0: "):
+            await consumer.commit({P0: OffsetAndMetadata(1, "x" * 5000)})
+        await consumer.commit({P0: OffsetAndMetadata(1, "x" * 4096)})
+        assert cluster.sent(JoinGroupRequest) == []
+
+
+@on_virtual_time
+async def test_who_is_no_member_cannot_commit_for_a_group_that_has_some() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    member = Reading(cluster).begin()
+    await member.owns(0)
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as stranger:
+        stranger.assign([P0])
+        with pytest.raises(CommitFailedError, match="has members that were assigned"):
+            await stranger.commit({P0: OffsetAndMetadata(0)})
+    await member.close()
+
+
+@on_virtual_time
+async def test_a_commit_is_not_overtaken_by_an_earlier_one_that_is_still_under_way() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"x"] * 5)
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0])
+        cluster.coordinator.loading.add("g")
+        first = asyncio.create_task(consumer.commit({P0: OffsetAndMetadata(3)}))
+        await asyncio.sleep(0.3)
+        second = asyncio.create_task(consumer.commit({P0: OffsetAndMetadata(5)}))
+        with pytest.raises(TimeoutError, match="an earlier commit is under way"):
+            await consumer.commit({P0: OffsetAndMetadata(9)}, timeout_ms=500)
+        cluster.coordinator.loading.clear()
+        await asyncio.gather(first, second)
+    assert [offset for _, _, offset in cluster.coordinator.history] == [3, 5]
+
+
+@on_virtual_time
+async def test_a_commit_that_waited_for_its_turn_is_not_made_in_the_name_of_another_generation() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    first = Reading(cluster, enable_auto_commit=False, request_timeout_ms=5000).begin()
+    await first.owns(0, 1)
+    faults = [Fault.SWALLOW]
+    cluster.fault_of = lambda _, request: faults.pop() if isinstance(request, OffsetCommitRequest) and faults else None
+    commits = [asyncio.create_task(first.consumer.commit({tp: OffsetAndMetadata(1)})) for tp in (P0, P1)]
+    second = Reading(cluster, enable_auto_commit=False).begin()
+    await shared([first, second], 2)
+    outcomes = await asyncio.gather(*commits, return_exceptions=True)
+    assert [type(each) for each in outcomes] == [CommitFailedError, RebalanceInProgressError]
+    assert committed(cluster) == {}
+    await first.close()
+    await second.close()

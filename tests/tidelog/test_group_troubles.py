@@ -1,0 +1,295 @@
+"""What members of a group make of what goes wrong: silence, lost coordinators, refusals, rivals."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.tidelog.clients import a_consumer, put, read, seconds
+from tests.tidelog.fake_cluster import FakeCluster, Fault
+from tests.tidelog.group_stories import Notes, Reading, committed, parts, shared
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import (
+    ClosedError,
+    CommitFailedError,
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    RebalanceInProgressError,
+    TimeoutError,
+)
+from tidelog.group_messages import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
+from tidelog.model import OffsetAndMetadata, TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_who_does_not_poll_leaves_its_group_and_joins_again_when_it_does() -> None:
+    cluster = FakeCluster()
+    for partition in cluster.create("t", 2):
+        put(partition, *[b"x"] * 3)
+    slow = Reading(cluster, max_poll_interval_ms=20_000, enable_auto_commit=False).begin()
+    await slow.owns(0, 1)
+    await until(lambda: len(slow.seen) == 6)
+    await slow.rest()
+    other = Reading(cluster, max_poll_interval_ms=20_000)
+    other.consumer.subscribe(["t"])
+    other.poll_on()
+    began = seconds()
+    await other.owns(0, 1)
+    assert seconds() - began < 25
+    with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
+        await slow.consumer.commit()
+    slow.poll_on()
+    await shared([slow, other], 2)
+    assert ("lost", parts(0, 1)) in slow.notes.told
+    await until(lambda: len(other.seen) >= 6)  # nothing was committed
+    await slow.close()
+    await other.close()
+
+
+@on_virtual_time
+async def test_a_heartbeat_that_is_not_answered_does_not_keep_a_member_in_that_does_not_poll() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    slow = Reading(cluster, max_poll_interval_ms=4000, session_timeout_ms=30_000).begin()
+    await slow.owns(0)
+    await slow.rest()
+    began = seconds()
+    cluster.fault_of = lambda _, request: Fault.SWALLOW if isinstance(request, HeartbeatRequest) else None
+    await until(lambda: cluster.coordinator.groups["g"].members == {})
+    assert seconds() - began < 5
+    await slow.close()
+
+
+@on_virtual_time
+async def test_a_member_that_is_busy_for_long_stays_as_long_as_it_may() -> None:
+    cluster = FakeCluster()
+    put(cluster.create("t")[0], b"x", b"y")
+    busy = Reading(cluster, max_poll_records=1).begin()
+    await until(lambda: len(busy.seen) == 2)
+    await busy.rest()
+    await asyncio.sleep(200)  # many sessions
+    await busy.consumer.commit()
+    assert committed(cluster) == {P0: 2}
+    assert len(cluster.sent(HeartbeatRequest)) > 50
+    await busy.close()
+
+
+@pytest.mark.parametrize("forget", [False, True], ids=["moved", "forgotten"])
+@pytest.mark.parametrize("kind", [JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, OffsetCommitRequest])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_the_coordinator_may_move_in_the_midst_of_anything(kind: type, forget: bool, strategy: str) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        cluster = FakeCluster()
+        log = cluster.create("t", 4)
+        moves = 0
+
+        def move(_: int, request: object) -> None:
+            nonlocal moves
+            if isinstance(request, kind) and moves < 5:
+                moves += 1
+                cluster.coordinator.move("g", forget=forget)
+
+        cluster.fault_of = move  # type: ignore[assignment]
+        first = Reading(cluster, partition_assignment_strategy=strategy).begin()
+        second = Reading(cluster, partition_assignment_strategy=strategy).begin()
+        for number in range(50):
+            for partition in log:
+                put(partition, b"%d" % number)
+            await asyncio.sleep(0.5)
+        await until(lambda: moves == 5)
+        await shared([first, second], 4)
+        await until(lambda: set(first.seen + second.seen) == {(tp, n) for tp in parts(0, 1, 2, 3) for n in range(50)})
+        if not forget:
+            assert len(first.seen + second.seen) == 200
+        assert first.errors == second.errors == []
+        await first.close()
+        await second.close()
+        assert set(committed(cluster).values()) == {50}
+
+    story()
+
+
+@on_virtual_time
+async def test_the_coordinators_broker_may_die() -> None:
+    cluster = FakeCluster()
+    for partition in cluster.create("t", 2):
+        put(partition, *[b"x"] * 5)
+    first, second = Reading(cluster).begin(), Reading(cluster).begin()
+    await shared([first, second], 2)
+    cluster.kill(cluster.coordinator.broker_of("g"))
+    await until(lambda: len(first.seen) + len(second.seen) == 10)
+    await first.close()
+    await second.owns(0, 1)
+    await second.close()
+    assert set(committed(cluster).values()) == {5}
+
+
+@on_virtual_time
+async def test_refusals_that_are_final_come_out_of_poll() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    ranging = Reading(cluster, partition_assignment_strategy="range").begin()
+    await ranging.owns(0)
+    async with a_consumer(cluster, group_id="g", partition_assignment_strategy="sticky") as other:
+        other.subscribe(["t"])
+        with pytest.raises(InconsistentGroupProtocolError, match="group 'g'"):
+            await other.poll(5000)
+        with pytest.raises(InconsistentGroupProtocolError, match="group 'g'"):
+            await other.poll(5000)
+    cluster.refusals[JoinGroupRequest].append(GroupMaxSizeReachedError.code)
+    async with a_consumer(cluster, group_id="g") as other:
+        other.subscribe(["t"])
+        with pytest.raises(GroupMaxSizeReachedError):
+            await other.poll(5000)
+    await ranging.close()
+
+
+@on_virtual_time
+async def test_a_group_without_a_coordinator_is_told_of_and_joined_once_there_is_one() -> None:
+    cluster = FakeCluster()
+    put(cluster.create("t")[0], b"x")
+    cluster.coordinator.missing.add("g")
+    async with a_consumer(cluster, group_id="g", default_api_timeout_ms=3000) as consumer:
+        consumer.subscribe(["t"])
+        with pytest.raises(TimeoutError, match="group 'g': no coordinator answered"):
+            await consumer.poll(10_000)
+        cluster.coordinator.missing.clear()
+        assert len(await read(consumer, 1)) == 1
+
+
+@on_virtual_time
+async def test_while_a_rebalance_is_under_way_a_commit_says_what_to_do() -> None:
+    cluster = FakeCluster()
+    put(cluster.create("t", 2)[0], b"x")
+    first = Reading(cluster, enable_auto_commit=False).begin()
+    await until(lambda: len(first.seen) == 1)
+    hanging = a_consumer(cluster, group_id="g")
+    hanging.subscribe(["t"])
+    await hanging.poll(10)
+    await until(lambda: first.consumer.assignment() == set())
+    with pytest.raises(RebalanceInProgressError, match="poll until it is over"):
+        await first.consumer.commit({P0: OffsetAndMetadata(1)})
+    await hanging.close()
+    await first.close()
+
+
+@on_virtual_time
+async def test_a_consumer_that_closes_while_it_joins_is_not_waited_for() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    first = Reading(cluster).begin()
+    await first.owns(0, 1)
+    second = Reading(cluster).begin()
+    await until(lambda: cluster.coordinator.groups["g"].state.value == "PreparingRebalance")
+    await second.close()
+    began = seconds()
+    await first.owns(0, 1)
+    await until(lambda: cluster.coordinator.groups["g"].state.value == "Stable")
+    assert seconds() - began < 5
+    assert len(cluster.coordinator.groups["g"].members) == 1
+    await first.close()
+
+
+@on_virtual_time
+async def test_a_close_ends_in_time_whatever_has_become_of_the_coordinator() -> None:
+    for blow in ("kill", "hang", "missing"):
+        cluster = FakeCluster(brokers=1)
+        put(cluster.create("t")[0], b"x")
+        reading = Reading(cluster).begin()
+        await until(lambda reading=reading: len(reading.seen) == 1)
+        await reading.rest()
+        if blow == "kill":
+            cluster.kill(1)
+        elif blow == "hang":
+            cluster.hung.add(1)
+        else:
+            cluster.coordinator.missing.add("g")
+            reading.consumer.client.coordinators.clear()
+        began = seconds()
+        await reading.consumer.close(timeout_ms=3000)
+        assert seconds() - began < 3.5, blow
+
+
+# --- static members -------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_static_member_finds_its_partitions_again_and_nobody_else_notices() -> None:
+    cluster = FakeCluster()
+    log = cluster.create("t", 4)
+    one = Reading(cluster, group_instance_id="one").begin()
+    two = Reading(cluster, group_instance_id="two").begin()
+    await shared([one, two], 4)
+    before, told = one.consumer.assignment(), list(two.notes.told)
+    generation = cluster.coordinator.groups["g"].generation
+    await one.close()
+    assert cluster.sent(LeaveGroupRequest) == []
+    await asyncio.sleep(3)
+    one = Reading(cluster, group_instance_id="one").begin()
+    await until(lambda: one.consumer.assignment() == before)
+    assert two.notes.told == told and cluster.coordinator.groups["g"].generation == generation
+    for partition in log:
+        put(partition, b"x")
+    await until(lambda: len(one.seen) == 2 and len(two.seen) == 2)
+    await one.close()
+    await two.close()
+
+
+@on_virtual_time
+async def test_a_static_member_that_does_not_poll_is_missed_after_its_session() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    slow = Reading(cluster, group_instance_id="one", max_poll_interval_ms=5000).begin()
+    other = Reading(cluster, group_instance_id="two", max_poll_interval_ms=5000).begin()
+    await shared([slow, other], 2)
+    await slow.rest()
+    began = seconds()
+    await other.owns(0, 1)
+    assert 10 < seconds() - began < 5 + 10 + 5
+    assert cluster.sent(LeaveGroupRequest) == []
+    slow.poll_on()
+    await shared([slow, other], 2)
+    await slow.close()
+    await other.close()
+
+
+@on_virtual_time
+async def test_a_listener_may_close_its_consumer() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    reading = Reading(cluster, notes=Notes(lambda what: reading.consumer.close()))
+    reading.consumer.subscribe(["t"], listener=reading.notes)
+    with pytest.raises(ClosedError):
+        await reading.consumer.poll(5000)
+    assert cluster.coordinator.groups["g"].members == {}
+
+
+@on_virtual_time
+async def test_of_two_with_one_instance_id_the_first_is_fenced_and_stays_so() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    first = Reading(cluster, group_instance_id="one").begin()
+    await first.owns(0, 1)
+    second = Reading(cluster, group_instance_id="one").begin()
+    await second.owns(0, 1)
+    await until(lambda: len(first.errors) > 5)
+    assert {type(error) for error in first.errors} == {FencedInstanceIdError}
+    assert "another consumer runs as 'one'" in str(first.errors[0])
+    assert ("lost", parts(0, 1)) in first.notes.told and first.consumer.assignment() == set()
+    assert second.errors == [] and second.consumer.assignment() == parts(0, 1)
+    await first.close()
+    await second.close()
