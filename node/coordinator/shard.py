@@ -76,10 +76,10 @@ class Shard:
     open     this broker leads in that epoch, as far as it knows; what is brought to a closed shard is thrown away
     """
 
-    __slots__ = ("_replica", "groups", "leader_epoch", "loaded", "open")
+    __slots__ = ("groups", "leader_epoch", "loaded", "open", "replica")
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+        self.replica = replica
         self.leader_epoch = replica.partition.leader_epoch
         self.groups: dict[str, HostedGroup] = {}
         self.loaded = False
@@ -87,13 +87,9 @@ class Shard:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        return self._replica.topic_partition
-
-    @property
-    def replica(self) -> Replica:
-        return self._replica
+        return self.replica.topic_partition
 
     @property
     def leads(self) -> bool:
         """Whether this is still so."""
-        return self.open and self._replica.leads_in(self.leader_epoch)
+        return self.open and self.replica.leads_in(self.leader_epoch)

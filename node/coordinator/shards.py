@@ -20,7 +20,7 @@ from node.delayed import DelayedProduce, PendingAppend
 from node.durations import Durations
 from node.replica import Replica
 from node.replicas import Replicas
-from tidelog.errors import BrokerError, OffsetOutOfRangeError
+from tidelog.errors import BrokerError, CorruptMessageError, OffsetOutOfRangeError
 from tidelog.messages import ProducePartitionResponse
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,10 @@ class Shards:
                 continue
             if not len(data):
                 break
-            offset = await self._replicas.offload(loaded.read, data)
+            read_to = await self._replicas.offload(loaded.read, data)
+            if read_to <= offset:
+                raise CorruptMessageError(f"no whole batch at offset {offset}")
+            offset = read_to
         if loaded.skipped:
             told = ", ".join(f"{count} × {why}" for why, count in loaded.skipped.items())
             log.warning("%s: records that nobody here understands were skipped: %s", shard.topic_partition, told)
