@@ -96,6 +96,7 @@ def test_a_group_of_five_reads_everything_whoever_is_killed(
             )
         members.check_alive()
     check(members, tps, ends, ended_s)
+    assert [each for each in cluster.broker_ids if cluster.said(each, "Traceback")] == []
     print(f"{records} records in {ended_s - began_s:.0f} s")
 
 
@@ -103,7 +104,9 @@ def check(members: Members, tps: list[TopicPartition], ends: Mapping[TopicPartit
     """The verdict, from what the members have written down."""
     assigned, attempts, all_turns = [], [], []
     for member in members.all:
-        entries = member.entries()
+        entries, complaints = member.entries(), member.errors.read_text()
+        print(complaints, end="")
+        assert "Traceback" not in complaints, f"{member.name}: {complaints}"
         assigned += assignments(member.name, GROUP, TOPIC, entries)
         attempts += commits(GROUP, TOPIC, entries)
         all_turns += turns(member.name, TOPIC, entries, member.died_s, member.slept_s)

@@ -55,6 +55,7 @@ def kept(cluster: RunningCluster) -> Iterator[Kept]:
     gap_s = registers.longest_gap_s(GROUPS[0], since=began)
     print(f"longest time without a commit of {GROUPS[0]}: {gap_s:.2f} s")
     registers.check()
+    assert [each for each in cluster.broker_ids if cluster.said(each, "Traceback")] == []
 
 
 def test_the_coordinator_is_killed(cluster: RunningCluster) -> None:
