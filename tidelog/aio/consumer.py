@@ -110,13 +110,14 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """Leave the group, and give up what is assigned, also by hand."""
         fetcher = self._started()
-        if self._group is not None:
-            try:
+        try:
+            if self._group is not None:
                 await self._group.leave(self.clock.monotonic_ms() + CLOSE_TIMEOUT_MS)
-            finally:
+        finally:
+            if self._group is not None:
                 self._group = self._new_group(fetcher)
-        self._in_hand.moved.update(fetcher.buffers)
-        fetcher.assign(())
+            self._in_hand.moved.update(fetcher.buffers)
+            fetcher.assign(())
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None

@@ -356,13 +356,8 @@ class GroupConsumer:
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
         """Commit, tell the listener, and go. What the listener raises comes out when all is done."""
-        await self._watch.stop()
-        if self._rebalancing is not None:
-            self._rebalancing.cancel()
-            await asyncio.gather(self._rebalancing, return_exceptions=True)
-            self._rebalancing = None
-            self._client.listeners.remove(self._woken.set)
         try:
+            await self._stand_still()
             if self._membership.lost:
                 await self._lose()
             elif owned := set(self._fetcher.buffers):
@@ -374,3 +369,13 @@ class GroupConsumer:
                 commit.cancel()
             await self._member.stop()
             await self._member.leave(deadline_ms)
+
+    async def _stand_still(self) -> None:
+        """No rebalance goes on and none begins, also where this is cancelled before it is over."""
+        rebalancing, self._rebalancing = self._rebalancing, None
+        if rebalancing is not None:
+            rebalancing.cancel()
+            self._client.listeners.remove(self._woken.set)
+        await self._watch.stop()
+        if rebalancing is not None:
+            await asyncio.gather(rebalancing, return_exceptions=True)

@@ -176,7 +176,7 @@ class Member:
 
     async def stop(self) -> None:
         """No more heartbeats."""
-        if (beating := self._beating) is not None:
+        beating, self._beating = self._beating, None
+        if beating is not None:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
-            self._beating = None

@@ -45,10 +45,10 @@ class TopicWatch:
 
     async def stop(self) -> None:
         """Nobody is subscribed any more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
         attempt = 0
