@@ -289,6 +289,17 @@ def test_ctrl_c_commits_what_was_written(shell: Shell) -> None:
     assert b"0\n" + rest + remaining == b"0\n1\n2\n"
 
 
+def test_a_member_that_was_killed_is_not_waited_for_longer_than_somebody_waits(shell: Shell) -> None:
+    a_topic(shell, "killed", 3, 2, 1)
+    with a_member(shell, "killed", "killed") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        wait_for("its commit", lambda: committed(shell, "killed") == {("killed", 0): 3})
+        process.kill()
+    write(shell, "killed", 0)
+    assert shell.succeed("consume", "killed", "--group", "killed") == b"0\n"
+
+
 def test_what_could_not_be_written_is_not_committed(shell: Shell) -> None:
     a_topic(shell, "unwritten", 3, 2, 1)
     assert shell.succeed("consume", "unwritten", "--group", "unwritten", "--count", "1") == b"0\n"

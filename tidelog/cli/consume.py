@@ -12,7 +12,7 @@ import click
 from tidelog.cli.admins import unknown_partition, unknown_topic
 from tidelog.cli.copying import Alone, copy
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
-from tidelog.cli.group_share import Share, start_of_new_group
+from tidelog.cli.group_share import SESSION_TIMEOUT_MS, Share, start_of_new_group
 from tidelog.cli.names import GROUP, TOPIC
 from tidelog.cli.progress import Progress
 from tidelog.cli.sink import Sink
@@ -109,6 +109,7 @@ def consume(
             servers,
             client_id="tidelog-consume",
             group_id=group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
             enable_auto_commit=False,
             auto_offset_reset="none" if group is None else start_of_new_group(first),
             max_decompressed_batch_bytes=max_decompressed_batch_bytes,

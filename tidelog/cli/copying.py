@@ -87,7 +87,11 @@ def copy(consumer: Consumer, reading: Reading, sink: Sink, count: int | None, ti
                 consumer.end_offsets(unread)
                 last_progress_ms = now_ms
             elif now_ms - last_progress_ms > timeout_ms:
-                missing = ", ".join(map(str, unread)) or "the group"
+                missing = ", ".join(map(str, unread))
+                if not missing:
+                    raise click.ClickException(
+                        f"no partition came from the group for {timeout_ms / 1000:g} s: see tidelog group describe"
+                    )
                 raise click.ClickException(
                     f"nothing came from {missing} for {timeout_ms / 1000:g} s: see tidelog status"
                 )

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tidelog.cli.copying import Polled
     from tidelog.consumer import Consumer
 
+#: A command is often killed, and started again by somebody who waits for it. A program's default is much longer.
+SESSION_TIMEOUT_MS = 10_000
+
 
 def start_of_new_group(start: Position) -> str:
     """The `auto_offset_reset` for `--from`; click.UsageError for an offset, which is another one in each partition."""
