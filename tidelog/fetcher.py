@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.client import ClusterClient, is_retriable
 from tidelog.errors import (
@@ -23,7 +23,6 @@ from tidelog.errors import (
     error_for,
 )
 from tidelog.fetch_buffer import PartitionBuffer
-from tidelog.groups.committed_offsets import CommittedOffsets
 from tidelog.leader_search import LeaderSearch
 from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from tidelog.metadata import ClusterView, Leader
@@ -31,6 +30,9 @@ from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
 from tidelog.positions import Led, Positions
 from tidelog.settings import ConsumerSettings
 from tidelog.signals import Signal
+
+if TYPE_CHECKING:
+    from tidelog.groups.committed_offsets import CommittedOffsets
 
 _log = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerError, LogTruncationError, OffsetOutOfRangeError, TidelogError, error_for
 from tidelog.fetch_buffer import PartitionBuffer
-from tidelog.groups.committed_offsets import CommittedOffsets
 from tidelog.leader_calls import Asked, LeaderQuestion, Outcomes
 from tidelog.messages import (
     EpochEndOffset,
@@ -33,6 +32,9 @@ from tidelog.offsets import list_offsets
 from tidelog.settings import ConsumerSettings
 from tidelog.starting_points import Start, try_starting_points
 from tidelog.timestamps import format_time
+
+if TYPE_CHECKING:
+    from tidelog.groups.committed_offsets import CommittedOffsets
 
 _A = TypeVar("_A")
 

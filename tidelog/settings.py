@@ -9,7 +9,6 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError, InvalidGroupIdError
-from tidelog.groups.assignors import ASSIGNORS
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
 from tidelog.partitioner import Partitioner, partition_for_key
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
@@ -224,6 +223,8 @@ class ConsumerSettings(ClientSettings):
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than session_timeout_ms "
                 f"({self.session_timeout_ms}), and better a third of it"
             )
+        from tidelog.groups.assignors import ASSIGNORS  # here: who produces has settings, too, and needs none of them
+
         given = self.partition_assignment_strategy
         names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else ()
         if not names or len(set(names)) != len(names) or not set(names) <= ASSIGNORS.keys():

@@ -24,3 +24,16 @@ def test_looking_at_processes_loads_no_client() -> None:
     program = f"import sys, tidelog.cli.up, tidelog.cli.cluster; print([m for m in {heavy} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("use", "needless"),
+    [
+        ("from tidelog import Producer; Producer", ("tidelog.groups", "tidelog.group_messages", "tidelog.fetcher")),
+        ("from tidelog import Consumer; Consumer", ("tidelog.groups.group_consumer", "tidelog.group_messages")),
+    ],
+)
+def test_who_is_in_no_group_loads_nothing_of_groups(use: str, needless: tuple[str, ...]) -> None:
+    program = f"import sys; {use}; print([m for m in {needless} if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert shown.stdout.strip() == "[]"

@@ -1,7 +1,27 @@
-"""The clients for asyncio programs; names and settings as in `tidelog`."""
+"""The clients for asyncio programs; names and settings as in `tidelog`, and imported as late: who produces needs no
+consumer.
+"""
 
-from tidelog.aio.admin import Admin
-from tidelog.aio.consumer import Consumer
-from tidelog.aio.producer import Producer
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.aio.admin import Admin
+    from tidelog.aio.consumer import Consumer
+    from tidelog.aio.producer import Producer
 
 __all__ = ["Admin", "Consumer", "Producer"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"tidelog.aio.{name.lower()}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

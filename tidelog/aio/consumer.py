@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Self, Unpack, overload
 
 from tidelog.client import ClusterClient, Opener, open_connection
 from tidelog.clock import Clock, SystemClock
@@ -21,8 +21,6 @@ from tidelog.errors import (
 )
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
 from tidelog.fetcher import Fetcher
-from tidelog.groups.committed_offsets import CommittedOffsets
-from tidelog.groups.group_consumer import GroupConsumer
 from tidelog.groups.rebalance_listener import Caller, RebalanceListener, call_here
 from tidelog.groups.topic_choice import TopicChoice
 from tidelog.model import (
@@ -41,6 +39,10 @@ from tidelog.segment_offsets import offsets_before
 from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
 from tidelog.starting_points import StartingPoint, starting_points
 from tidelog.timestamps import Timestamp
+
+if TYPE_CHECKING:  # imported where a consumer has a group: many have none, and need not wait for it
+    from tidelog.groups.committed_offsets import CommittedOffsets
+    from tidelog.groups.group_consumer import GroupConsumer
 
 #: How long an iteration waits at a time.
 ITERATION_POLL_MS = 1_000
@@ -376,6 +378,8 @@ class Consumer:
             raise ClosedError("the consumer is closed")
         if self._fetcher is None:
             if self.settings.group_id is not None:
+                from tidelog.groups.committed_offsets import CommittedOffsets
+
                 self._offsets = CommittedOffsets(self.client, self.settings.group_id)
             self._fetcher = Fetcher(self.client, self.settings, self._offsets)
             if self._offsets is not None:
@@ -385,6 +389,8 @@ class Consumer:
         return self._fetcher
 
     def _new_group(self, fetcher: Fetcher) -> GroupConsumer:
+        from tidelog.groups.group_consumer import GroupConsumer
+
         assert self._offsets is not None
 
         async def call(method: Callable[[], object]) -> None:
