@@ -134,7 +134,7 @@ class Member:
                     await self._heartbeat()
             except TidelogError as error:
                 if self._overdue_ms() <= 0:
-                    _log.warning("group %r: a heartbeat was not answered: %s", self._group_id, error)
+                    _log.warning("a heartbeat was not answered: %s", error)
                 self._on_change()
             except Exception:
                 _log.exception("group %r: a heartbeat stumbled", self._group_id)
@@ -172,7 +172,7 @@ class Member:
         try:
             await ask_coordinator(self._client, self._group_id, request, deadline_ms)
         except TidelogError as error:
-            _log.warning("group %r: this consumer's leaving was not heard: %s", self._group_id, error)
+            _log.warning("this consumer's leaving was not heard: %s", error)
 
     async def stop(self) -> None:
         """No more heartbeats."""
