@@ -40,7 +40,7 @@ async def group_families(service: CoordinatorService) -> list[Family]:
             "tidelog_offsets_load_seconds", "from leading such a partition to answering for its groups", Kind.HISTOGRAM
         ).add(shards.load_times),
         single(
-            "tidelog_offsets_expired", "committed offsets that nobody had asked for in time", service.expired,
+            "tidelog_offsets_expired", "committed offsets that had their time", service.expired,
             Kind.COUNTER,
         ),
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from tidelog.errors import SecondsForMillisecondsWarning
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LARGEST_TIMESTAMP_MS = (1 << 63) - 1
 _MILLISECOND = timedelta(milliseconds=1)
-#: As seconds: September 2001 to November 2286. As milliseconds: twelve weeks of 1970, in which nobody kept a log.
+#: As seconds: September 2001 to November 2286. As milliseconds: fifteen weeks of 1970, in which nobody kept a log.
 _LOOKS_LIKE_SECONDS = range(10**9, 10**10)
 
 Timestamp = int | datetime

@@ -52,7 +52,7 @@ class Offsets:
     # --- writing -------------------------------------------------------------------------------------
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:
-        """Commits of these are being written."""
+        """Commits or tombstones of these are being written."""
         for tp in tps:
             self._pending[tp] = self._pending.get(tp, 0) + 1
 

@@ -46,12 +46,14 @@ class Expiry:
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
             if shard.leads:
                 due = self._due(hosted)
-                self.expired += len(due)
-                self._offsets.bury(shard, hosted, due, partial(self._maybe_bury_group, shard, hosted))
+                self._offsets.bury(shard, hosted, due, partial(self._buried, shard, hosted, len(due)))
             if count % _TURN == 0:
                 await asyncio.sleep(0)
 
-    def _maybe_bury_group(self, shard: Shard, hosted: HostedGroup, _: Mapping[TopicPartition, BrokerError]) -> None:
+    def _buried(
+        self, shard: Shard, hosted: HostedGroup, due: int, failed: Mapping[TopicPartition, BrokerError]
+    ) -> None:
+        self.expired += due - len(failed)
         if hosted.is_empty and not hosted.offsets:
             self._deletion.bury_group(shard, hosted)
 

@@ -176,10 +176,12 @@ class OffsetManager:
                         hosted.offsets.read(tp, None, record_offset)
                 else:
                     failed.update(dict.fromkeys(batch, error))
+                hosted.offsets.failed(batch)
                 if not left:
                     self._coordinator.drop_if_nothing(shard, hosted)
                     done(failed)
 
+            hosted.offsets.begin(batch)
             keys = [encode_key(CommitKey(hosted.group_id, *tp)) for tp in batch]
             self._coordinator.writes.write(shard, [(key, None) for key in keys], written)
 

@@ -297,6 +297,24 @@ async def test_the_retention_goes_on_where_the_old_coordinator_left_it() -> None
 
 
 @on_virtual_time
+async def test_what_expires_while_nobody_confirms_is_written_once_and_counts_when_it_is_gone() -> None:
+    async with GroupCluster(
+        offsets_retention_minutes=2, offsets_retention_check_interval_ms=100, offsets_commit_timeout_ms=60_000
+    ) as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(1) == 0
+        await asyncio.sleep(119)
+        cluster.cut(1, 2, 3)
+        await asyncio.sleep(5)
+        service = cluster.coordinator.groups
+        assert tombstones(cluster) == [CommitKey(GROUP, "t", 0)]
+        assert await cluster.committed() == (0, 1) and service.expired == 0
+        cluster.heal()
+        await asyncio.sleep(5)
+        assert await cluster.committed() == (0, -1) and service.expired == 1
+
+
+@on_virtual_time
 async def test_what_was_committed_of_a_topic_goes_with_it() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
