@@ -216,6 +216,8 @@ def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None
     assert json.loads(outcome.output)["deleted"] == ["leaving"]
     assert outcome.status == 1 and only_line(outcome) == "no group 'nope': tidelog group list shows what there is"
     assert refused(shell, "group", "describe", "leaving").startswith("no group 'leaving'")
+    both = refused(shell, "group", "delete", "nope", "neither")
+    assert "no group 'nope'" in both and "no group 'neither'" in both
 
 
 # --- with members ------------------------------------------------------------------------------------

@@ -142,7 +142,19 @@ async def test_metadata_that_is_too_large_is_the_callers_to_reduce() -> None:
         with pytest.raises(OffsetMetadataTooLargeError, match="t-0"):
             await consumer.commit({TP: OffsetAndMetadata(8, "x" * 4097)})
         assert seconds() - started < 0.1
+        with pytest.raises(OffsetMetadataTooLargeError, match="t-0: metadata of 40000 characters"):
+            await consumer.commit({TP: OffsetAndMetadata(8, "x" * 40_000)})
         assert await committed(consumer) == 7
+
+
+@on_virtual_time
+async def test_an_offset_that_no_log_can_have_is_refused_before_it_is_sent() -> None:
+    cluster = with_a_record()
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        await consumer.commit({TP: OffsetAndMetadata((1 << 63) - 1)})
+        with pytest.raises(InvalidRequestError, match="t-0: offset 9223372036854775808 has more than 63 bits"):
+            await consumer.commit({TP: OffsetAndMetadata(1 << 63)})
+        assert len(cluster.sent(OffsetCommitRequest)) == 1
 
 
 @on_virtual_time

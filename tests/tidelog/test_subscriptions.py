@@ -298,6 +298,22 @@ async def test_a_topic_that_is_deleted_is_told_of_and_given_up() -> None:
 
 
 @on_virtual_time
+async def test_a_topic_that_is_deleted_and_made_anew_is_assigned_again_before_the_metadata_is_old() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    cluster.create("u")
+    reading = Reading(cluster, metadata_max_age_ms=3_600_000).begin(["t", "u"])
+    await until(lambda: len(reading.consumer.assignment()) == 2)
+    del cluster.partitions["t"]
+    await until(lambda: reading.consumer.assignment() == parts(0, topic="u"))
+    await asyncio.sleep(30)
+    put(cluster.create("t")[0], b"x")
+    await until(lambda: len(reading.consumer.assignment()) == 2, timeout_s=10)
+    await until(lambda: len(reading.seen) == 1)
+    await reading.close()
+
+
+@on_virtual_time
 async def test_another_subscription_takes_the_place_of_the_first() -> None:
     for strategy in ("range", "cooperative-sticky"):
         cluster = FakeCluster()

@@ -131,9 +131,11 @@ def delete(
     else:
         for name in deleted:
             click.echo(f"deleted what {name} had committed for {_names(topics)}" if topics else f"deleted {name}")
-    for name, error in outcomes.items():
-        if error is not None:
-            raise _refused(name, error)
+    refusals = [_refused(name, error) for name, error in outcomes.items() if error is not None]
+    if len(refusals) > 1:
+        raise TidelogError("; ".join(map(str, refusals)))
+    for refusal in refusals:
+        raise refusal
 
 
 def _delete_offsets(admin: Admin, name: str, topics: tuple[TopicChoice, ...]) -> TidelogError | None:

@@ -7,11 +7,13 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.client import ClusterClient
+from tidelog.codec import MAX_STRING
 from tidelog.errors import (
     BrokerError,
     CommitFailedError,
     IllegalGenerationError,
     InvalidRequestError,
+    OffsetMetadataTooLargeError,
     RebalanceInProgressError,
     TidelogError,
     TimeoutError,
@@ -31,6 +33,8 @@ from tidelog.groups.coordinator_calls import ask_coordinator
 from tidelog.messages import DescribePartition
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, as_partition
 
+_MOST_OFFSET = (1 << 63) - 1
+
 COMMIT_FAILED = (
     "the group has gone on without this consumer, and its partitions may be others' by now. What was read since the "
     "last commit may be read again. That happens where the time between two polls exceeds max_poll_interval_ms: raise "
@@ -40,15 +44,19 @@ COMMIT_LATER = "a rebalance is under way: poll until it is over, then commit wha
 
 
 def commit_entry(tp: TopicPartition, wanted: object) -> OffsetCommitPartition:
-    """InvalidRequestError for what cannot be committed."""
+    """InvalidRequestError, OffsetMetadataTooLargeError for what cannot be committed."""
     if not isinstance(wanted, OffsetAndMetadata):
         raise InvalidRequestError(f"{tp}: {wanted!r} is not an OffsetAndMetadata")
     if isinstance(wanted.offset, bool) or not isinstance(wanted.offset, int):
         raise InvalidRequestError(f"{tp}: offset {wanted.offset!r} is not a whole number")
     if wanted.offset < 0:
         raise InvalidRequestError(f"{tp}: offset {wanted.offset} is negative")
+    if wanted.offset > _MOST_OFFSET:
+        raise InvalidRequestError(f"{tp}: offset {wanted.offset} has more than 63 bits")
     if not isinstance(wanted.metadata, str):
         raise InvalidRequestError(f"{tp}: the metadata is a str, not {wanted.metadata!r}")
+    if len(wanted.metadata) > MAX_STRING:
+        raise OffsetMetadataTooLargeError(f"{tp}: metadata of {len(wanted.metadata)} characters cannot even be sent")
     epoch = -1 if wanted.leader_epoch is None else wanted.leader_epoch
     return OffsetCommitPartition(*as_partition(tp), wanted.offset, epoch, wanted.metadata)
 

@@ -40,7 +40,7 @@ class TopicWatch:
     def look_out_for(self, topics: Iterable[str]) -> None:
         """Also for these, which other members chose: their leader is to see when they are made."""
         self._others = frozenset(topics)
-        if any(not self._client.view.partition_count(topic) for topic in self._others):
+        if any(map(self._is_missing, self._others)):
             self._chosen.set()
 
     async def stop(self) -> None:
@@ -83,14 +83,18 @@ class TopicWatch:
 
     async def _are_missing(self, choice: TopicChoice) -> bool:
         wanted = self._others.union(choice.topics or ())
-        missing = {topic for topic in wanted if not self._client.view.partition_count(topic)}
+        missing = set(filter(self._is_missing, wanted))
         if missing:
             await self._client.refresh_or_not(self._deadline_ms())
-            missing = {topic for topic in missing if not self._client.view.partition_count(topic)}
+            missing = set(filter(self._is_missing, missing))
         if missing - self._warned:
             _log.warning("subscribed to topics that do not exist (yet): %s", ", ".join(map(repr, sorted(missing))))
         self._warned = missing
         return bool(missing)
+
+    def _is_missing(self, topic: str) -> bool:
+        """Never seen, or deleted since: then its partitions are remembered."""
+        return self._client.refusal(topic) is not None or not self._client.view.partition_count(topic)
 
     def _deadline_ms(self) -> int:
         return self._client.clock.monotonic_ms() + self._client.settings.request_timeout_ms
