@@ -12,8 +12,8 @@ import pytest
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator, wait_moved, wait_offsets_topic
 from tests.processes.harness.group_member import SESSION_TIMEOUT_MS
-from tests.processes.harness.handovers import by_partition, handover_violations, unowned_s
-from tests.processes.harness.histories import Outcome, fencing_violations, sharing_violations
+from tests.processes.harness.handovers import Turn, by_partition, handover_violations, unowned_s
+from tests.processes.harness.histories import Assigned, Commit, Outcome, fencing_violations, sharing_violations
 from tests.processes.harness.members import Member, Members, assignments, commits, members_of, turns
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
@@ -102,7 +102,9 @@ def test_a_group_of_five_reads_everything_whoever_is_killed(
 
 def check(members: Members, tps: list[TopicPartition], ends: Mapping[TopicPartition, int], ended_s: float) -> None:
     """The verdict, from what the members have written down."""
-    assigned, attempts, all_turns = [], [], []
+    assigned: list[Assigned] = []
+    attempts: list[Commit] = []
+    all_turns: list[Turn] = []
     for member in members.all:
         entries, complaints = member.entries(), member.errors.read_text()
         print(complaints, end="")

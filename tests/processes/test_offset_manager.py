@@ -81,7 +81,7 @@ class Channel:
             try:
                 answer = await self.lines.to(await self.discover()).ask(OffsetFetchRequest(MY_GROUP, wanted))
                 assert isinstance(answer, OffsetFetchResponse)
-                raise_first(error_for(each.error_code) for each in (answer, *answer.partitions))
+                raise_first(map(error_for, [answer.error_code, *(each.error_code for each in answer.partitions)]))
                 return {
                     TopicPartition(each.topic, each.partition): OffsetAndMetadata(each.committed_offset, each.metadata)
                     for each in answer.partitions
