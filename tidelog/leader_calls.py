@@ -43,6 +43,11 @@ class Outcomes(Generic[A]):
     refused: dict[TopicPartition, TidelogError] = field(default_factory=dict)
     errors: dict[TopicPartition, TidelogError] = field(default_factory=dict)
 
+    @property
+    def unanswered(self) -> dict[TopicPartition, TidelogError]:
+        """Why, of each partition that has no answer."""
+        return self.errors | self.refused
+
 
 def summary(errors: Mapping[TopicPartition, TidelogError]) -> str:
     """Who is missing and why, in a line that stays short however many there are."""

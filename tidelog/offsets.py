@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerError, InvalidRecordError, TidelogError, error_for
@@ -33,6 +34,14 @@ from tidelog.timestamps import LARGEST_TIMESTAMP_MS, Timestamp, looks_like_secon
 ANY_TIME_MS = 0
 #: What a look-up costs that only says why there is nothing: nobody waits longer for a reason.
 _REASON_PATIENCE_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The offsets of a partition that may be read: from `start` (inclusive) to `end` (exclusive)."""
+
+    start: int
+    end: int
 
 
 def list_offsets(
@@ -108,26 +117,42 @@ async def end_of_each(
     return {tp: answers[tp].offset for tp in targets}
 
 
+async def find_ends(
+    client: ClusterClient,
+    partitions: Collection[TopicPartition],
+    timeout_ms: int,
+    isolation_level: int = READ_UNCOMMITTED,
+) -> tuple[dict[TopicPartition, Ends], dict[TopicPartition, TidelogError]]:
+    """What may be read of each partition; and why not, of those whose leader does not say."""
+    question = list_offsets(isolation_level)
+    earliest, latest = await asyncio.gather(
+        question.try_ask(client, dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms),
+        question.try_ask(client, dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms),
+    )
+    ends = {
+        tp: Ends(start.offset, max(start.offset, latest.answers[tp].offset))
+        for tp, start in earliest.answers.items()
+        if tp in latest.answers
+    }
+    return ends, earliest.unanswered | latest.unanswered
+
+
 async def _reasons(
     client: ClusterClient, nowhere: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, OffsetOutcome]:
     """Why leaders found nothing at these times: asked of them, with a view up to the end of their logs, too."""
-    question = list_offsets(isolation_level)
-    uncommitted, starts, ends = await asyncio.gather(
+    uncommitted, (ends, silent) = await asyncio.gather(
         list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, nowhere, _REASON_PATIENCE_MS),
-        question.try_ask(client, dict.fromkeys(nowhere, EARLIEST_TIMESTAMP), _REASON_PATIENCE_MS),
-        question.try_ask(client, dict.fromkeys(nowhere, LATEST_TIMESTAMP), _REASON_PATIENCE_MS),
+        find_ends(client, nowhere, _REASON_PATIENCE_MS, isolation_level),
     )
+    silent |= uncommitted.unanswered
     outcomes: dict[TopicPartition, OffsetOutcome] = {}
     for tp in nowhere:
-        error: TidelogError | None = None
-        for each in (uncommitted, starts, ends):
-            error = error or each.refused.get(tp) or each.errors.get(tp)
-        if error is not None:
-            outcomes[tp] = OffsetOutcome(None, NoOffset.RETRY, error)
+        if tp in silent:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.RETRY, silent[tp])
         elif uncommitted.answers[tp].offset >= 0:
             outcomes[tp] = OffsetOutcome(None, NoOffset.ABOVE_HIGH_WATERMARK)
-        elif starts.answers[tp].offset < ends.answers[tp].offset:
+        elif ends[tp].start < ends[tp].end:
             outcomes[tp] = OffsetOutcome(None, NoOffset.PAST_END)
         else:
             outcomes[tp] = OffsetOutcome(None, NoOffset.EMPTY)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
 from tidelog.leader_calls import Outcomes
 from tidelog.log_dir_calls import describe_log_dirs
-from tidelog.messages import ListOffsetsPartitionResponse
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
-from tidelog.offsets import list_offsets
+from tidelog.model import MAX_TIMESTAMP, TopicPartition
+from tidelog.offsets import find_ends, list_offsets
 from tidelog.record_times import record_times
 from tidelog.records.decode import RecordTime
 
@@ -59,21 +57,16 @@ async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) ->
     view = await client.topic(topic, deadline_ms)
     tps = [TopicPartition(topic, number) for number in sorted(view.partitions)]
     patience_ms = max(1, min(_PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
-    starts, ends, newest, sizes = await asyncio.gather(
-        _ask(client, tps, EARLIEST_TIMESTAMP, patience_ms),
-        _ask(client, tps, LATEST_TIMESTAMP, patience_ms),
-        _ask(client, tps, MAX_TIMESTAMP, patience_ms),
+    (ends, silent), newest, sizes = await asyncio.gather(
+        find_ends(client, tps, patience_ms),
+        list_offsets().try_ask(client, dict.fromkeys(tps, MAX_TIMESTAMP), patience_ms),
         _sizes(client, tps, client.clock.monotonic_ms() + patience_ms),
     )
-    spans = {
-        tp: range(starts.answers[tp].offset, ends.answers[tp].offset)
-        for tp in tps
-        if tp in starts.answers and tp in ends.answers
-    }
+    spans = {tp: range(each.start, each.end) for tp, each in ends.items()}
     samples = await _samples(client, spans, patience_ms)
+    errors = samples.unanswered | newest.unanswered | silent
     told: list[PartitionTimes] = []
     for tp in tps:
-        error = next((error for each in (starts, ends, newest, samples) if (error := _error_in(each, tp))), None)
         top = newest.answers.get(tp)
         told.append(
             PartitionTimes(
@@ -83,16 +76,10 @@ async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) ->
                 sizes.get(tp),
                 RecordTime(top.offset, top.timestamp) if top is not None and top.offset >= 0 else None,
                 tuple(dict.fromkeys(samples.answers.get(tp, ()))),
-                error,
+                errors.get(tp),
             )
         )
     return told
-
-
-async def _ask(
-    client: ClusterClient, tps: Collection[TopicPartition], which: int, patience_ms: int
-) -> Outcomes[ListOffsetsPartitionResponse]:
-    return await list_offsets().try_ask(client, dict.fromkeys(tps, which), patience_ms)
 
 
 async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
@@ -120,7 +107,7 @@ async def _samples(
         wanted = {
             tp: span.start + (len(span) - 1) * number // (_SAMPLES - 1)
             for tp, span in spans.items()
-            if span and _error_in(found, tp) is None
+            if span and tp not in found.errors and tp not in found.refused
         }
         told = await record_times(client, wanted, patience_ms)
         for tp, record in told.answers.items():
@@ -129,7 +116,3 @@ async def _samples(
         found.errors |= told.errors
         found.refused |= told.refused
     return found
-
-
-def _error_in(outcomes: Outcomes[Any], tp: TopicPartition) -> TidelogError | None:
-    return outcomes.refused.get(tp) or outcomes.errors.get(tp)

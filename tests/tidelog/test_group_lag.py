@@ -16,9 +16,10 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     UnreadableRecordsError,
 )
-from tidelog.groups.lag import Ends, PartitionLag, Standing, first_unread, lag_of
+from tidelog.groups.lag import PartitionLag, Standing, first_unread, lag_of
 from tidelog.messages import FetchRequest
 from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.offsets import Ends
 from tidelog.records.decode import RecordTime
 from tidelog.records.encode import encode_batch
 from tidelog.records.header import read_header

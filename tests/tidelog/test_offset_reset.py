@@ -20,7 +20,6 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.group_messages import OffsetCommitRequest
-from tidelog.groups.lag import Ends
 from tidelog.groups.reset import (
     Adjustment,
     OffsetReset,
@@ -35,6 +34,7 @@ from tidelog.groups.reset import (
 )
 from tidelog.messages import Request
 from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.offsets import Ends
 from tidelog.starting_points import Older, Start, StartingPoint
 
 TP = TopicPartition("t", 0)

@@ -10,9 +10,9 @@ from tidelog.aio.group_admin import GroupAdmin
 from tidelog.client import ClusterClient
 from tidelog.errors import GroupIdNotFoundError, NonEmptyGroupError, TidelogError, raise_first
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupState, MemberDescription
-from tidelog.groups.lag import Ends, find_ends
 from tidelog.groups.reset import OffsetReset, ResetTarget, ToTime, resolve
 from tidelog.model import READ_UNCOMMITTED, OffsetAndMetadata, TopicPartition
+from tidelog.offsets import Ends, find_ends
 from tidelog.record_times import record_times
 from tidelog.starting_points import StartingPoint, try_starting_points
 from tidelog.timestamps import to_target_ms, warn_of_seconds
@@ -81,7 +81,7 @@ async def _plan(
     if isinstance(target, ToTime):
         times = dict.fromkeys(committed, to_target_ms(target.time, _WHAT))
         told = await try_starting_points(client, times, left_ms(), READ_UNCOMMITTED)
-        found, errors = told.answers, told.refused | told.errors
+        found, errors = told.answers, told.unanswered
     ends, silent = await find_ends(client, [tp for tp in committed if tp not in errors], left_ms())
     errors |= silent
     plan: dict[TopicPartition, OffsetReset] = {}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_TIMESTAMP, TopicPartition
-from tidelog.offsets import list_offsets
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.offsets import Ends, find_ends
 from tidelog.record_times import record_times
 from tidelog.records.decode import RecordTime
 
@@ -24,14 +23,6 @@ class Standing(StrEnum):
     """Records that the group had not consumed are gone."""
     PAST_LOG_END = "past_log_end"
     """The log was cut, or is another one of the same name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The offsets of a partition that may be read: from `start` (inclusive) to `end` (exclusive)."""
-
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +95,7 @@ async def partition_lags(
     ends, errors = await find_ends(client, committed, patience_ms)
     wanted = {tp: unread for tp in ends if (unread := first_unread(committed[tp], ends[tp])) is not None}
     times = await record_times(client, wanted, patience_ms)
-    errors |= times.refused | times.errors
+    errors |= times.unanswered
     now_ms = client.clock.now_ms()
     lags = {tp: PartitionLag(offset, error=errors.get(tp)) for tp, offset in committed.items()}
     for tp, each in ends.items():
@@ -115,20 +106,3 @@ async def partition_lags(
         else:
             lags[tp] = lag_of(committed[tp], each, times.answers.get(tp), now_ms)
     return lags
-
-
-async def find_ends(
-    client: ClusterClient, partitions: Collection[TopicPartition], timeout_ms: int
-) -> tuple[dict[TopicPartition, Ends], dict[TopicPartition, TidelogError]]:
-    """What may be read of each partition; and why not, of those whose leader does not say."""
-    question = list_offsets()
-    earliest, latest = await asyncio.gather(
-        question.try_ask(client, dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms),
-        question.try_ask(client, dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms),
-    )
-    ends = {
-        tp: Ends(start.offset, max(start.offset, latest.answers[tp].offset))
-        for tp, start in earliest.answers.items()
-        if tp in latest.answers
-    }
-    return ends, {**earliest.refused, **earliest.errors, **latest.refused, **latest.errors}

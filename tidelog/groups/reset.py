@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidelog.errors import InvalidRequestError, TidelogError
-from tidelog.groups.lag import Ends
 from tidelog.model import TopicPartition
+from tidelog.offsets import Ends
 from tidelog.starting_points import Start, StartingPoint
 from tidelog.timestamps import Timestamp
 
