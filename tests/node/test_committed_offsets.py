@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from node.coordinator.deletion import Deletion
+from node.coordinator.expiry import Expiry
+from node.coordinator.offsets import OffsetManager
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS
@@ -312,6 +315,69 @@ async def test_what_expires_while_nobody_confirms_is_written_once_and_counts_whe
         cluster.heal()
         await asyncio.sleep(5)
         assert await cluster.committed() == (0, -1) and service.expired == 1
+
+
+@on_virtual_time
+async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        await asyncio.sleep(1)
+        deleted_ms = cluster.coordinator.replicas.clock.now_ms()
+        await asyncio.sleep(1)
+        assert await cluster.commit(6, tp=TP1) == 0
+        coordinator = cluster.coordinator.groups.coordinator
+        offsets = OffsetManager(coordinator)
+        await Expiry(coordinator, offsets, Deletion(coordinator, offsets)).topics_deleted({"t"}, deleted_ms)
+        await asyncio.sleep(0.1)
+        assert (await cluster.committed(), await cluster.committed(tp=TP1)) == ((0, -1), (0, 6))
+
+
+# --- what comes while something goes -----------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_commit_behind_a_tombstone_stays_though_it_is_decided_in_the_same_moment() -> None:
+    async with GroupCluster(offsets_commit_timeout_ms=60_000) as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        cluster.cut(1, 2, 3)
+        forget = OffsetDeleteRequest(GROUP, (DescribePartition(*TP),))
+        forgetting = asyncio.ensure_future(cluster.coordinator.ask(forget))
+        await asyncio.sleep(0.1)
+        committing = asyncio.ensure_future(cluster.commit(6))
+        await asyncio.sleep(0.1)
+        assert await cluster.committed() == (0, 5)
+        cluster.heal()
+        assert [each.error_code for each in (await forgetting).partitions] == [0] and await committing == 0
+        assert await cluster.committed() == (0, 6)
+        await cluster.coordinate(2)
+        assert await cluster.committed() == (0, 6)
+
+
+@on_virtual_time
+async def test_a_group_that_somebody_joins_while_it_is_deleted_goes_on_under_the_next_coordinator() -> None:
+    async with GroupCluster(offsets_commit_timeout_ms=60_000) as cluster:
+        await cluster.coordinate(1)
+        member = cluster.client()
+        await member.settle()
+        assert await member.commit(5) == 0
+        await cluster.coordinator.ask(LeaveGroupRequest(GROUP, (LeavingMember(member.member_id),)))
+        await asyncio.sleep(1)
+        cluster.cut(1, 2, 3)
+        deleting = asyncio.ensure_future(cluster.coordinator.ask(DeleteGroupsRequest((GROUP,))))
+        await asyncio.sleep(0.1)
+        comes = cluster.client()
+        settling = asyncio.ensure_future(comes.settle())
+        await asyncio.sleep(0.1)
+        cluster.heal()
+        await asyncio.gather(deleting, settling)
+        assert await cluster.committed() == (0, -1)
+        assert await comes.heartbeat() == 0
+        await asyncio.sleep(1)
+        await cluster.coordinate(2)
+        assert (await cluster.describe()).state == "Stable"
+        assert await comes.heartbeat() == 0
 
 
 @on_virtual_time

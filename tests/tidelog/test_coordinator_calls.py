@@ -23,6 +23,7 @@ from tidelog.errors import (
     TimeoutError,
 )
 from tidelog.group_messages import (
+    CommittedPartition,
     FindCoordinatorRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -32,7 +33,7 @@ from tidelog.group_messages import (
 )
 from tidelog.groups.coordinator_calls import ask_coordinator
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import Request
+from tidelog.messages import Request, Response
 from tidelog.model import TopicPartition
 from tidelog.settings import ClientSettings, make_settings
 
@@ -94,6 +95,35 @@ async def test_a_broker_that_coordinates_the_group_no_more_makes_the_client_find
         assert (await fetch(client)).partitions[0].committed_offset == 8
         assert seconds() - began < 0.02
     assert searches(cluster) == 3
+
+
+@on_virtual_time
+async def test_a_refusal_that_passes_is_heard_behind_one_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    answers = [
+        OffsetCommitResponse(
+            (
+                CommittedPartition("t", 0, OffsetMetadataTooLargeError.code),
+                CommittedPartition("t", 1, NotCoordinatorError.code),
+            )
+        )
+    ]
+    handle = cluster.coordinator.handle
+
+    async def deposed_in_between(broker: int, code: int, request: Request) -> Response:
+        return (
+            answers.pop()
+            if answers and isinstance(request, OffsetCommitRequest)
+            else await handle(broker, code, request)
+        )
+
+    monkeypatch.setattr(cluster.coordinator, "handle", deposed_in_between)
+    request = OffsetCommitRequest(
+        "g", (OffsetCommitPartition("t", 0, 7, -1, "x" * 5000), OffsetCommitPartition("t", 1, 7))
+    )
+    async with a_client(cluster) as client:
+        assert await commit(client, request) == [OffsetMetadataTooLargeError.code, 0]
+    assert searches(cluster) == 2
 
 
 @on_virtual_time

@@ -16,6 +16,7 @@ from tidelog.errors import (
     InvalidRequestError,
     InvalidTopicError,
     NonEmptyGroupError,
+    NotCoordinatorError,
     OffsetMetadataTooLargeError,
     TimeoutError,
     UnknownMemberIdError,
@@ -50,6 +51,19 @@ async def test_members_are_described_with_what_they_read_and_are_assigned() -> N
         assert (described.state, described.partition_assignor, described.coordinator) == ("Stable", "range", 1)
         assert (member.member_id, member.group_instance_id, member.host) == (member_id, "one", "/fake")
         assert (member.topics, member.assignment) == (("t",), (TP, OTHER))
+
+
+@on_virtual_time
+async def test_a_group_that_has_moved_is_described_and_deleted_by_its_new_coordinator() -> None:
+    cluster = FakeCluster()
+    async with an_admin(cluster) as admin:
+        await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(7)})
+        cluster.coordinator.move("g")
+        described = (await admin.describe_consumer_groups(["g"]))["g"]
+        assert (described.state, described.coordinator) == (ConsumerGroupState.EMPTY, 2)
+        cluster.refusals[DeleteGroupsRequest].append(NotCoordinatorError.code)
+        assert await admin.delete_consumer_groups(["g"]) == {"g": None}
+        assert (await admin.describe_consumer_groups(["g"]))["g"].state is ConsumerGroupState.DEAD
 
 
 @pytest.mark.parametrize(("protocol_type", "metadata"), [("connect", b""), ("consumer", b"\xff")])

@@ -153,6 +153,24 @@ async def test_of_an_iteration_only_what_was_handed_out_is_committed() -> None:
 
 
 @on_virtual_time
+async def test_a_partition_that_an_iteration_has_not_come_to_yet_is_committed_where_it_began() -> None:
+    cluster = FakeCluster()
+    for partition in cluster.create("t", 2):
+        put(partition, *[b"x"] * 10)
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0, P1])
+        consumer.seek(P0, 2)
+        consumer.seek(P1, 3)
+        await asyncio.sleep(1)  # so that the next poll takes both
+        first = await anext(consumer)
+        await consumer.commit()
+        assert await consumer.position(P0) == await consumer.position(P1) == 10, "they were polled to their ends"
+        ends = {P0: 2, P1: 3}
+        ends[TopicPartition("t", first.partition)] += 1
+        assert committed(cluster) == ends
+
+
+@on_virtual_time
 async def test_by_hand_assigned_partitions_are_committed_too_without_any_member() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):

@@ -39,10 +39,19 @@ MEMBER = MemberRecord("m-1", "i", "c", "/h", 60_000, 10_000, b"want", b"have")
 
 @pytest.mark.parametrize(
     ("group", "partition"),
-    [("test", 48), ("demoGroup", 38), ("", 0), ("polygenelubricants", 0), ("größe", 7), ("😀", 49)],
+    [
+        ("test", 48),
+        ("demoGroup", 38),
+        ("", 0),
+        ("größe", 7),
+        ("😀", 49),
+        ("billing", 9),
+        ("my-group", 12),
+        ("polygenelubricants", 0),
+    ],
 )
 def test_a_group_lies_where_java_would_put_it(group: str, partition: int) -> None:
-    """`polygenelubricants` is one of those whose hash is −2^31, which has no absolute value in Java."""
+    """The last three have negative hashes; that of the last one, −2^31, has no absolute value in Java."""
     assert partition_for(group, 50) == partition
 
 

@@ -87,6 +87,16 @@ async def test_an_emptied_partition_says_that_its_records_are_gone() -> None:
 
 
 @on_virtual_time
+async def test_records_without_a_timestamp_are_records_before_the_end() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"a", at_ms=-1)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        assert await consumer.seek_to_time(5) == {P0: StartingPoint(1, Start.PAST_END, None, 0)}
+
+
+@on_virtual_time
 async def test_only_the_named_partitions_move_once_each_and_what_was_taken_of_them_is_dropped() -> None:
     cluster = FakeCluster()
     five_partitions(cluster)
