@@ -117,6 +117,7 @@ class GroupClient:
         self._cluster = cluster
         self.group = group
         self.instance = instance
+        self.protocol_type = "consumer"
         self.metadata = encode_subscription(Subscription(tuple(topics)))
         self.member_id = ""
         self.generation = -1
@@ -131,7 +132,7 @@ class GroupClient:
                 self.rebalance_timeout_ms,
                 self.member_id,
                 self.instance,
-                "consumer",
+                self.protocol_type,
                 (JoinGroupProtocol("range", self.metadata),),
             )
         )

@@ -166,6 +166,21 @@ async def test_a_session_is_as_long_as_the_broker_allows() -> None:
         for timeout_ms in (5999, 1_800_001, 0, -1):
             client.session_timeout_ms = timeout_ms
             assert (await client.ask_to_join()).error_code == InvalidSessionTimeoutError.code
+        client.session_timeout_ms, client.rebalance_timeout_ms, client.member_id = 6000, -1, ""
+        await client.settle()
+        _, hosted = cluster.coordinator.groups.coordinator.find(GROUP)
+        assert hosted is not None
+        assert hosted.group.members[client.member_id].rebalance_timeout_ms == 6000, "who does not say means the same"
+
+
+@on_virtual_time
+async def test_who_is_refused_keeps_the_id_that_it_has() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        client = cluster.client()
+        client.member_id = "nobody"
+        response = await client.ask_to_join()
+        assert (response.error_code, response.member_id) == (UnknownMemberIdError.code, "nobody")
 
 
 @on_virtual_time
@@ -331,6 +346,37 @@ async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
         await Expiry(coordinator, offsets, Deletion(coordinator, offsets)).topics_deleted({"t"}, deleted_ms)
         await asyncio.sleep(0.1)
         assert (await cluster.committed(), await cluster.committed(tp=TP1)) == ((0, -1), (0, 6))
+
+
+@pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
+def test_while_nobody_knows_what_members_read_nothing_expires_or_is_forgotten(protocol_type: str) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        settings = {"offsets_retention_minutes": 2, "offsets_retention_check_interval_ms": 1000}
+        async with GroupCluster(**settings, group_initial_rebalance_delay_ms=10_000) as cluster:
+            await cluster.coordinate(1)
+            assert await cluster.commit(5) == 0
+            await asyncio.sleep(115)
+            client = cluster.client()
+            client.protocol_type = protocol_type
+            joining = asyncio.ensure_future(client.join())
+            await asyncio.sleep(8)
+            described = await cluster.describe()
+            assert (described.state, described.protocol) == ("PreparingRebalance", "")
+            assert [member.metadata for member in described.members] == [b""]
+            forget = OffsetDeleteRequest(GROUP, (DescribePartition(*TP),))
+            response = await cluster.coordinator.ask(forget)
+            if protocol_type == "consumer":
+                assert [each.error_code for each in response.partitions] == [GroupSubscribedToTopicError.code]
+            else:
+                assert response.error_code == NonEmptyGroupError.code
+            assert await cluster.committed() == (0, 5)
+            await joining
+            assert (await client.sync(**{client.member_id: b"x"})).error_code == 0
+            await asyncio.sleep(3)
+            assert await cluster.committed() == (0, 5)
+
+    story()
 
 
 # --- what comes while something goes -----------------------------------------------------------------

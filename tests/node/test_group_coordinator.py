@@ -12,6 +12,7 @@ from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
+    BrokerError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     InvalidGroupIdError,
@@ -126,8 +127,14 @@ async def test_leadership_in_another_epoch_loads_anew() -> None:
         assert await cluster.commit(5) == 0
         shard = cluster.nodes[1].groups.coordinator.shard_of(GROUP)
         await cluster.coordinate(1)
-        assert cluster.nodes[1].groups.coordinator.shard_of(GROUP) is not shard and not shard.open
+        coordinator = cluster.nodes[1].groups.coordinator
+        assert coordinator.shard_of(GROUP) is not shard and not shard.open
         assert await cluster.committed() == (0, 5)
+        told: list[BrokerError | None] = []
+        end = cluster.coordinator.log(OFFSETS).log_end_offset
+        coordinator.writes.write(shard, [(encode_key(GroupKey(GROUP)), None)], lambda _, error: told.append(error))
+        assert [type(error) for error in told] == [NotCoordinatorError], "of an epoch that is over nothing is written"
+        assert cluster.coordinator.log(OFFSETS).log_end_offset == end
 
 
 @pytest.mark.parametrize("end", ["another leads", "its registration is gone", "its disk fails", "it stops"])
