@@ -220,6 +220,13 @@ def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None
     assert "no group 'nope'" in both and "no group 'neither'" in both
 
 
+def test_nobody_deletes_what_all_groups_have_committed_by_deleting_a_topic(shell: Shell) -> None:
+    a_topic(shell, "lasting", 1)
+    shell.succeed("group", "reset", "lasting", "--topic", "lasting", "--to-latest", "--execute")
+    assert "tidelog group delete" in refused(shell, "topic", "delete", "lasting", OFFSETS_TOPIC)
+    assert committed(shell, "lasting") == {("lasting", 0): 1}
+
+
 # --- with members ------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from tidelog.cli.record_deletion import delete_records
 from tidelog.cli.table import format_table
 from tidelog.cli.topic_times import show_times
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import NO_LEADER
 
 if TYPE_CHECKING:
@@ -182,6 +183,11 @@ def alter(
 @timeout_option
 def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """Delete topics and all their records."""
+    if OFFSETS_TOPIC in names:
+        raise click.ClickException(
+            f"{OFFSETS_TOPIC!r} has what all groups have committed, and is not deleted: tidelog group delete takes one "
+            "group away"
+        )
     deleted: list[str] = []
     try:
         with open_admin(bootstrap_servers, timeout) as admin:
