@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from cluster import znodes
 from cluster.conflicts import BrokerIdTaken, ControllerFenced, StateConflict
-from cluster.consumer_offsets import ConsumerOffsets
 from cluster.state import (
     NO_VERSION,
     BrokerRegistration,
@@ -36,6 +35,7 @@ from cluster.store import (
 )
 from cluster.topic_nodes import TopicNodes
 from cluster.uuids import random_uuid
+from cluster.zookeeper_offsets import ZooKeeperOffsets
 from tidelog.clock import Clock
 from tidelog.model import NO_LEADER, TopicPartition
 
@@ -59,9 +59,9 @@ class Coordination(TopicNodes):
         return self._store
 
     @property
-    def consumer_offsets(self) -> ConsumerOffsets:
+    def zookeeper_offsets(self) -> ZooKeeperOffsets:
         """What groups have committed into ZooKeeper."""
-        return ConsumerOffsets(self._store, self._patient)
+        return ZooKeeperOffsets(self._store, self._patient)
 
     # --- the cluster ---------------------------------------------------------------------------------
 

@@ -26,8 +26,9 @@ from node.durations import RequestTimes
 from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
+from node.handlers.groups import group_handlers
 from node.handlers.operator import operator_handlers
-from node.handlers.zookeeper_offsets import ZooKeeperOffsets
+from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
 from node.handover import Handover
 from node.housekeeping import Housekeeping
 from node.http_port import HttpPort
@@ -217,11 +218,11 @@ class Broker:
             # A session may be ended by others at once; its connection is then the first to go.
             may_be_deposed=lambda: self._session.cut_off or not coordination.store.connected,
         )
-        in_zookeeper = ZooKeeperOffsets(
-            coordination.consumer_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
+        in_zookeeper = ZooKeeperOffsetHandlers(
+            coordination.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
         )
         more = {
-            **self._coordinator.handlers(in_zookeeper),
+            **group_handlers(self._coordinator, in_zookeeper),
             **operator_handlers(self._replicas, self._observation, settings),
             **admin_handlers(self._replicas, settings, coordination.topic_configs),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from cluster.groups.group import State
+from cluster.groups.group import GroupState
 from node.coordinator.service import CoordinatorService
 from node.metric_families import Family, Kind, single
 
@@ -15,7 +15,7 @@ _TURN = 256
 
 async def group_families(service: CoordinatorService) -> list[Family]:
     """As of now; other work gets its turns meanwhile."""
-    states: Counter[State] = Counter()
+    states: Counter[GroupState] = Counter()
     members = offsets = 0
     for count, (_, hosted) in enumerate(service.coordinator.groups(), 1):
         states[hosted.group.state] += 1
@@ -24,7 +24,7 @@ async def group_families(service: CoordinatorService) -> list[Family]:
         if count % _TURN == 0:
             await asyncio.sleep(0)
     groups = Family("tidelog_groups", "consumer groups that this broker coordinates", labels=("state",))
-    for state in State:
+    for state in GroupState:
         groups.add(states[state], state.value)
     shards = service.coordinator.shards
     return [

@@ -36,7 +36,7 @@ from tidelog.frozen import frozen
 from tidelog.groups.offsets_topic import GroupRecord
 
 
-class State(Enum):
+class GroupState(Enum):
     """By the names that Kafka's tools show."""
 
     EMPTY = "Empty"
@@ -67,7 +67,7 @@ class Group:
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
+        self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = ""
         self.protocol = ""
@@ -106,7 +106,7 @@ class Group:
             self._roster.add(Member.restore(told, self.protocol, now_ms))
         if record.leader is not None and record.leader in self.members:
             self._roster.leader = record.leader
-        self.state = State.STABLE if self.members else State.EMPTY
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         if len(self.members) > self._settings.max_size:
             self._prepare(now_ms)
 
@@ -151,7 +151,9 @@ class Group:
         same = member.protocols == request.protocols
         # In the midst of assigning its answer was lost; of a stable group the leader alone may want another
         # generation for no reason that can be seen, as when a topic has got more partitions.
-        stays = self.state is State.COMPLETING or (self.state is State.STABLE and member.member_id != self.leader)
+        stays = self.state is GroupState.COMPLETING or (
+            self.state is GroupState.STABLE and member.member_id != self.leader
+        )
         if stays and same:
             member.heard(now_ms)
             return [Answer(waiter, self._joined(member))]
@@ -168,7 +170,7 @@ class Group:
         self._roster.rename(member, request.candidate_id)
         member.update(request, now_ms)
         member.joining = waiter
-        if self.state is State.STABLE and self._roster.choose_protocol() == self.protocol:
+        if self.state is GroupState.STABLE and self._roster.choose_protocol() == self.protocol:
             # Its assignment stands, and its next coordinator must know it by its new id.
             return [*outcomes, self._store({each.member_id: each.assignment for each in self.members.values()})]
         return outcomes + self._rebalance(now_ms)
@@ -177,18 +179,18 @@ class Group:
 
     def _rebalance(self, now_ms: int) -> list[Outcome]:
         """Somebody has come or gone: a generation is to begin, unless it is about to."""
-        return self._begin_if_all_joined(now_ms) if self.state is State.PREPARING else self._prepare(now_ms)
+        return self._begin_if_all_joined(now_ms) if self.state is GroupState.PREPARING else self._prepare(now_ms)
 
     def _prepare(self, now_ms: int) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for member in self.members.values():
             outcomes += member.answer_sync(_rebalancing(), now_ms)
         timeout_ms, delay_ms = self._roster.rebalance_timeout_ms, self._settings.initial_delay_ms
-        if self.state is State.EMPTY and delay_ms:
+        if self.state is GroupState.EMPTY and delay_ms:
             self._delayed_join = DelayedJoin(now_ms + delay_ms, True, max(timeout_ms - delay_ms, 0))
         else:
             self._delayed_join = DelayedJoin(now_ms + timeout_ms)
-        self.state = State.PREPARING
+        self.state = GroupState.PREPARING
         self._unsynced.clear()
         # What is being written counts no more; a static member that waits for it has joined the next generation.
         self._storing = None
@@ -209,9 +211,9 @@ class Group:
         self._delayed_join = None
         self.generation += 1
         if not self.members:
-            self.state, self.protocol = State.EMPTY, ""
+            self.state, self.protocol = GroupState.EMPTY, ""
             return [self._store({})]
-        self.state, self.protocol = State.COMPLETING, self._roster.choose_protocol()
+        self.state, self.protocol = GroupState.COMPLETING, self._roster.choose_protocol()
         self._unsynced = set(self.members)
         self._sync_deadline_ms = now_ms + self._roster.rebalance_timeout_ms
         outcomes: list[Outcome] = []
@@ -252,10 +254,10 @@ class Group:
         member = self._member(member_id, instance_id, generation)
         if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
             raise InconsistentGroupProtocolError(f"this generation is assigned by {self.protocol!r}")
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             raise _rebalancing()
         self._unsynced.discard(member_id)
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             member.heard(now_ms)
             return [Answer(waiter, self._synced(member))]
         outcomes: list[Outcome] = [*member.answer_sync(_asked_again(), now_ms)]
@@ -271,15 +273,15 @@ class Group:
             return []
         self._storing = None
         outcomes: list[Outcome] = []
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             for member in self._roster.joined:
                 outcomes += member.answer_join(error or self._joined(member, skips=True), now_ms)
-        elif self.state is State.COMPLETING and error is not None:
+        elif self.state is GroupState.COMPLETING and error is not None:
             for member in self.members.values():
                 outcomes += member.answer_sync(error, now_ms)
             outcomes += self._prepare(now_ms)
-        elif self.state is State.COMPLETING:
-            self.state = State.STABLE
+        elif self.state is GroupState.COMPLETING:
+            self.state = GroupState.STABLE
             for member in self.members.values():
                 member.assignment = storing.assignments[member.member_id]
                 outcomes += member.answer_sync(self._synced(member), now_ms)
@@ -298,23 +300,23 @@ class Group:
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         """A member lives. RebalanceInProgressError where it is to join again."""
         self._member(member_id, instance_id, generation).heard(now_ms)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             raise _rebalancing()
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> list[Outcome]:
         """A member goes; a static one may be named by its instance alone."""
         if self._roster.expected.pop(member_id, None) is not None:
-            return self._rebalance(now_ms) if self.state is State.PREPARING else []
+            return self._rebalance(now_ms) if self.state is GroupState.PREPARING else []
         static = None if member_id else self._roster.static(instance_id)
         member = static or self._roster.find(member_id, instance_id)
         return [*self._drop(member), *self._rebalance(now_ms)]
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         """Whether these may commit offsets. Who is no member may where nobody is: it assigns itself, or administers."""
-        if generation < 0 and self.state is State.EMPTY:
+        if generation < 0 and self.state is GroupState.EMPTY:
             return
         member = self._member(member_id, instance_id, generation)
-        if self.state is State.COMPLETING:
+        if self.state is GroupState.COMPLETING:
             raise RebalanceInProgressError("the assignments of this generation are not known yet")
         member.heard(now_ms)
 
@@ -327,7 +329,7 @@ class Group:
             outcomes += self._drop(member)
         for member_id in late:
             del self._roster.expected[member_id]
-        if gone or (late and self.state is State.PREPARING):
+        if gone or (late and self.state is GroupState.PREPARING):
             outcomes += self._rebalance(now_ms)
         if self._unsynced and now_ms >= self._sync_deadline_ms:
             for member_id in list(self._unsynced):
@@ -368,9 +370,9 @@ class Group:
 
     def _accepts(self, member: Member | None) -> bool:
         """While members join, those that have count, so that a group that was too large sheds the last to come."""
-        if member is not None and (self.state is not State.PREPARING or member.joining is not None):
+        if member is not None and (self.state is not GroupState.PREPARING or member.joining is not None):
             return True
-        taken = self._roster.joined if self.state is State.PREPARING else self.members
+        taken = self._roster.joined if self.state is GroupState.PREPARING else self.members
         return len(taken) < self._settings.max_size
 
     def _check_protocols(self, request: JoinRequest) -> None:

@@ -12,9 +12,6 @@ from tidelog.frozen import frozen
 from tidelog.groups.offsets_topic import Commit
 from tidelog.model import TopicPartition
 
-#: Kafka's `offset.metadata.max.bytes`.
-MAX_METADATA_BYTES = 4096
-
 
 @frozen
 class Placed:

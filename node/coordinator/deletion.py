@@ -45,15 +45,15 @@ class Deletion:
         if not hosted.is_empty:
             raise NonEmptyGroupError(f"group {group_id!r} has members")
 
-        def buried(failed: Mapping[TopicPartition, BrokerError]) -> None:
+        def without_offsets(failed: Mapping[TopicPartition, BrokerError]) -> None:
             if failed:
                 settled(group_id, next(iter(failed.values())))
             else:
-                self.bury_group(shard, hosted, lambda error: settled(group_id, error))
+                self.delete_if_empty(shard, hosted, lambda error: settled(group_id, error))
 
-        self._offsets.bury(shard, hosted, list(hosted.offsets.all()), buried)
+        self._offsets.write_tombstones(shard, hosted, list(hosted.offsets.all()), without_offsets)
 
-    def bury_group(
+    def delete_if_empty(
         self, shard: Shard, hosted: HostedGroup, done: Callable[[BrokerError | None], None] = lambda error: None
     ) -> None:
         """The group itself, if it has a record and is still empty."""

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from cluster.groups.group import State
 from node.coordinator.coordinator import GroupCoordinator
 from node.coordinator.deletion import Deletion
 from node.coordinator.offsets import OffsetManager
@@ -46,24 +45,23 @@ class Expiry:
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
             if shard.leads:
                 due = self._due(hosted)
-                self._offsets.bury(shard, hosted, due, partial(self._buried, shard, hosted, len(due)))
+                self._offsets.write_tombstones(shard, hosted, due, partial(self._forgotten, shard, hosted, len(due)))
             if count % _TURN == 0:
                 await asyncio.sleep(0)
 
-    def _buried(
+    def _forgotten(
         self, shard: Shard, hosted: HostedGroup, due: int, failed: Mapping[TopicPartition, BrokerError]
     ) -> None:
         self.expired += due - len(failed)
         if hosted.is_empty and not hosted.offsets:
-            self._deletion.bury_group(shard, hosted)
+            self._deletion.delete_if_empty(shard, hosted)
 
     def _due(self, hosted: HostedGroup) -> list[TopicPartition]:
-        subscribed = frozenset() if hosted.group.state is State.EMPTY else hosted.subscribed
         return hosted.offsets.expired(
             self._coordinator.clock.now_ms(),
             self._coordinator.settings.offsets_retention_minutes * _MINUTE_MS,
             empty_since_ms=hosted.emptied_ms,
-            subscribed=subscribed,
+            subscribed=hosted.subscribed,
         )
 
     async def topics_deleted(self, topics: Collection[str], before_ms: int) -> None:
@@ -71,6 +69,6 @@ class Expiry:
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
             committed = hosted.offsets.all().items()
             gone = [tp for tp, commit in committed if tp.topic in topics and commit.committed_ms <= before_ms]
-            self._offsets.bury(shard, hosted, gone)
+            self._offsets.write_tombstones(shard, hosted, gone)
             if count % _TURN == 0:
                 await asyncio.sleep(0)

@@ -151,9 +151,9 @@ class OffsetManager:
         def deleted(failed: Mapping[TopicPartition, BrokerError]) -> None:
             done(_outcomes(request, codes | {tp: error.code for tp, error in failed.items()}))
 
-        self.bury(shard, hosted, list(doomed), deleted)
+        self.write_tombstones(shard, hosted, list(doomed), deleted)
 
-    def bury(
+    def write_tombstones(
         self,
         shard: Shard,
         hosted: HostedGroup,

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine
 
 from node.coordinator.coordinator import GroupCoordinator
 from node.coordinator.deletion import Deletion
 from node.coordinator.expiry import Expiry
-from node.coordinator.membership import Membership
+from node.coordinator.member_requests import MemberRequests
 from node.coordinator.offsets import OffsetManager
 from node.coordinator.topic import Assignments, CreateTopics, OffsetsTopic
-from node.handlers.groups import Outcome, ZooKeeperOffsets, group_handlers
 from node.replicas import Replicas
-from node.server import RequestContext
 from node.settings import BrokerSettings
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import ApiKey
 
 
 class CoordinatorService:
@@ -33,9 +29,10 @@ class CoordinatorService:
     ) -> None:
         self.topic = OffsetsTopic(settings, assignments, create_topics, replicas.clock)
         self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed)
-        self._offsets = OffsetManager(self.coordinator)
-        self._deletion = Deletion(self.coordinator, self._offsets)
-        self._expiry = Expiry(self.coordinator, self._offsets, self._deletion)
+        self.members = MemberRequests(self.coordinator)
+        self.offsets = OffsetManager(self.coordinator)
+        self.deletion = Deletion(self.coordinator, self.offsets)
+        self._expiry = Expiry(self.coordinator, self.offsets, self.deletion)
         self._tasks: set[asyncio.Task[None]] = set()
         replicas.metadata.on_deleted = self._topics_deleted
 
@@ -43,11 +40,6 @@ class CoordinatorService:
     def expired(self) -> int:
         """Offsets that had their time."""
         return self._expiry.expired
-
-    def handlers(self, zookeeper: ZooKeeperOffsets) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
-        """What answers requests."""
-        membership = Membership(self.coordinator)
-        return group_handlers(self.coordinator, self._offsets, membership, self._deletion, zookeeper)
 
     def start(self) -> None:
         """Begins to look for what has expired."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.groups.group import Group, GroupSettings, State
+from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.offsets import Offsets
 from node.replica import Replica
 from tidelog.errors import CorruptMessageError
@@ -33,7 +33,7 @@ class HostedGroup:
     @property
     def is_empty(self) -> bool:
         """Nobody is in it, and nobody is expected."""
-        return self.group.state is State.EMPTY and self.group.next_deadline_ms() is None
+        return self.group.state is GroupState.EMPTY and self.group.next_deadline_ms() is None
 
     @property
     def is_nothing(self) -> bool:
@@ -56,7 +56,7 @@ class HostedGroup:
         group = self.group
         if not group.members:
             return frozenset()
-        if group.protocol_type != PROTOCOL_TYPE or group.state is not State.STABLE:
+        if group.protocol_type != PROTOCOL_TYPE or group.state is not GroupState.STABLE:
             return None
         try:
             return frozenset(

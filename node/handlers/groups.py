@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from cluster.groups.group import State
+from cluster.groups.group import GroupState
 from cluster.groups.outcomes import Joined, Synced
 from node.coordinator.coordinator import GroupCoordinator, check_group_id
 from node.coordinator.deletion import Deletion
-from node.coordinator.membership import Membership
+from node.coordinator.member_requests import MemberRequests
 from node.coordinator.offsets import OffsetManager
+from node.coordinator.service import CoordinatorService
 from node.later import LaterResponse
 from node.metadata_cache import MetadataCache
 from node.server import RequestContext
@@ -60,8 +61,8 @@ GROUP_KEY = 0
 DEAD = "Dead"
 
 
-class ZooKeeperOffsets(Protocol):
-    """What is needed of `node.handlers.zookeeper_offsets.ZooKeeperOffsets`."""
+class ZooKeeperHandlers(Protocol):
+    """What is needed of `node.handlers.zookeeper_offsets.ZooKeeperOffsetHandlers`."""
 
     async def commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse: ...
     async def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse: ...
@@ -69,16 +70,13 @@ class ZooKeeperOffsets(Protocol):
 
 
 def group_handlers(
-    coordinator: GroupCoordinator,
-    offset_manager: OffsetManager,
-    membership: Membership,
-    deletion: Deletion,
-    zookeeper: ZooKeeperOffsets,
+    service: CoordinatorService, zookeeper: ZooKeeperHandlers
 ) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
     """The part of the dispatch table that is theirs."""
-    offsets = Offsets(offset_manager, zookeeper)
-    members = Members(membership)
-    groups = Groups(coordinator, deletion, zookeeper)
+    coordinator = service.coordinator
+    offsets = OffsetHandlers(service.offsets, zookeeper)
+    members = MemberHandlers(service.members)
+    groups = GroupHandlers(coordinator, service.deletion, zookeeper)
     return {
         ApiKey.FIND_COORDINATOR: lambda request, context: find_coordinators(coordinator, request, context.listener),
         ApiKey.OFFSET_COMMIT: offsets.commit,
@@ -129,10 +127,10 @@ def _leader_of(metadata: MetadataCache, group_id: str, partition: int, listener:
 # --- offsets -----------------------------------------------------------------------------------------
 
 
-class Offsets:
+class OffsetHandlers:
     """Commits and fetches, by the coordinator or in ZooKeeper."""
 
-    def __init__(self, offsets: OffsetManager, zookeeper: ZooKeeperOffsets) -> None:
+    def __init__(self, offsets: OffsetManager, zookeeper: ZooKeeperHandlers) -> None:
         self._offsets = offsets
         self._zookeeper = zookeeper
 
@@ -173,11 +171,11 @@ def _all_refused(request: OffsetCommitRequest, error: BrokerError) -> tuple[Comm
 # --- membership --------------------------------------------------------------------------------------
 
 
-class Members:
+class MemberHandlers:
     """Joining and what follows."""
 
-    def __init__(self, membership: Membership) -> None:
-        self._membership = membership
+    def __init__(self, members: MemberRequests) -> None:
+        self._members = members
 
     def join(self, request: JoinGroupRequest, context: RequestContext) -> Outcome:
         """The answer when a generation begins."""
@@ -188,7 +186,7 @@ class Members:
             later.give(_joined(outcome, request.member_id))
 
         try:
-            self._membership.join(request, context.client_id, context.client_host, joined)
+            self._members.join(request, context.client_id, context.client_host, joined)
         except BrokerError as error:
             return _joined(error, request.member_id)
         return later
@@ -202,7 +200,7 @@ class Members:
             later.give(_synced(outcome))
 
         try:
-            self._membership.sync(request, synced)
+            self._members.sync(request, synced)
         except BrokerError as error:
             return _synced(error)
         return later
@@ -210,7 +208,7 @@ class Members:
     def heartbeat(self, request: HeartbeatRequest) -> Outcome:
         """Whether all is well."""
         try:
-            self._membership.heartbeat(request)
+            self._members.heartbeat(request)
         except BrokerError as error:
             return HeartbeatResponse(error.code)
         return HeartbeatResponse(0)
@@ -218,7 +216,7 @@ class Members:
     def leave(self, request: LeaveGroupRequest) -> Outcome:
         """One outcome for each member."""
         try:
-            return LeaveGroupResponse(0, self._membership.leave(request))
+            return LeaveGroupResponse(0, self._members.leave(request))
         except BrokerError as error:
             return LeaveGroupResponse(error.code)
 
@@ -248,10 +246,10 @@ def _synced(outcome: Synced | BrokerError) -> SyncGroupResponse:
 # --- administration ----------------------------------------------------------------------------------
 
 
-class Groups:
+class GroupHandlers:
     """What tools ask."""
 
-    def __init__(self, coordinator: GroupCoordinator, deletion: Deletion, zookeeper: ZooKeeperOffsets) -> None:
+    def __init__(self, coordinator: GroupCoordinator, deletion: Deletion, zookeeper: ZooKeeperHandlers) -> None:
         self._coordinator = coordinator
         self._deletion = deletion
         self._zookeeper = zookeeper
@@ -268,7 +266,7 @@ class Groups:
         if hosted is None:
             return DescribedGroup(group_id, 0, DEAD)
         group = hosted.group
-        settled = group.state is State.STABLE
+        settled = group.state is GroupState.STABLE
         members = tuple(
             DescribedMember(
                 member.member_id,

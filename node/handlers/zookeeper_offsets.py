@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sized
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from cluster.store import StoreError
 from cluster.znodes import MalformedZnodeError
+from cluster.zookeeper_offsets import ZooKeeperOffsets
 from node.metadata_cache import MetadataCache
 from node.refusals import refusal
 from node.server import RequestContext
@@ -50,19 +51,12 @@ MAX_PARTITIONS = 10_000
 _PATIENCE_MS, _WAY_BACK_MS = 10_000, 100
 
 
-class Offsets(Protocol):
-    """What is needed of `cluster.consumer_offsets.ConsumerOffsets`."""
-
-    async def commit(self, group_id: str, tp: TopicPartition, offset: int) -> None: ...
-    async def read(self, group_id: str, tp: TopicPartition) -> int | None: ...
-    async def partitions(self, group_id: str) -> list[TopicPartition]: ...
-    async def groups(self) -> list[str]: ...
-
-
-class ZooKeeperOffsets:
+class ZooKeeperOffsetHandlers:
     """What one broker reads and writes there. `max_metadata_bytes` is Kafka's `offset.metadata.max.bytes`."""
 
-    def __init__(self, offsets: Offsets, metadata: MetadataCache, clock: Clock, max_metadata_bytes: int) -> None:
+    def __init__(
+        self, offsets: ZooKeeperOffsets, metadata: MetadataCache, clock: Clock, max_metadata_bytes: int
+    ) -> None:
         self._offsets = offsets
         self._metadata = metadata
         self._clock = clock

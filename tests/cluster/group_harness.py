@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cluster.groups.group import Group, GroupSettings, State
+from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
 from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
 from tidelog.errors import BrokerError
@@ -95,7 +95,7 @@ class Coordinator:
         while self.stores:
             self.play(self.group.stored(self.stores.pop(0).number, error, self.now_ms))
 
-    def is_in(self, state: State) -> bool:
+    def is_in(self, state: GroupState) -> bool:
         return self.group.state is state
 
     def heard(self, who: str) -> object:
@@ -131,6 +131,6 @@ def settled(coordinator: Coordinator) -> Coordinator:
     for who in members:
         instance_id = coordinator.group.members[who].instance_id
         coordinator.sync(who, {each: each.encode() for each in members}, instance_id=instance_id)
-    assert coordinator.is_in(State.STABLE)
+    assert coordinator.is_in(GroupState.STABLE)
     coordinator.answers.clear()
     return coordinator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.groups.group import Group, GroupSettings, State
+from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import NEWCOMER_MS
 from cluster.groups.outcomes import Joined
 from tests.cluster.group_harness import REBALANCE_MS, SESSION_MS, Coordinator, settled, stable
@@ -24,7 +24,7 @@ def rejoined(coordinator: Coordinator) -> Coordinator:
     """The next generation has begun, and nobody knows yet what it is to consume."""
     for who in sorted(coordinator.group.members):
         coordinator.join(who, metadata=b"others")
-    assert coordinator.is_in(State.COMPLETING)
+    assert coordinator.is_in(GroupState.COMPLETING)
     coordinator.answers.clear()
     return coordinator
 
@@ -82,20 +82,20 @@ def test_all_that_leave_an_empty_group_that_is_waiting_leave_it_empty() -> None:
     coordinator.leave("a")
     assert isinstance(coordinator.heard("a"), UnknownMemberIdError)
     coordinator.pass_time(3000)
-    assert coordinator.is_in(State.EMPTY)
+    assert coordinator.is_in(GroupState.EMPTY)
 
 
 def test_a_lost_answer_is_given_again_and_disturbs_nobody() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b")
     assert coordinator.joined("b").generation == 1
-    assert coordinator.is_in(State.STABLE)
+    assert coordinator.is_in(GroupState.STABLE)
     coordinator.join("b", metadata=b"others")
     coordinator.join("a")
     coordinator.answers.clear()
     coordinator.join("a")
     assert len(coordinator.joined("a").members) == 2
-    assert coordinator.is_in(State.COMPLETING)
+    assert coordinator.is_in(GroupState.COMPLETING)
 
 
 def test_who_asks_again_while_it_waits_is_answered_twice_and_counted_once() -> None:
@@ -115,7 +115,7 @@ def test_who_asks_again_while_it_waits_is_answered_twice_and_counted_once() -> N
 def test_a_leader_that_joins_again_wants_to_assign_anew() -> None:
     coordinator = stable("a", "b")
     coordinator.join("a")
-    assert coordinator.is_in(State.PREPARING)
+    assert coordinator.is_in(GroupState.PREPARING)
 
 
 def test_a_member_that_asks_for_something_else_while_others_wait_for_assignments_sends_all_back() -> None:
@@ -126,7 +126,7 @@ def test_a_member_that_asks_for_something_else_while_others_wait_for_assignments
     coordinator.sync("b")
     coordinator.join("a", metadata=b"others")
     assert isinstance(coordinator.heard("b"), RebalanceInProgressError)
-    assert coordinator.is_in(State.PREPARING)
+    assert coordinator.is_in(GroupState.PREPARING)
 
 
 def test_a_full_group_takes_nobody_but_those_who_are_in_it() -> None:
@@ -220,7 +220,7 @@ def test_who_names_an_id_that_nobody_gave_out_is_no_member() -> None:
         coordinator.leave("b")
     with pytest.raises(UnknownMemberIdError):
         coordinator.commit("b")
-    assert coordinator.is_in(State.STABLE)
+    assert coordinator.is_in(GroupState.STABLE)
 
 
 def test_a_member_of_an_earlier_generation_is_told_so() -> None:
@@ -248,6 +248,15 @@ def test_a_protocol_that_all_understand_is_chosen_by_what_most_prefer() -> None:
         coordinator.join("d", protocol_type="connect")
     coordinator.pass_time(6000)
     assert coordinator.joined("a").protocol == "sticky"
+
+
+def test_the_most_votes_count_whatever_the_names() -> None:
+    coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=1000)))
+    coordinator.join("a", "sticky", "range")
+    for who in "bc":
+        coordinator.join(who, "range", "sticky")
+    coordinator.pass_time(2000)
+    assert coordinator.joined("a").protocol == "range"
 
 
 def test_a_member_may_not_change_to_a_protocol_that_not_all_understand_not_even_the_only_one() -> None:
@@ -286,10 +295,10 @@ def test_everybody_waits_for_what_the_leader_says_and_hears_it_once_it_is_writte
     coordinator.sync("b")
     coordinator.sync("a", {"a": b"0", "b": b"1"})
     assert coordinator.answers == {}
-    assert coordinator.is_in(State.COMPLETING)
+    assert coordinator.is_in(GroupState.COMPLETING)
     coordinator.write()
     assert (coordinator.synced("a"), coordinator.synced("b")) == (b"0", b"1")
-    assert coordinator.is_in(State.STABLE)
+    assert coordinator.is_in(GroupState.STABLE)
 
 
 def test_who_syncs_late_hears_its_assignment_at_once_and_who_is_not_named_gets_an_empty_one() -> None:
@@ -307,7 +316,7 @@ def test_where_the_assignments_cannot_be_written_everybody_joins_again() -> None
     coordinator.write(CoordinatorNotAvailableError())
     assert isinstance(coordinator.heard("a"), CoordinatorNotAvailableError)
     assert isinstance(coordinator.heard("b"), CoordinatorNotAvailableError)
-    assert coordinator.is_in(State.PREPARING)
+    assert coordinator.is_in(GroupState.PREPARING)
 
 
 def test_an_assignment_that_is_written_after_the_next_rebalance_began_counts_for_nothing() -> None:
@@ -316,7 +325,7 @@ def test_an_assignment_that_is_written_after_the_next_rebalance_began_counts_for
     coordinator.sync("a", {"a": b"old", "b": b"old"})
     coordinator.join("b", metadata=b"again")
     coordinator.write()
-    assert coordinator.is_in(State.PREPARING)
+    assert coordinator.is_in(GroupState.PREPARING)
     assert coordinator.group.members["b"].assignment == b"b"
 
 
@@ -394,7 +403,7 @@ def test_heartbeats_and_commits_keep_a_member_while_the_generation_completes() -
     for _ in range(5):
         coordinator.pass_time(SESSION_MS - 1000)
         coordinator.commit("a")
-    assert coordinator.is_in(State.STABLE)
+    assert coordinator.is_in(GroupState.STABLE)
 
 
 def test_nobody_is_silent_who_waits_for_an_answer() -> None:
@@ -439,11 +448,11 @@ def test_a_member_that_never_asks_for_its_assignment_is_out() -> None:
     coordinator.sync("a", {"a": b"0", "b": b"1"})
     deadline_ms = coordinator.now_ms + REBALANCE_MS
     coordinator.pass_time(REBALANCE_MS - 1000, "a", "b")
-    assert coordinator.is_in(State.STABLE)
+    assert coordinator.is_in(GroupState.STABLE)
     assert coordinator.group.next_deadline_ms() == coordinator.now_ms + 1000 == deadline_ms
     coordinator.pass_time(1000, "a", "b")
     assert sorted(coordinator.group.members) == ["a"]
-    assert coordinator.is_in(State.PREPARING)
+    assert coordinator.is_in(GroupState.PREPARING)
 
 
 def test_who_has_joined_the_next_generation_owes_no_question_about_the_last() -> None:
@@ -470,7 +479,7 @@ def test_a_group_whose_last_member_leaves_is_empty_and_its_generations_go_on() -
     coordinator.join("b")
     coordinator.holds_back = True
     coordinator.leave("b")
-    assert coordinator.is_in(State.EMPTY)
+    assert coordinator.is_in(GroupState.EMPTY)
     (store,) = coordinator.stores
     assert store.assignments == {}
     before = coordinator.group.generation
@@ -503,7 +512,7 @@ def test_a_group_that_is_written_and_read_again_goes_on_with_the_same_generation
     ]
     there = Coordinator(now_ms=77_000)
     there.group.restore(record, there.now_ms)
-    assert there.is_in(State.STABLE)
+    assert there.is_in(GroupState.STABLE)
     there.heartbeat("a")
     there.sync("b")
     assert there.synced("b") == b"1"
@@ -518,7 +527,7 @@ def test_an_empty_group_that_is_read_again_is_empty_and_its_generations_go_on() 
     assert (record.protocol_type, record.protocol, record.leader, record.members) == ("consumer", None, None, ())
     there = Coordinator()
     there.group.restore(record, there.now_ms)
-    assert there.is_in(State.EMPTY)
+    assert there.is_in(GroupState.EMPTY)
     there.join("b")
     assert there.joined("b").generation == record.generation + 1
 
@@ -527,7 +536,7 @@ def test_a_group_that_is_read_with_more_members_than_may_be_sheds_those_that_joi
     record = stable("a", "b", "c").group.record({}, 0)
     there = Coordinator(Group("g", GroupSettings(0, max_size=2)))
     there.group.restore(record, there.now_ms)
-    assert there.is_in(State.PREPARING)
+    assert there.is_in(GroupState.PREPARING)
     there.join("c")
     there.join("b")
     there.join("a")

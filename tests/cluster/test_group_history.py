@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.groups.group import Group, GroupSettings, State
+from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
 from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, MemberIdRequiredError
@@ -109,9 +109,9 @@ class Witness:
             return
         if at in self.group.members:
             self.beat(who)
-            if self.group.state is State.PREPARING:
+            if self.group.state is GroupState.PREPARING:
                 self.join(who, back=0, metadata=0)
-            elif self.group.state is State.COMPLETING:
+            elif self.group.state is GroupState.COMPLETING:
                 self.sync(who, back=0)
             return
         if not self.join(who, back=0, metadata=0):
@@ -170,9 +170,9 @@ class Witness:
         assert waiting - {None} == self.asked.keys() - self.heard.keys()
         assert waiting == {None} or not members or self.stores or self.group.next_deadline_ms() is not None
         assert self.group.leader in members or not members
-        if self.group.state in (State.COMPLETING, State.STABLE):
+        if self.group.state in (GroupState.COMPLETING, GroupState.STABLE):
             assert members
-        elif self.group.state is State.EMPTY:
+        elif self.group.state is GroupState.EMPTY:
             assert not members
         instances = [member.instance_id for member in members.values() if member.instance_id is not None]
         assert len(instances) == len(set(instances)), "a static member has one place"
@@ -229,7 +229,7 @@ def test_whatever_happens_every_request_is_answered_once_and_silence_empties_the
             witness.write()
         witness.pass_time(400_000)
         witness.check()
-    assert witness.group.state is State.EMPTY
+    assert witness.group.state is GroupState.EMPTY
     assert witness.group.next_deadline_ms() is None
     assert witness.heard.keys() == witness.asked.keys()
 
@@ -250,6 +250,6 @@ def test_whatever_happened_members_that_do_as_they_are_told_are_soon_assigned(
             witness.write()
         witness.check()
         witness.pass_time(3000)
-    assert group.state is State.STABLE
+    assert group.state is GroupState.STABLE
     assert sorted(member.client_id for member in group.members.values()) == sorted("abcST")
     assert len({member.assignment for member in group.members.values()}) == 1

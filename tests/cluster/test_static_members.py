@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.groups.group import State
+from cluster.groups.group import GroupState
 from tests.cluster.group_harness import REBALANCE_MS, SESSION_MS, Coordinator, settled, stable
 from tidelog.errors import (
     CoordinatorNotAvailableError,
@@ -77,7 +77,7 @@ def test_a_static_member_that_starts_anew_before_it_asked_for_its_assignment_is_
     coordinator.join("a2", instance_id="a")
     assert coordinator.joined("a2").generation == 2
     coordinator.pass_time(REBALANCE_MS * 2, "x", "a2")
-    assert coordinator.is_in(State.STABLE)
+    assert coordinator.is_in(GroupState.STABLE)
 
 
 def test_a_static_member_hears_of_its_place_once_its_new_id_is_written() -> None:
@@ -116,12 +116,12 @@ def test_a_static_member_that_starts_anew_before_it_is_assigned_sends_all_back()
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("x")
     coordinator.join("a1", instance_id="a", member_id="a1")
-    assert coordinator.is_in(State.COMPLETING)
+    assert coordinator.is_in(GroupState.COMPLETING)
     coordinator.answers.clear()
     coordinator.sync("a1", instance_id="a")
     coordinator.join("a2", instance_id="a")
     assert isinstance(coordinator.heard("a1"), FencedInstanceIdError)
-    assert coordinator.is_in(State.PREPARING)
+    assert coordinator.is_in(GroupState.PREPARING)
     coordinator.join("x")
     assert coordinator.joined("a2").generation == 3
 
@@ -157,9 +157,9 @@ def test_where_only_static_members_are_left_that_are_away_they_are_waited_for_un
     coordinator = stable("x", static={"a1": "a"})
     coordinator.leave("x")
     coordinator.pass_time(REBALANCE_MS, "a1")
-    assert coordinator.is_in(State.PREPARING)
+    assert coordinator.is_in(GroupState.PREPARING)
     coordinator.pass_time(SESSION_MS)
-    assert coordinator.is_in(State.EMPTY)
+    assert coordinator.is_in(GroupState.EMPTY)
 
 
 def test_a_static_member_leaves_by_its_instance_id_alone() -> None:

@@ -13,6 +13,7 @@ from node.coordinator.service import CoordinatorService
 from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
+from node.handlers.groups import group_handlers
 from node.metadata_cache import MetadataCache
 from node.partition_commands import PartitionCommands
 from node.replica import Replica
@@ -152,7 +153,7 @@ class Node:
         self.groups = CoordinatorService(self.replicas, settings, topic, topic.create, lambda: self.cut_off)
         more = {
             **admin_handlers(self.replicas, settings, TopicSettings()),
-            **self.groups.handlers(NoZooKeeperOffsets()),
+            **group_handlers(self.groups, NoZooKeeperOffsets()),
         }
         self.handlers = Handlers(self.replicas, self.metadata, states, NoController(), more)
         self.groups.start()

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.coordination import Coordination
 from cluster.memory import MemoryStore, MemoryZooKeeper
-from node.handlers.zookeeper_offsets import MAX_PARTITIONS, ZooKeeperOffsets
+from node.handlers.zookeeper_offsets import MAX_PARTITIONS, ZooKeeperOffsetHandlers
 from node.metadata_cache import MetadataCache
 from node.server import RequestContext
 from tests.virtual_time import VirtualClock, on_virtual_time
@@ -40,7 +40,7 @@ class Stage:
         self.other = server.connect()
         self.coordination = Coordination(self.store, VirtualClock())
         self.metadata = MetadataCache("c")
-        self.offsets = ZooKeeperOffsets(self.coordination.consumer_offsets, self.metadata, VirtualClock(), 10)
+        self.offsets = ZooKeeperOffsetHandlers(self.coordination.zookeeper_offsets, self.metadata, VirtualClock(), 10)
         self.tell("t", 0, 1)
 
     def tell(self, topic: str, *partitions: int) -> None:

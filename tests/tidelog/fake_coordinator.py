@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cluster.groups.group import Group, GroupSettings, State
+from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
-from cluster.groups.offsets import MAX_METADATA_BYTES
 from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
 from tidelog.errors import (
     BrokerError,
@@ -65,6 +64,8 @@ if TYPE_CHECKING:
     from tests.tidelog.fake_cluster import FakeCluster
 
 Waiter = asyncio.Future["Joined | Synced"]
+#: Kafka's `offset.metadata.max.bytes`.
+MAX_METADATA_BYTES = 4096
 
 
 class FakeCoordinator:
@@ -303,12 +304,12 @@ class FakeCoordinator:
 
     # --- administration ----------------------------------------------------------------------------
 
-    def _state(self, group_id: str) -> State | None:
+    def _state(self, group_id: str) -> GroupState | None:
         """None: there is no such group."""
         group = self.groups.get(group_id)
         if group is not None and group.members:
             return group.state
-        return State.EMPTY if self.committed.get(group_id) else None
+        return GroupState.EMPTY if self.committed.get(group_id) else None
 
     def _list(self, broker: int, request: ListGroupsRequest, code: int) -> ListGroupsResponse:
         mine = [name for name in {**self.groups, **self.committed} if self.broker_of(name) == broker]

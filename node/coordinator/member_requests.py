@@ -29,7 +29,7 @@ def _new_member_id(prefix: str) -> str:
     return f"{prefix}-{uuid4()}"
 
 
-class Membership:
+class MemberRequests:
     """The requests of members.
 
     `new_member_id` makes an id that nobody has had, from the client's name or the instance's.

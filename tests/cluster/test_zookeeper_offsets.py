@@ -22,11 +22,11 @@ PATH = "/consumers/g/offsets/t/0"
 
 async def test_an_offset_lies_where_kafka_put_it_as_a_decimal_number(server: Server) -> None:
     one, other = await join(server), await join(server)
-    assert await one.consumer_offsets.read("g", TP) is None
-    await one.consumer_offsets.commit("g", TP, 42)
+    assert await one.zookeeper_offsets.read("g", TP) is None
+    await one.zookeeper_offsets.commit("g", TP, 42)
     assert (await other.store.get(PATH)).data == b"42"
-    await other.consumer_offsets.commit("g", TP, 7)
-    assert await one.consumer_offsets.read("g", TP) == 7, "whoever commits last counts, also where it goes back"
+    await other.zookeeper_offsets.commit("g", TP, 7)
+    assert await one.zookeeper_offsets.read("g", TP) == 7, "whoever commits last counts, also where it goes back"
     await one.store.close()
     await other.store.close()
 
@@ -35,7 +35,7 @@ async def test_groups_and_their_partitions_are_listed_also_where_somebody_else_w
     server: Server,
 ) -> None:
     one = await join(server)
-    offsets = one.consumer_offsets
+    offsets = one.zookeeper_offsets
     assert await offsets.groups() == [] == await offsets.partitions("g")
     for group_id, tp in (("g", TP), ("g", TopicPartition("t", 10)), ("g", TopicPartition("s", 2)), ("é", TP)):
         await offsets.commit(group_id, tp, 1)
@@ -50,8 +50,10 @@ async def test_groups_and_their_partitions_are_listed_also_where_somebody_else_w
 async def test_partitions_that_are_committed_at_the_same_time_share_their_parents(server: Server) -> None:
     one, other = await join(server), await join(server)
     tps = [TopicPartition("t", number) for number in range(20)]
-    await asyncio.gather(*((one, other)[tp.partition % 2].consumer_offsets.commit("g", tp, tp.partition) for tp in tps))
-    assert await asyncio.gather(*(one.consumer_offsets.read("g", tp) for tp in tps)) == list(range(20))
+    await asyncio.gather(
+        *((one, other)[tp.partition % 2].zookeeper_offsets.commit("g", tp, tp.partition) for tp in tps)
+    )
+    assert await asyncio.gather(*(one.zookeeper_offsets.read("g", tp) for tp in tps)) == list(range(20))
     await one.store.close()
     await other.store.close()
 
@@ -60,10 +62,10 @@ async def test_partitions_that_are_committed_at_the_same_time_share_their_parent
 async def test_a_commit_whose_answer_is_lost_is_made(first: int | None) -> None:
     _, store, coordination = await twin()
     if first is not None:
-        await coordination.consumer_offsets.commit("g", TP, first)
+        await coordination.zookeeper_offsets.commit("g", TP, first)
     store.lose_answers = 3
-    await coordination.consumer_offsets.commit("g", TP, 6)
-    assert await coordination.consumer_offsets.read("g", TP) == 6
+    await coordination.zookeeper_offsets.commit("g", TP, 6)
+    assert await coordination.zookeeper_offsets.read("g", TP) == 6
 
 
 class SlowStore(MemoryStore):
@@ -81,18 +83,18 @@ class SlowStore(MemoryStore):
 
 async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
     server, _, coordination = await twin()
-    await coordination.consumer_offsets.commit("g", TP, 5)
+    await coordination.zookeeper_offsets.commit("g", TP, 5)
     slow = SlowStore(server)
     slow.session_id = server.new_session()
-    stuck = Coordination(slow, server.clock).consumer_offsets
+    stuck = Coordination(slow, server.clock).zookeeper_offsets
     slow.held = asyncio.Event()
     old = asyncio.ensure_future(stuck.commit("g", TP, 6))
     await asyncio.sleep(0.01)
-    await coordination.consumer_offsets.commit("g", TP, 7)
+    await coordination.zookeeper_offsets.commit("g", TP, 7)
     slow.held.set()
     with pytest.raises(OutcomeUnknownError, match="somebody else"):
         await old
-    assert await coordination.consumer_offsets.read("g", TP) == 7
+    assert await coordination.zookeeper_offsets.read("g", TP) == 7
 
 
 class LateStore(MemoryStore):
@@ -113,22 +115,22 @@ class LateStore(MemoryStore):
 
 async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_later_one() -> None:
     server, _, coordination = await twin()
-    await coordination.consumer_offsets.commit("g", TP, 5)
+    await coordination.zookeeper_offsets.commit("g", TP, 5)
     late = LateStore(server)
     late.session_id = server.new_session()
-    given_up = asyncio.ensure_future(Coordination(late, server.clock).consumer_offsets.commit("g", TP, 6))
+    given_up = asyncio.ensure_future(Coordination(late, server.clock).zookeeper_offsets.commit("g", TP, 6))
     await late.under_way
     given_up.cancel()
-    await coordination.consumer_offsets.commit("g", TP, 7)
+    await coordination.zookeeper_offsets.commit("g", TP, 7)
     with pytest.raises(BadVersionError):
         await late.arrive()
-    assert await coordination.consumer_offsets.read("g", TP) == 7
+    assert await coordination.zookeeper_offsets.read("g", TP) == 7
 
 
 async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
     _, store, coordination = await twin()
     store.suspend()
-    offsets = coordination.consumer_offsets
+    offsets = coordination.zookeeper_offsets
     calls = (offsets.commit("g", TP, 1), offsets.read("g", TP), offsets.partitions("g"), offsets.groups())
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [OutcomeUnknownError] * 4
@@ -167,6 +169,6 @@ def test_a_group_that_cannot_be_an_element_of_a_path_is_refused(group_id: str) -
 async def test_a_group_with_any_other_name_is_as_good_as_another(server: Server) -> None:
     one = await join(server)
     for group_id in ("...", "a b", "-", "日本", "x" * MAX_GROUP_ID_BYTES, "%2F"):
-        await one.consumer_offsets.commit(group_in_path_or_raise(group_id), TP, 3)
-        assert await one.consumer_offsets.read(group_id, TP) == 3
+        await one.zookeeper_offsets.commit(group_in_path_or_raise(group_id), TP, 3)
+        assert await one.zookeeper_offsets.read(group_id, TP) == 3
     await one.store.close()

@@ -25,7 +25,7 @@ from tidelog.model import TopicPartition
 _AT_ONCE = 100
 
 
-class ConsumerOffsets:
+class ZooKeeperOffsets:
     """One session's view of `/consumers`. OutcomeUnknownError where ZooKeeper does not answer in time.
 
     Group ids must be such as `tidelog.groups.zookeeper_names` lets through, topics as `validate_topic` does.
