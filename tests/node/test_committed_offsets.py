@@ -357,7 +357,7 @@ def test_while_nobody_knows_what_members_read_nothing_expires_or_is_forgotten(pr
             await cluster.coordinate(1)
             assert await cluster.commit(5) == 0
             await asyncio.sleep(115)
-            client = cluster.client()
+            client = cluster.client(topics=("t",) if protocol_type == "consumer" else ("what it calls so",))
             client.protocol_type = protocol_type
             joining = asyncio.ensure_future(client.join())
             await asyncio.sleep(8)

@@ -74,6 +74,25 @@ async def test_a_heartbeat_that_is_not_answered_does_not_keep_a_member_in_that_d
 
 
 @on_virtual_time
+async def test_who_is_away_when_it_is_assigned_and_for_too_long_does_not_take_that_on() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 2)
+    generations = []
+    notes = Notes(lambda what: generations.append(slow.consumer.group_metadata().generation_id))
+    slow = Reading(cluster, notes=notes, max_poll_interval_ms=4000, enable_auto_commit=False)
+    slow.consumer.subscribe(["t"], listener=notes)
+    while not cluster.sent(JoinGroupRequest):
+        await slow.consumer.poll(1)
+    await until(lambda: bool(cluster.sent(SyncGroupRequest)))
+    await until(lambda: bool(cluster.sent(LeaveGroupRequest)))
+    assert notes.told == [] and slow.consumer.assignment() == set()
+    slow.poll_on()
+    await slow.owns(0, 1)
+    assert notes.told == [("assigned", parts(0, 1))] and generations[0] > 0
+    await slow.close()
+
+
+@on_virtual_time
 async def test_a_member_that_is_busy_for_long_stays_as_long_as_it_may() -> None:
     cluster = FakeCluster()
     put(cluster.create("t")[0], b"x", b"y")
