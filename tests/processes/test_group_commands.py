@@ -259,6 +259,17 @@ def test_a_member_is_shown_and_nobody_moves_or_deletes_its_group(shell: Shell) -
     shell.succeed("group", "delete", "busy")
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_member_that_is_asked_to_stop_leaves_as_by_ctrl_c(shell: Shell, how: signal.Signals) -> None:
+    name = f"stopped-{how.name}"
+    a_topic(shell, name, 2, 1)
+    with a_member(shell, name, name) as process:
+        wait_for("the commit", lambda: committed(shell, name).get((name, 0)) == 2)
+        process.send_signal(how)
+        assert process.wait(30) == 130
+    assert [each["members"] for each in groups(shell, "--state", "empty") if each["group"] == name] == [0]
+
+
 def test_a_group_goes_on_where_what_was_written_ended(shell: Shell) -> None:
     a_topic(shell, "going", 3, 2, 1)
     assert shell.succeed("consume", "going", "--group", "going", "--count", "2") == b"0\n1\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from datetime import tzinfo
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from tidelog.cli.admins import unknown_partition, unknown_topic
 from tidelog.cli.copying import Alone, copy
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.group_share import SESSION_TIMEOUT_MS, Share, start_of_new_group
+from tidelog.cli.interrupts import interrupted_by
 from tidelog.cli.names import GROUP, TOPIC
 from tidelog.cli.progress import Progress
 from tidelog.cli.sink import Sink
@@ -122,7 +124,8 @@ def consume(
         sink = Sink(sys.stdout.buffer, form, progress)
         if group is not None:
             ends = None if follow else resolve_ends(consumer, partitions, last)
-            with Share(consumer, topic, ends) as share:
+            # Else its partitions would be nobody's for a session: a supervisor stops it so, or a closed terminal.
+            with interrupted_by(signal.SIGTERM, signal.SIGHUP), Share(consumer, topic, ends) as share:
                 copy(consumer, share, sink, count, timeout_ms)
             return
         span = resolve_span(consumer, partitions, first, last, follow=follow, exact=bool(only))

@@ -7,15 +7,14 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from tidelog.cli.cluster_object import as_object
 from tidelog.cli.find import data_dir_option
+from tidelog.cli.interrupts import interrupted_by
 from tidelog.clock import SystemClock
 from tidelog.local.cluster import DEFAULT_BROKERS, LocalCluster
 from tidelog.local.readiness import reasons
@@ -55,7 +54,7 @@ def up(
     cluster = LocalCluster(data_dir)
     joined = cluster.state is not None and cluster.state.running
     reporter = _ready_reporter(_running(cluster), to_error=as_json)
-    with _polite_signals():
+    with interrupted_by(*_STOP_SIGNALS):
         state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=reporter)
         in_background = detach or joined
 
@@ -140,18 +139,3 @@ def _watch(cluster: LocalCluster) -> int | None:
         if not state.running:
             click.echo("tidelog: every process of the cluster has ended", err=True)
             return 1
-
-
-@contextmanager
-def _polite_signals() -> Iterator[None]:
-    """A closed terminal and a SIGTERM end us as Ctrl-C does: with the cluster stopped."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
