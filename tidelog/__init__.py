@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     )
     from tidelog.groups.lag import PartitionLag
     from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
-    from tidelog.groups.reset import OffsetReset
+    from tidelog.groups.reset import (
+        OffsetReset,
+        ShiftBy,
+        ToCurrent,
+        ToEarliest,
+        ToLatest,
+        ToOffset,
+        ToTime,
+    )
     from tidelog.messages import NewTopic
     from tidelog.model import (
         ConsumerGroupMetadata,
@@ -49,7 +57,7 @@ if TYPE_CHECKING:
     from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
     from tidelog.producer import Producer
     from tidelog.record_future import RecordFuture
-    from tidelog.starting_points import Older, Start, StartingPoint
+    from tidelog.starting_points import OlderRecords, StartingPoint, StartReason
 
 __version__ = "0.1.0"
 
@@ -81,16 +89,22 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetOutcome",
     "OffsetReset",
-    "Older",
+    "OlderRecords",
     "PartitionDescription",
     "PartitionLag",
     "PartitionReassignment",
     "Producer",
     "RecordFuture",
     "RecordMetadata",
-    "Start",
+    "ShiftBy",
+    "StartReason",
     "StartingPoint",
     "TidelogError",
+    "ToCurrent",
+    "ToEarliest",
+    "ToLatest",
+    "ToOffset",
+    "ToTime",
     "TopicDescription",
     "TopicPartition",
     "__version__",
@@ -124,16 +138,22 @@ _HOMES = {
     "OffsetAndTimestamp": "tidelog.model",
     "OffsetOutcome": "tidelog.model",
     "OffsetReset": "tidelog.groups.reset",
-    "Older": "tidelog.starting_points",
+    "OlderRecords": "tidelog.starting_points",
     "PartitionDescription": "tidelog.descriptions",
     "PartitionLag": "tidelog.groups.lag",
     "PartitionReassignment": "tidelog.partition_messages",
     "Producer": "tidelog.producer",
     "RecordFuture": "tidelog.record_future",
     "RecordMetadata": "tidelog.model",
-    "Start": "tidelog.starting_points",
+    "ShiftBy": "tidelog.groups.reset",
+    "StartReason": "tidelog.starting_points",
     "StartingPoint": "tidelog.starting_points",
     "TidelogError": "tidelog.errors",
+    "ToCurrent": "tidelog.groups.reset",
+    "ToEarliest": "tidelog.groups.reset",
+    "ToLatest": "tidelog.groups.reset",
+    "ToOffset": "tidelog.groups.reset",
+    "ToTime": "tidelog.groups.reset",
     "TopicDescription": "tidelog.descriptions",
     "TopicPartition": "tidelog.model",
 }

@@ -174,11 +174,11 @@ class Admin(BlockingClient[AsyncAdmin]):
         """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
         return self._wait(self._core.list_zookeeper_groups(timeout_ms), timeout_ms)
 
-    def zookeeper_group_offsets(
+    def list_zookeeper_group_offsets(
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
         """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""
-        return self._wait(self._core.zookeeper_group_offsets(group_id, timeout_ms), timeout_ms)
+        return self._wait(self._core.list_zookeeper_group_offsets(group_id, timeout_ms), timeout_ms)
 
     def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None

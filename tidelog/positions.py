@@ -30,7 +30,7 @@ from tidelog.metadata import Leader
 from tidelog.model import READ_COMMITTED, TopicPartition
 from tidelog.offsets import list_offsets
 from tidelog.settings import ConsumerSettings
-from tidelog.starting_points import Start, try_starting_points
+from tidelog.starting_points import StartReason, try_starting_points
 from tidelog.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Positions:
         targets = _targets(led)
         for buffer, leader, found in await self._ask(ask, targets, led):
             tp = buffer.topic_partition
-            level = logging.INFO if found.reason is Start.FOUND else logging.WARNING
+            level = logging.INFO if found.reason is StartReason.FOUND else logging.WARNING
             _log.log(level, "%s: %s: begins at %d for %s", tp, found.reason, found.offset, format_time(targets[tp]))
             self._begin_at(found.offset, -1 if found.leader_epoch is None else found.leader_epoch, buffer, leader)
 

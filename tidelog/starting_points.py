@@ -20,7 +20,7 @@ from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from tidelog.offsets import ANY_TIME_MS, list_offsets
 
 
-class Start(StrEnum):
+class StartReason(StrEnum):
     """Why a reader begins where it does."""
 
     FOUND = "found"
@@ -33,7 +33,7 @@ class Start(StrEnum):
     """At the end: there is no record."""
 
 
-class Older(StrEnum):
+class OlderRecords(StrEnum):
     """What became of the records before a partition's first."""
 
     GONE = "gone"
@@ -50,10 +50,10 @@ class StartingPoint(NamedTuple):
     """
 
     offset: int
-    reason: Start
+    reason: StartReason
     timestamp: int | None = None
     leader_epoch: int | None = None
-    older: Older | None = None
+    older: OlderRecords | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +113,19 @@ def _starting_point(target_ms: int, told: _Told) -> StartingPoint:
         # The log may have been cut at its start since the end was asked for.
         offset, epoch = max(told.end.offset, told.start.offset), _epoch_of(told.end)
         if told.start.offset < offset:
-            return StartingPoint(offset, Start.PAST_END, None, epoch)
-        return StartingPoint(offset, Start.EMPTY, None, epoch, _older_than(offset))
+            return StartingPoint(offset, StartReason.PAST_END, None, epoch)
+        return StartingPoint(offset, StartReason.EMPTY, None, epoch, _older_than(offset))
     offset, timestamp, epoch = told.found.offset, told.found.timestamp, _epoch_of(told.found)
     # Not "equal": between the two questions the log may have lost its first records, or all of them.
     if timestamp > target_ms and (told.oldest.offset < 0 or offset <= told.oldest.offset):
-        return StartingPoint(offset, Start.BEFORE_LOG_START, timestamp, epoch, _older_than(offset))
-    return StartingPoint(offset, Start.FOUND, timestamp, epoch)
+        return StartingPoint(offset, StartReason.BEFORE_LOG_START, timestamp, epoch, _older_than(offset))
+    return StartingPoint(offset, StartReason.FOUND, timestamp, epoch)
 
 
 def _epoch_of(answer: ListOffsetsPartitionResponse) -> int | None:
     return answer.leader_epoch if answer.leader_epoch >= 0 else None
 
 
-def _older_than(offset: int) -> Older:
+def _older_than(offset: int) -> OlderRecords:
     """Offsets begin at 0 and none is left out: what has no record any more had one."""
-    return Older.GONE if offset > 0 else Older.NEVER_WRITTEN
+    return OlderRecords.GONE if offset > 0 else OlderRecords.NEVER_WRITTEN

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster
-from tidelog import Consumer, Producer, Start, TopicPartition
+from tidelog import Consumer, Producer, StartReason, TopicPartition
 
 TOPIC = "topicA"
 HOUR_MS = 3_600_000
@@ -47,7 +47,12 @@ def by_offsets_for_times(consumer: Consumer, target_ms: int) -> None:
 def by_seek_to_time(consumer: Consumer, target_ms: int) -> None:
     points = consumer.seek_to_time(target_ms)
     reasons = {tp.partition: point.reason for tp, point in points.items()}
-    assert reasons == {0: Start.FOUND, 1: Start.BEFORE_LOG_START, 2: Start.PAST_END, 3: Start.EMPTY}
+    assert reasons == {
+        0: StartReason.FOUND,
+        1: StartReason.BEFORE_LOG_START,
+        2: StartReason.PAST_END,
+        3: StartReason.EMPTY,
+    }
 
 
 @pytest.mark.parametrize("look_up_and_seek", [by_offsets_for_times, by_seek_to_time])

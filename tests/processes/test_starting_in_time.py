@@ -14,7 +14,7 @@ import pytest
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.command import Shell
 from tests.processes.harness.waiting import wait_for
-from tidelog import Consumer, NoOffset, Older, Producer, Start, StartingPoint, TopicPartition
+from tidelog import Consumer, NoOffset, OlderRecords, Producer, StartingPoint, StartReason, TopicPartition
 from tidelog.errors import LeaderNotAvailableError, TimeoutError, UnknownTopicOrPartitionError
 
 HOUR_MS = 3_600_000
@@ -53,11 +53,11 @@ def test_from_the_client_and_the_commands_every_partition_begins_somewhere_and_s
         consumer.assign(tps)
         points = consumer.seek_to_time(ago)
         assert {tp.partition: point._replace(leader_epoch=None) for tp, point in points.items()} == {
-            0: StartingPoint(2, Start.FOUND, at[0]),
-            1: StartingPoint(2, Start.BEFORE_LOG_START, at[1], None, Older.GONE),
-            2: StartingPoint(0, Start.BEFORE_LOG_START, at[2], None, Older.NEVER_WRITTEN),
-            3: StartingPoint(2, Start.PAST_END),
-            4: StartingPoint(0, Start.EMPTY, None, None, Older.NEVER_WRITTEN),
+            0: StartingPoint(2, StartReason.FOUND, at[0]),
+            1: StartingPoint(2, StartReason.BEFORE_LOG_START, at[1], None, OlderRecords.GONE),
+            2: StartingPoint(0, StartReason.BEFORE_LOG_START, at[2], None, OlderRecords.NEVER_WRITTEN),
+            3: StartingPoint(2, StartReason.PAST_END),
+            4: StartingPoint(0, StartReason.EMPTY, None, None, OlderRecords.NEVER_WRITTEN),
         }
         got = sorted((record.partition, record.value) for record in consumer)
         assert got == [(0, b"10"), (0, b"60"), (0, b"90"), (1, b"30"), (2, b"1"), (2, b"100"), (2, b"20")]
@@ -206,7 +206,7 @@ def test_while_records_are_written_and_a_leader_dies_no_record_at_or_after_the_t
         for tp, point in each.items():
             wanted = [offset for offset, at_ms in enumerate(written[tp]) if at_ms >= target_ms]
             assert all(offset >= point.offset for offset in wanted), (target_ms, tp, point)
-            if point.reason is Start.FOUND:
+            if point.reason is StartReason.FOUND:
                 assert point.offset == wanted[0]
             reasons.add(point.reason)
-    assert reasons >= {Start.FOUND, Start.PAST_END}
+    assert reasons >= {StartReason.FOUND, StartReason.PAST_END}

@@ -79,7 +79,7 @@ def test_what_a_consumer_of_kafka_0_8_wrote_by_itself_is_read(cluster: RunningCl
         client.create("/consumers/old/offsets/t/1", b"123456", makepath=True)
         client.create("/consumers/old/offsets/gone/0", b"7", makepath=True)
         client.ensure_path("/consumers/without/ids")
-    offsets = cluster.admin.zookeeper_group_offsets("old")
+    offsets = cluster.admin.list_zookeeper_group_offsets("old")
     assert offsets.pop(TopicPartition("t", 1)) == ZooKeeperOffset(123456)
     (gone,) = offsets.values()
     assert gone.offset == 7 and isinstance(gone.error, UnknownTopicOrPartitionError)
@@ -91,7 +91,7 @@ def test_they_are_there_after_every_broker_was_killed(cluster: RunningCluster) -
     cluster.kill_all()
     for broker_id in cluster.broker_ids:
         cluster.restart(broker_id)
-    offsets = cluster.admin.zookeeper_group_offsets("kept")
+    offsets = cluster.admin.list_zookeeper_group_offsets("kept")
     assert offsets == {TopicPartition("t", number): ZooKeeperOffset(number) for number in range(3)}
 
 
@@ -112,7 +112,7 @@ def test_without_zookeeper_a_commit_ends_with_an_error_that_passes(
         assert time.monotonic() - begun < 15
         zookeeper.start()
         admin.alter_zookeeper_group_offsets("g", {tp: 4})
-        assert admin.zookeeper_group_offsets("g") == {tp: ZooKeeperOffset(4)}
+        assert admin.list_zookeeper_group_offsets("g") == {tp: ZooKeeperOffset(4)}
 
 
 def test_a_group_is_moved_to_its_coordinator_when_that_is_executed_and_not_back(
@@ -140,7 +140,7 @@ def test_a_group_is_moved_to_its_coordinator_when_that_is_executed_and_not_back(
     assert migrate("--execute") == plan and committed() == [5, 6, 9]
     assert migrate("--force", "--execute") == [(0, 5, 5, "same"), (1, 6, 6, "same"), (2, 7, 9, "move")]
     assert committed() == [5, 6, 7]
-    assert admin.zookeeper_group_offsets("moving") == {tp: ZooKeeperOffset(5 + tp.partition) for tp in tps}
+    assert admin.list_zookeeper_group_offsets("moving") == {tp: ZooKeeperOffset(5 + tp.partition) for tp in tps}
     killed = next(iter(cluster.broker_ids))
     cluster.kill(killed)
     assert committed() == [5, 6, 7]

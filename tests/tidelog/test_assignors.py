@@ -19,7 +19,7 @@ from tidelog.groups.assignors import (
 )
 from tidelog.groups.balance import Balance
 from tidelog.groups.consumer_protocol import Subscription
-from tidelog.groups.sticky_memory import Memory, encode_memory
+from tidelog.groups.member_data import MemberData, encode_member_data
 from tidelog.model import TopicPartition
 
 
@@ -28,7 +28,7 @@ def member(name: str, *topics: str, owned: str = "", generation: int = -1, insta
 
 
 def eager(name: str, *topics: str, had: str = "", generation: int = -1) -> Candidate:
-    memory = encode_memory(Memory(partitions(had), generation))
+    memory = encode_member_data(MemberData(partitions(had), generation))
     return Candidate(name, None, Subscription(topics or ("t",), user_data=memory))
 
 

@@ -29,6 +29,7 @@ from tidelog.groups.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from tidelog.groups.member_data import MemberData, decode_generation, decode_member_data, encode_member_data
 from tidelog.groups.offsets_topic import (
     Commit,
     CommitKey,
@@ -42,7 +43,6 @@ from tidelog.groups.offsets_topic import (
     encode_group,
     encode_key,
 )
-from tidelog.groups.sticky_memory import Memory, decode_generation, decode_memory, encode_memory
 from tidelog.model import TopicPartition
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "kafka_groups.json").read_text())
@@ -80,8 +80,8 @@ def test_assignments_of_all_versions() -> None:
 
 def test_what_sticky_assignors_remember() -> None:
     sticky = bytes.fromhex(GOLDEN["bytes"]["sticky_user_data"])
-    assert decode_memory(sticky) == Memory(OWNED, 42)
-    assert encode_memory(Memory(OWNED, 42)) == sticky
+    assert decode_member_data(sticky) == MemberData(OWNED, 42)
+    assert encode_member_data(MemberData(OWNED, 42)) == sticky
     assert decode_generation(bytes.fromhex(GOLDEN["bytes"]["cooperative_user_data"])) == 42
 
 
@@ -153,7 +153,9 @@ class Case:
             Candidate(
                 member_id,
                 instance_id,
-                Subscription(topics, user_data=encode_memory(Memory(owned, generation)) if generation >= 0 else None),
+                Subscription(
+                    topics, user_data=encode_member_data(MemberData(owned, generation)) if generation >= 0 else None
+                ),
             )
             for member_id, instance_id, topics, owned, generation in self.members
         ]

@@ -17,12 +17,12 @@ from tidelog.errors import (
 )
 from tidelog.group_messages import HeartbeatResponse, JoinGroupResponse, LeavingMember, SyncGroupResponse
 from tidelog.groups.consumer_protocol import Subscription, decode_subscription, encode_assignment
-from tidelog.groups.membership import MemberSettings, Membership, State
-from tidelog.groups.sticky_memory import Memory, decode_memory
+from tidelog.groups.member_data import MemberData, decode_member_data
+from tidelog.groups.membership import MemberSettings, Membership, MemberState
 from tidelog.model import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-NOTHING = Memory(())
+NOTHING = MemberData(())
 JOINED = JoinGroupResponse(0, 5, "consumer", "range", "leader", "me")
 
 
@@ -48,7 +48,7 @@ def test_a_newcomer_comes_back_with_the_id_that_it_is_given() -> None:
     assert membership.joined(JOINED) and not membership.leads
     assert membership.sync_request().generation_id == 5
     assert membership.synced(SyncGroupResponse(0, assignment=encode_assignment([P1]))) == (P1,)
-    assert membership.state is State.STABLE and membership.identity == ("g", 5, "me", None)
+    assert membership.state is MemberState.STABLE and membership.identity == ("g", 5, "me", None)
 
 
 def test_who_is_named_leader_leads() -> None:
@@ -58,7 +58,7 @@ def test_who_is_named_leader_leads() -> None:
 
 
 def test_only_a_cooperative_member_owns_what_it_had_and_only_a_sticky_one_remembers_it() -> None:
-    had = Memory((P0,), 4)
+    had = MemberData((P0,), 4)
     told = {
         each.name: decode_subscription(each.metadata)
         for assignors in (("range", "sticky", "cooperative-sticky"), ("cooperative-sticky",))
@@ -66,7 +66,7 @@ def test_only_a_cooperative_member_owns_what_it_had_and_only_a_sticky_one_rememb
         if len(assignors) > 1
     }
     assert told["range"].owned == told["cooperative-sticky"].owned == () and told["range"].user_data is None
-    assert decode_memory(told["sticky"].user_data) == had
+    assert decode_member_data(told["sticky"].user_data) == had
     (alone,) = a_membership("cooperative-sticky").join_request(["t"], had).protocols
     assert decode_subscription(alone.metadata) == Subscription(("t",), (P0,), 4)
 
@@ -75,7 +75,7 @@ def test_only_a_cooperative_member_owns_what_it_had_and_only_a_sticky_one_rememb
 def test_a_member_that_is_not_known_any_more_is_lost(error: type[BrokerError]) -> None:
     membership = a_stable_one()
     membership.heard(membership.heartbeat_request(), HeartbeatResponse(error.code))
-    assert membership.lost and membership.state is State.OUT and membership.generation == -1
+    assert membership.lost and membership.state is MemberState.OUT and membership.generation == -1
     # Whose generation alone is over is known by its id still.
     assert membership.member_id == ("" if error is UnknownMemberIdError else "me")
 
@@ -83,11 +83,11 @@ def test_a_member_that_is_not_known_any_more_is_lost(error: type[BrokerError]) -
 def test_a_rebalance_makes_it_join_again_as_who_it_is() -> None:
     membership = a_stable_one()
     membership.heard(membership.heartbeat_request(), HeartbeatResponse(RebalanceInProgressError.code))
-    assert membership.rejoins and membership.state is State.STABLE and not membership.lost
+    assert membership.rejoins and membership.state is MemberState.STABLE and not membership.lost
     assert membership.join_request(["t"], NOTHING).member_id == "me" and not membership.rejoins
     assert membership.joined(JOINED)
     assert membership.synced(SyncGroupResponse(RebalanceInProgressError.code)) is None
-    assert membership.state is State.JOINING and not membership.lost and membership.member_id == "me"
+    assert membership.state is MemberState.JOINING and not membership.lost and membership.member_id == "me"
 
 
 def test_an_answer_of_a_generation_that_is_over_says_nothing() -> None:
@@ -100,7 +100,7 @@ def test_an_answer_of_a_generation_that_is_over_says_nothing() -> None:
     membership.synced(SyncGroupResponse(0))
     membership.heard(old, HeartbeatResponse(IllegalGenerationError.code))
     membership.commit_refused(membership.identity._replace(generation_id=5), IllegalGenerationError())
-    assert not membership.lost and membership.state is State.STABLE
+    assert not membership.lost and membership.state is MemberState.STABLE
     membership.commit_refused(membership.identity, IllegalGenerationError())
     assert membership.lost
 
@@ -109,7 +109,7 @@ def test_a_fenced_member_stays_fenced() -> None:
     membership = a_stable_one(instance_id="i")
     with pytest.raises(FencedInstanceIdError, match="another consumer runs as 'i'"):
         membership.heard(membership.heartbeat_request(), HeartbeatResponse(FencedInstanceIdError.code))
-    assert membership.fenced is not None and membership.lost and membership.state is State.OUT
+    assert membership.fenced is not None and membership.lost and membership.state is MemberState.OUT
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_is_final_is_raised_with_the_groups_name(error: type[BrokerError], 
     membership.join_request(["t"], NOTHING)
     with pytest.raises(error, match=f"group 'g'.*{setting}"):
         membership.joined(JoinGroupResponse(error.code))
-    assert membership.state is State.OUT and not membership.lost
+    assert membership.state is MemberState.OUT and not membership.lost
 
 
 def test_only_a_dynamic_member_leaves() -> None:

@@ -35,7 +35,7 @@ from tidelog.groups.reset import (
 from tidelog.messages import Request
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.offsets import Ends
-from tidelog.starting_points import Older, Start, StartingPoint
+from tidelog.starting_points import OlderRecords, StartingPoint, StartReason
 
 TP = TopicPartition("t", 0)
 ENDS = Ends(10, 20)
@@ -69,11 +69,14 @@ def test_a_new_offset_lies_within_the_log(
 @pytest.mark.parametrize(
     ("point", "expected"),
     [
-        (StartingPoint(15, Start.FOUND, 500), (15, None)),
-        (StartingPoint(10, Start.BEFORE_LOG_START, 700, older=Older.GONE), (10, Adjustment.BEFORE_LOG_START)),
-        (StartingPoint(20, Start.PAST_END), (20, Adjustment.PAST_END)),
-        (StartingPoint(20, Start.EMPTY), (20, Adjustment.EMPTY)),
-        (StartingPoint(7, Start.FOUND, 500), (10, Adjustment.LOG_START)),
+        (StartingPoint(15, StartReason.FOUND, 500), (15, None)),
+        (
+            StartingPoint(10, StartReason.BEFORE_LOG_START, 700, older=OlderRecords.GONE),
+            (10, Adjustment.BEFORE_LOG_START),
+        ),
+        (StartingPoint(20, StartReason.PAST_END), (20, Adjustment.PAST_END)),
+        (StartingPoint(20, StartReason.EMPTY), (20, Adjustment.EMPTY)),
+        (StartingPoint(7, StartReason.FOUND, 500), (10, Adjustment.LOG_START)),
     ],
 )
 def test_a_time_leads_to_a_record_or_says_why_not(

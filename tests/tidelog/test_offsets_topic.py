@@ -14,6 +14,7 @@ from tidelog.groups.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from tidelog.groups.member_data import MemberData, decode_member_data, encode_member_data
 from tidelog.groups.offsets_topic import (
     Commit,
     CommitKey,
@@ -29,7 +30,6 @@ from tidelog.groups.offsets_topic import (
     encode_key,
     partition_for,
 )
-from tidelog.groups.sticky_memory import Memory, decode_memory, encode_memory
 from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def test_bytes_at_random_are_read_or_refused(version: bytes, rest: bytes) -> Non
             decode(data)
         except CorruptMessageError as error:
             log.debug("%s", error)
-    decode_memory(data)
+    decode_member_data(data)
 
 
 @given(st.sets(TEXT).map(tuple), TPS, st.integers(-1, 9), st.none() | TEXT, st.none() | st.binary(max_size=9))
@@ -125,7 +125,7 @@ def test_a_subscription_is_read_as_it_was_written(
     subscription = Subscription(topics, owned, generation, rack, data)
     assert decode_subscription(encode_subscription(subscription)) == subscription
     assert decode_assignment(encode_assignment(owned)) == owned
-    assert decode_memory(encode_memory(Memory(owned, generation))) == Memory(owned, generation)
+    assert decode_member_data(encode_member_data(MemberData(owned, generation))) == MemberData(owned, generation)
 
 
 def test_subscriptions_and_assignments_in_bytes() -> None:

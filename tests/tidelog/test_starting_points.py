@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.tidelog.clients import a_consumer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import on_virtual_time
-from tidelog import Older, Start, StartingPoint, TopicPartition
+from tidelog import OlderRecords, StartingPoint, StartReason, TopicPartition
 from tidelog.errors import (
     ConfigError,
     OffsetNotAvailableError,
@@ -23,7 +23,7 @@ from tidelog.errors import (
     TimeoutError,
     TopicAuthorizationFailedError,
 )
-from tidelog.messages import ListOffsetsRequest, Request
+from tidelog.messages import ListOffsetsRequest, OffsetForLeaderEpochRequest, Request
 
 P0, P1, P2, P3, P4 = (TopicPartition("t", number) for number in range(5))
 
@@ -40,11 +40,11 @@ def five_partitions(cluster: FakeCluster) -> list[FakePartition]:
 
 
 POINTS = {
-    P0: StartingPoint(1, Start.FOUND, 20, 0),
-    P1: StartingPoint(2, Start.BEFORE_LOG_START, 50, 0, Older.GONE),
-    P2: StartingPoint(0, Start.BEFORE_LOG_START, 40, 0, Older.NEVER_WRITTEN),
-    P3: StartingPoint(2, Start.PAST_END, None, 0),
-    P4: StartingPoint(0, Start.EMPTY, None, 0, Older.NEVER_WRITTEN),
+    P0: StartingPoint(1, StartReason.FOUND, 20, 0),
+    P1: StartingPoint(2, StartReason.BEFORE_LOG_START, 50, 0, OlderRecords.GONE),
+    P2: StartingPoint(0, StartReason.BEFORE_LOG_START, 40, 0, OlderRecords.NEVER_WRITTEN),
+    P3: StartingPoint(2, StartReason.PAST_END, None, 0),
+    P4: StartingPoint(0, StartReason.EMPTY, None, 0, OlderRecords.NEVER_WRITTEN),
 }
 
 
@@ -72,7 +72,7 @@ async def test_a_record_of_just_that_time_is_found_even_where_it_is_the_first() 
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0])
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=20)
-        assert await consumer.seek_to_time(at) == {P0: StartingPoint(0, Start.FOUND, 20, 0)}
+        assert await consumer.seek_to_time(at) == {P0: StartingPoint(0, StartReason.FOUND, 20, 0)}
 
 
 @on_virtual_time
@@ -83,7 +83,7 @@ async def test_an_emptied_partition_says_that_its_records_are_gone() -> None:
     partition.first_offset = 1
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0])
-        assert await consumer.seek_to_time(5) == {P0: StartingPoint(1, Start.EMPTY, None, 0, Older.GONE)}
+        assert await consumer.seek_to_time(5) == {P0: StartingPoint(1, StartReason.EMPTY, None, 0, OlderRecords.GONE)}
 
 
 @on_virtual_time
@@ -93,7 +93,21 @@ async def test_records_without_a_timestamp_are_records_before_the_end() -> None:
     put(partition, b"a", at_ms=-1)
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0])
-        assert await consumer.seek_to_time(5) == {P0: StartingPoint(1, Start.PAST_END, None, 0)}
+        assert await consumer.seek_to_time(5) == {P0: StartingPoint(1, StartReason.PAST_END, None, 0)}
+
+
+@on_virtual_time
+async def test_a_leader_that_was_elected_since_is_asked_whether_it_has_what_was_found() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"a", b"b", at_ms=20)
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        assert (await consumer.seek_to_time(20))[P0].leader_epoch == 0
+        partition.elect(2)
+        assert await read(consumer, 2) == [(0, 0, b"a"), (0, 1, b"b")]
+        asked = cluster.sent(OffsetForLeaderEpochRequest)
+        assert asked and asked[0].partitions[0].leader_epoch == 0  # type: ignore[attr-defined]
 
 
 @on_virtual_time
@@ -186,7 +200,7 @@ async def test_a_log_that_loses_its_records_meanwhile_is_begun_where_it_begins()
         consumer.assign([P0])
         await consumer.position(P0)
         cluster.fault_of = delete_all
-        assert await consumer.seek_to_time(9) == {P0: StartingPoint(2, Start.EMPTY, None, 0, Older.GONE)}
+        assert await consumer.seek_to_time(9) == {P0: StartingPoint(2, StartReason.EMPTY, None, 0, OlderRecords.GONE)}
 
 
 # --- however much is written meanwhile ------------------------------------------------------------
@@ -224,7 +238,7 @@ async def test_no_record_at_or_after_the_time_is_skipped_whatever_is_written_mea
     times = [record.timestamp for record in partition.records()]
     wanted = [offset for offset, time in enumerate(times) if time >= target]
     assert all(offset >= point.offset for offset in wanted)
-    if point.reason in (Start.FOUND, Start.BEFORE_LOG_START):
+    if point.reason in (StartReason.FOUND, StartReason.BEFORE_LOG_START):
         assert point.offset == wanted[0]
 
 

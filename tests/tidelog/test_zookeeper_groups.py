@@ -39,8 +39,8 @@ async def test_offsets_in_zookeeper_are_written_listed_and_read() -> None:
         await admin.alter_zookeeper_group_offsets("g", {T0: 7, T1: 0})
         await admin.alter_zookeeper_group_offsets("f", {T0: 1})
         assert await admin.list_zookeeper_groups() == ["f", "g"]
-        assert await admin.zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(7), T1: ZooKeeperOffset(0)}
-        assert await admin.zookeeper_group_offsets("nobody") == {}
+        assert await admin.list_zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(7), T1: ZooKeeperOffset(0)}
+        assert await admin.list_zookeeper_group_offsets("nobody") == {}
 
 
 @on_virtual_time
@@ -48,7 +48,7 @@ async def test_offsets_of_partitions_that_are_gone_come_with_that_error() -> Non
     cluster = a_cluster()
     cluster.zookeeper.committed["g"] |= {T0: 7, GONE: 9}
     async with an_admin(cluster) as admin:
-        found = await admin.zookeeper_group_offsets("g")
+        found = await admin.list_zookeeper_group_offsets("g")
     assert found[T0] == ZooKeeperOffset(7) and found[GONE].offset == 9
     assert isinstance(found[GONE].error, UnknownTopicOrPartitionError)
 
@@ -58,7 +58,7 @@ async def test_a_refused_commit_names_its_partition_and_the_others_are_made() ->
     async with an_admin(a_cluster()) as admin:
         with pytest.raises(UnknownTopicOrPartitionError, match="gone-0"):
             await admin.alter_zookeeper_group_offsets("g", {GONE: 1, T0: 2})
-        assert await admin.zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(2)}
+        assert await admin.list_zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(2)}
 
 
 @on_virtual_time
@@ -77,7 +77,7 @@ async def test_while_zookeeper_does_not_answer_it_is_asked_again() -> None:
         cluster.refusals[kind].extend([RequestTimedOutError.code, CoordinatorNotAvailableError.code])
     async with an_admin(cluster) as admin:
         await admin.alter_zookeeper_group_offsets("g", {T0: 7})
-        assert await admin.zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(7)}
+        assert await admin.list_zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(7)}
         assert await admin.list_zookeeper_groups() == ["g"]
         assert not any(cluster.refusals.values())
 
@@ -96,7 +96,7 @@ async def test_without_zookeeper_the_admin_gives_up_at_its_deadline() -> None:
 async def test_a_group_that_cannot_be_in_zookeeper_is_refused_before_anybody_is_asked(group_id: Any) -> None:
     async with an_admin(a_cluster()) as admin:
         for call in (
-            admin.zookeeper_group_offsets(group_id),
+            admin.list_zookeeper_group_offsets(group_id),
             admin.alter_zookeeper_group_offsets(group_id, {T0: 1}),
             admin.migrate_zookeeper_group(group_id),
         ):
@@ -110,5 +110,5 @@ async def test_an_offset_that_cannot_be_read_is_told_and_the_others_read() -> No
     cluster.zookeeper.committed["g"] |= {T0: 7}
     cluster.refusals[OffsetFetchRequest].append(UnknownServerError.code)
     async with an_admin(cluster) as admin:
-        found = await admin.zookeeper_group_offsets("g")
+        found = await admin.list_zookeeper_group_offsets("g")
     assert found[T0].offset == -1 and isinstance(found[T0].error, UnknownServerError)

@@ -248,7 +248,7 @@ class Admin:
         """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
         return await zookeeper_calls.list_groups(self._client(), self._deadline_ms(timeout_ms))
 
-    async def zookeeper_group_offsets(
+    async def list_zookeeper_group_offsets(
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
         """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""

@@ -10,7 +10,7 @@ import click
 
 from tidelog.cli.times import SMALLEST_BARE_TIME_MS, At, Beginning, End, Position
 from tidelog.model import TopicPartition
-from tidelog.starting_points import Older, Start, StartingPoint
+from tidelog.starting_points import OlderRecords, StartingPoint, StartReason
 from tidelog.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -93,18 +93,18 @@ def _notes(points: Mapping[TopicPartition, StartingPoint], target_ms: int) -> It
     target = format_time(target_ms)
     for tp, point in sorted(points.items()):
         match point.reason:
-            case Start.BEFORE_LOG_START:
+            case StartReason.BEFORE_LOG_START:
                 assert point.timestamp is not None
-                before = "older ones are gone" if point.older is Older.GONE else "there was never an older one"
+                before = "older ones are gone" if point.older is OlderRecords.GONE else "there was never an older one"
                 told = (
                     f"starts with its oldest record, offset {point.offset} of {format_time(point.timestamp)}; {before}"
                 )
-            case Start.PAST_END:
+            case StartReason.PAST_END:
                 told = f"every record is older than {target}; starts at its end, offset {point.offset}"
-            case Start.EMPTY:
-                before = "all records are gone" if point.older is Older.GONE else "nothing was ever written"
+            case StartReason.EMPTY:
+                before = "all records are gone" if point.older is OlderRecords.GONE else "nothing was ever written"
                 told = f"{before}; starts at its end, offset {point.offset}"
-            case Start.FOUND:
+            case StartReason.FOUND:
                 continue
         yield f"{tp}: {point.reason}: {told}"
 

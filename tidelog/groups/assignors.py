@@ -15,7 +15,7 @@ from itertools import cycle
 from tidelog.frozen import frozen
 from tidelog.groups.balance import Balance, latest_owners
 from tidelog.groups.consumer_protocol import Subscription
-from tidelog.groups.sticky_memory import Memory, decode_generation, decode_memory
+from tidelog.groups.member_data import MemberData, decode_generation, decode_member_data
 from tidelog.model import TopicPartition
 
 
@@ -59,22 +59,22 @@ def assign_in_turn(members: Sequence[Candidate], topics: Mapping[str, int]) -> A
 
 def assign_sticky(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
     """What each had, as far as that is even, and the rest to those that have least."""
-    memories = {}
+    held = {}
     for member in members:
         # An eager member has given up everything when it joins, and tells what it had in its assignor's own words.
-        told = decode_memory(member.subscription.user_data)
-        memories[member.member_id] = told or _held(member)
-    return _balanced(members, topics, memories)
+        told = decode_member_data(member.subscription.user_data)
+        held[member.member_id] = told or _held(member)
+    return _balanced(members, topics, held)
 
 
 def assign_cooperatively(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
     """As `assign_sticky`, but nobody is given what another one still holds: that is free in the next generation."""
-    memories = {member.member_id: _held(member) for member in members}
+    held = {member.member_id: _held(member) for member in members}
     holders: dict[TopicPartition, set[str]] = defaultdict(set)
-    for member_id, memory in memories.items():
-        for tp in memory.partitions:
+    for member_id, data in held.items():
+        for tp in data.partitions:
             holders[tp].add(member_id)
-    given = _balanced(members, topics, memories)
+    given = _balanced(members, topics, held)
     return {who: [tp for tp in tps if tp not in holders or who in holders[tp]] for who, tps in given.items()}
 
 
@@ -86,21 +86,21 @@ ASSIGNORS: dict[str, Assignor] = {
 }
 
 
-def _held(member: Candidate) -> Memory:
+def _held(member: Candidate) -> MemberData:
     subscription = member.subscription
     generation = subscription.generation
     if generation < 0:
         # Before version 2 a cooperative member could say so in its assignor's own words alone.
         generation = decode_generation(subscription.user_data)
-    return Memory(subscription.owned, generation)
+    return MemberData(subscription.owned, generation)
 
 
 def _balanced(
-    members: Sequence[Candidate], topics: Mapping[str, int], memories: Mapping[str, Memory]
+    members: Sequence[Candidate], topics: Mapping[str, int], held: Mapping[str, MemberData]
 ) -> dict[str, list[TopicPartition]]:
     subscribers = {topic: [m.member_id for m in able] for topic, able in _subscribers(members, topics).items()}
     partitions = [TopicPartition(topic, number) for topic in subscribers for number in range(topics[topic])]
-    claims = ((tp, memory.generation, who) for who, memory in memories.items() for tp in memory.partitions)
+    claims = ((tp, data.generation, who) for who, data in held.items() for tp in data.partitions)
     ids = [member.member_id for member in sorted(members, key=_order)]
     return Balance(ids, subscribers, partitions, latest_owners(claims)).given
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.frozen import frozen
-from tidelog.groups.wire import Reader, Writer
+from tidelog.groups.wire import SchemaReader, SchemaWriter
 from tidelog.model import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
@@ -37,7 +37,7 @@ class Subscription:
 
 def encode_subscription(subscription: Subscription) -> bytes:
     """In version 3, which readers of all versions understand."""
-    out = Writer()
+    out = SchemaWriter()
     out.int16(_SUBSCRIPTION)
     out.array(subscription.topics, out.string)
     out.data(subscription.user_data)
@@ -49,7 +49,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 def decode_subscription(data: bytes) -> Subscription:
     """CorruptMessageError for what this is not."""
-    reader = Reader(data)
+    reader = SchemaReader(data)
     version = reader.int16()
     topics, user_data = tuple(reader.array(reader.string)), reader.nullable_data()
     owned = reader.partitions() if version >= 1 else ()
@@ -60,7 +60,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """What one member is to consume."""
-    out = Writer()
+    out = SchemaWriter()
     out.int16(_ASSIGNMENT)
     out.partitions(partitions)
     out.data(None)
@@ -71,6 +71,6 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """CorruptMessageError for what this is not; nothing at all is nothing to consume."""
     if not data:
         return ()
-    reader = Reader(data)
+    reader = SchemaReader(data)
     reader.int16()
     return reader.partitions()

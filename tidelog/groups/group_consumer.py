@@ -30,10 +30,10 @@ from tidelog.errors import (
 from tidelog.fetcher import Fetcher
 from tidelog.groups.committed_offsets import COMMIT_FAILED, COMMIT_LATER, CommittedOffsets
 from tidelog.groups.member import Member
-from tidelog.groups.membership import MemberSettings, Membership, State
+from tidelog.groups.member_data import MemberData
+from tidelog.groups.membership import MemberSettings, Membership, MemberState
 from tidelog.groups.reader import Reader
 from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener, RebalanceListener
-from tidelog.groups.sticky_memory import Memory
 from tidelog.groups.topic_choice import TopicChoice
 from tidelog.groups.topic_watch import TopicWatch
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -84,7 +84,7 @@ class GroupConsumer:
         self._listener: RebalanceListener = ConsumerRebalanceListener()
         self._joined_topics: frozenset[str] | None = None
         self._generation = -1
-        self._had = Memory(())
+        self._had = MemberData(())
         self._in_listener = False
         self._rebalancing: asyncio.Task[None] | None = None
         self._next_commit_ms = client.clock.monotonic_ms() + settings.auto_commit_interval_ms
@@ -139,7 +139,9 @@ class GroupConsumer:
         A cooperative member that waits for the next one has not given up what it keeps.
         """
         membership = self._membership
-        current = (State.STABLE, State.JOINING) if membership.settings.cooperative else (State.STABLE,)
+        current = (
+            (MemberState.STABLE, MemberState.JOINING) if membership.settings.cooperative else (MemberState.STABLE,)
+        )
         return membership.state in current and membership.generation == self._generation >= 0
 
     # --- offsets -----------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ class GroupConsumer:
         if self.settled:
             return self._membership.identity
         where = f"group {self._settings.group_id!r}"
-        if self._membership.lost or self._membership.state is State.OUT:
+        if self._membership.lost or self._membership.state is MemberState.OUT:
             raise CommitFailedError(f"{where}: {COMMIT_FAILED}")
         raise RebalanceInProgressError(f"{where}: {COMMIT_LATER}")
 
@@ -243,7 +245,7 @@ class GroupConsumer:
             membership.lost
             or membership.fenced is not None
             or membership.rejoins
-            or membership.state is not State.STABLE
+            or membership.state is not MemberState.STABLE
             or choice.topics != self._joined_topics
             or self._member.misses_partitions
         )
@@ -259,7 +261,7 @@ class GroupConsumer:
         await self._give_up(leaving)
         if membership.lost:
             return
-        had = Memory(tuple(sorted(self._fetcher.buffers)), self._generation)
+        had = MemberData(tuple(sorted(self._fetcher.buffers)), self._generation)
         self._joined_topics = topics
         assigned = await self._member.join(topics, had if membership.settings.cooperative else self._had)
         if assigned is None:
@@ -324,10 +326,10 @@ class GroupConsumer:
     async def _take_on(self, generation: int, assigned: Collection[TopicPartition]) -> None:
         """F."""
         membership = self._membership
-        if membership.state is not State.STABLE or membership.generation != generation:
+        if membership.state is not MemberState.STABLE or membership.generation != generation:
             return
         added = set(assigned).difference(self._fetcher.buffers)
-        self._generation, self._had = generation, Memory(tuple(sorted(assigned)), generation)
+        self._generation, self._had = generation, MemberData(tuple(sorted(assigned)), generation)
         self._fetcher.assign(sorted(assigned))
         await self._tell_listener(self._listener.on_partitions_assigned, added)
 

@@ -18,8 +18,8 @@ from tidelog.group_messages import (
 )
 from tidelog.groups.coordinator_calls import ask_coordinator, find_coordinator
 from tidelog.groups.leading import assign, candidates, topics_of
-from tidelog.groups.membership import Membership, State
-from tidelog.groups.sticky_memory import Memory
+from tidelog.groups.member_data import MemberData
+from tidelog.groups.membership import Membership, MemberState
 from tidelog.messages import Response
 from tidelog.model import TopicPartition
 from tidelog.settings import ConsumerSettings
@@ -56,7 +56,7 @@ class Member:
 
     # --- joining -------------------------------------------------------------------------------------
 
-    async def join(self, topics: Collection[str], had: Memory) -> tuple[TopicPartition, ...] | None:
+    async def join(self, topics: Collection[str], had: MemberData) -> tuple[TopicPartition, ...] | None:
         """What the next generation assigns; None: the membership is lost. What is final is raised.
 
         TimeoutError where no coordinator is found; the wait for the others' joining is the coordinator's to end.
@@ -118,7 +118,7 @@ class Member:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._pause_ms() / 1000)
-            if self.membership.state is not State.STABLE:
+            if self.membership.state is not MemberState.STABLE:
                 continue
             try:
                 if self._overdue_ms() > 0:
@@ -142,7 +142,7 @@ class Member:
     def _pause_ms(self) -> int:
         """A reader that is overdue between two heartbeats need not be waited for until the next."""
         interval_ms = self._settings.heartbeat_interval_ms
-        if self.membership.state is not State.STABLE:
+        if self.membership.state is not MemberState.STABLE:
             return interval_ms
         return max(1, min(interval_ms, 1 - self._overdue_ms()))
 

@@ -43,14 +43,14 @@ from tidelog.group_messages import (
     SyncGroupResponse,
 )
 from tidelog.groups.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, encode_subscription
-from tidelog.groups.sticky_memory import Memory, encode_memory
+from tidelog.groups.member_data import MemberData, encode_member_data
 from tidelog.model import ConsumerGroupMetadata, TopicPartition
 
 #: The assignor that never takes a partition away before it was given up (KIP-429).
 COOPERATIVE = "cooperative-sticky"
 
 
-class State(Enum):
+class MemberState(Enum):
     """See the module's first lines."""
 
     OUT = "out"
@@ -87,7 +87,7 @@ class Membership:
 
     def __init__(self, settings: MemberSettings) -> None:
         self.settings = settings
-        self.state = State.OUT
+        self.state = MemberState.OUT
         self.member_id = ""
         self.generation = -1
         self.protocol = ""
@@ -104,15 +104,15 @@ class Membership:
 
     # --- joining -------------------------------------------------------------------------------------
 
-    def join_request(self, topics: Iterable[str], had: Memory) -> JoinGroupRequest:
+    def join_request(self, topics: Iterable[str], had: MemberData) -> JoinGroupRequest:
         """`had`: what was assigned to it, and in which generation; a cooperative member still owns it."""
-        self.state, self.rejoins = State.JOINING, False
+        self.state, self.rejoins = MemberState.JOINING, False
         settings, wanted = self.settings, tuple(sorted(topics))
         owned = had.partitions if settings.cooperative else ()
 
         def subscription(assignor: str) -> bytes:
-            memory = encode_memory(had) if assignor == "sticky" else None
-            return encode_subscription(Subscription(wanted, owned, had.generation, None, memory))
+            data = encode_member_data(had) if assignor == "sticky" else None
+            return encode_subscription(Subscription(wanted, owned, had.generation, None, data))
 
         return JoinGroupRequest(
             settings.group_id,
@@ -128,7 +128,7 @@ class Membership:
         """Whether it is in a generation now; else it may join again, unless it is `lost`. What is final is raised."""
         error = error_for(answer.error_code)
         if error is None:
-            self.state = State.SYNCING
+            self.state = MemberState.SYNCING
             self.generation, self.protocol = answer.generation_id, answer.protocol_name
             self.member_id, self.leads = answer.member_id, answer.leader == answer.member_id
             return True
@@ -155,7 +155,7 @@ class Membership:
         if error := error_for(answer.error_code):
             self._refused(error)
             return None
-        self.state = State.STABLE
+        self.state = MemberState.STABLE
         return decode_assignment(answer.assignment)
 
     # --- living --------------------------------------------------------------------------------------
@@ -167,12 +167,12 @@ class Membership:
     def heard(self, request: HeartbeatRequest, answer: HeartbeatResponse) -> None:
         """What the answer says of the generation of the request; it may be over already."""
         current = (self.generation, self.member_id) == (request.generation_id, request.member_id)
-        if current and self.state is State.STABLE and (error := error_for(answer.error_code)):
+        if current and self.state is MemberState.STABLE and (error := error_for(answer.error_code)):
             self._refused(error)
 
     def commit_refused(self, committer: ConsumerGroupMetadata, error: TidelogError) -> None:
         """A commit was answered like this; it says as much as a heartbeat does."""
-        if committer == self.identity and self.state is State.STABLE and isinstance(error, _OF_MEMBERSHIP):
+        if committer == self.identity and self.state is MemberState.STABLE and isinstance(error, _OF_MEMBERSHIP):
             self._refused(error)
 
     def leave_request(self) -> LeaveGroupRequest | None:
@@ -188,8 +188,8 @@ class Membership:
     def _refused(self, error: TidelogError) -> None:
         if isinstance(error, RebalanceInProgressError):
             self.rejoins = True
-            if self.state is not State.STABLE:
-                self.state = State.JOINING
+            if self.state is not MemberState.STABLE:
+                self.state = MemberState.JOINING
         elif isinstance(error, UnknownMemberIdError | IllegalGenerationError):
             self._lose(forget=isinstance(error, UnknownMemberIdError))
         elif isinstance(error, FencedInstanceIdError):
@@ -200,7 +200,7 @@ class Membership:
             self._lose(forget=True)
             raise self.fenced
         else:
-            self.state = State.OUT
+            self.state = MemberState.OUT
             raise type(error)(f"group {self.settings.group_id!r}: {error}{self._hint(error)}")
 
     def _hint(self, error: TidelogError) -> str:
@@ -213,7 +213,7 @@ class Membership:
         return ""
 
     def _lose(self, *, forget: bool) -> None:
-        self.state, self.generation, self.leads, self.lost = State.OUT, -1, False, True
+        self.state, self.generation, self.leads, self.lost = MemberState.OUT, -1, False, True
         if forget:
             self.member_id = ""
 

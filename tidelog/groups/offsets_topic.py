@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from tidelog.errors import CorruptMessageError
 from tidelog.frozen import frozen
-from tidelog.groups.wire import FlexibleReader, Reader, Writer
+from tidelog.groups.wire import FlexibleReader, SchemaReader, SchemaWriter
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -119,7 +119,7 @@ def partition_for(group: str, partitions: int) -> int:
 
 def encode_key(key: CommitKey | GroupKey) -> bytes:
     """The record's key."""
-    out = Writer()
+    out = SchemaWriter()
     out.int16(_COMMIT_KEY if isinstance(key, CommitKey) else _GROUP_KEY)
     out.string(key.group)
     if isinstance(key, CommitKey):
@@ -132,7 +132,7 @@ def decode_key(data: bytes) -> Key:
     """What the record is about; CorruptMessageError where it cannot be told."""
     if data.startswith(_COMMIT_KEYS):
         return _decode_commit_key(data)
-    reader = Reader(data)
+    reader = SchemaReader(data)
     version = reader.int16()
     return GroupKey(reader.string()) if version == _GROUP_KEY else UnknownKey(version)
 
@@ -152,13 +152,13 @@ def _decode_commit_key(data: bytes) -> CommitKey:
 @lru_cache(maxsize=1 << 16)
 def _topic_and_partition(data: bytes) -> tuple[str, int]:
     """Few of them stand in a million keys, and whoever loads those keeps what he gets."""
-    reader = Reader(data)
+    reader = SchemaReader(data)
     return reader.string(), reader.int32()
 
 
 def encode_commit(commit: Commit) -> bytes:
     """The value under a `CommitKey`."""
-    out = Writer()
+    out = SchemaWriter()
     out.int16(_VALUE)
     out.int64(commit.offset)
     out.int32(commit.leader_epoch)
@@ -193,7 +193,7 @@ def _decode_written(data: bytes) -> Commit:
 
 def encode_group(record: GroupRecord) -> bytes:
     """The value under a `GroupKey`."""
-    out = Writer()
+    out = SchemaWriter()
     out.int16(_VALUE)
     out.string(record.protocol_type)
     out.int32(record.generation)
@@ -246,9 +246,9 @@ def decode_group(data: bytes) -> GroupRecord:
     return GroupRecord(protocol_type, generation, protocol, leader, changed_ms, tuple(reader.array(read)))
 
 
-def _open(data: bytes) -> tuple[int, Reader]:
-    version = Reader(data).int16()
+def _open(data: bytes) -> tuple[int, SchemaReader]:
+    version = SchemaReader(data).int16()
     if not 0 <= version <= _FLEXIBLE:
         raise CorruptMessageError(f"a value of version {version}, and not of 0 to {_FLEXIBLE}")
     rest = data[2:]
-    return version, FlexibleReader(rest) if version == _FLEXIBLE else Reader(rest)
+    return version, FlexibleReader(rest) if version == _FLEXIBLE else SchemaReader(rest)

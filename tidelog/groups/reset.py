@@ -8,7 +8,7 @@ from enum import StrEnum
 from tidelog.errors import InvalidRequestError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.offsets import Ends
-from tidelog.starting_points import Start, StartingPoint
+from tidelog.starting_points import StartingPoint, StartReason
 from tidelog.timestamps import Timestamp
 
 
@@ -114,10 +114,10 @@ def resolve(
 
 
 _OF_START = {
-    Start.FOUND: None,
-    Start.BEFORE_LOG_START: Adjustment.BEFORE_LOG_START,
-    Start.PAST_END: Adjustment.PAST_END,
-    Start.EMPTY: Adjustment.EMPTY,
+    StartReason.FOUND: None,
+    StartReason.BEFORE_LOG_START: Adjustment.BEFORE_LOG_START,
+    StartReason.PAST_END: Adjustment.PAST_END,
+    StartReason.EMPTY: Adjustment.EMPTY,
 }
 
 

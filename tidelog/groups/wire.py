@@ -18,7 +18,7 @@ T = TypeVar("T")
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 
 
-class Writer:
+class SchemaWriter:
     """Appends fields; `bytes(writer)` is all of them."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Writer:
         self.array(topics, write)
 
 
-class Reader:
+class SchemaReader:
     """Takes fields off, one after the other. CorruptMessageError where there is less than they say."""
 
     def __init__(self, data: bytes) -> None:
@@ -148,7 +148,7 @@ class Reader:
         return taken
 
 
-class FlexibleReader(Reader):
+class FlexibleReader(SchemaReader):
     """Of a flexible version."""
 
     def end(self) -> None:

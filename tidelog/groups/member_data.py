@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from tidelog.errors import CorruptMessageError
 from tidelog.frozen import frozen
-from tidelog.groups.wire import Reader, Writer
+from tidelog.groups.wire import SchemaReader, SchemaWriter
 from tidelog.model import TopicPartition
 
 
 @frozen
-class Memory:
+class MemberData:
     """What a member had, and in which generation; −1: not known."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int = -1
 
 
-def encode_memory(memory: Memory) -> bytes:
+def encode_member_data(data: MemberData) -> bytes:
     """As Kafka's StickyAssignor writes it, version 1."""
-    out = Writer()
-    out.partitions(memory.partitions)
-    out.int32(memory.generation)
+    out = SchemaWriter()
+    out.partitions(data.partitions)
+    out.int32(data.generation)
     return bytes(out)
 
 
-def decode_memory(data: bytes | None) -> Memory | None:
+def decode_member_data(data: bytes | None) -> MemberData | None:
     """Also of version 0, which knew no generation; None for what is something else: it only makes things less even."""
     if not data:
         return None
-    reader = Reader(data)
+    reader = SchemaReader(data)
     try:
-        return Memory(reader.partitions(), reader.int32() if reader.left else -1)
+        return MemberData(reader.partitions(), reader.int32() if reader.left else -1)
     except CorruptMessageError:
         return None
 
