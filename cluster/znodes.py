@@ -305,8 +305,8 @@ def encode_consumer_offset(offset: int) -> bytes:
     return str(offset).encode()
 
 
-def decode_consumer_offset(data: bytes) -> int:
-    """The offset that a group reads next."""
+def decode_consumer_offset(path: str, data: bytes) -> int:
+    """The offset that a group reads next, as it stands at `path`."""
     if not data.isdigit() or len(data) > _OFFSET_DIGITS or int(data) > MAX_OFFSET:
-        raise MalformedZnodeError(f"{CONSUMERS}: {data[:80]!r} is no offset")
+        raise MalformedZnodeError(f"{path}: {data[:80]!r} is no offset")
     return int(data)

@@ -75,7 +75,7 @@ class ZooKeeperOffsets:
         async with self._turns:
             await self._up_to_date(path)
             node = await self._patient.get_or_none(path)
-        return None if node is None else znodes.decode_consumer_offset(node.data)
+        return None if node is None else znodes.decode_consumer_offset(path, node.data)
 
     async def partitions(self, group_id: str) -> list[TopicPartition]:
         """All that the group has offsets of, also of topics that are gone."""

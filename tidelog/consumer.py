@@ -98,7 +98,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """Have the group go on from here: behind the last record of each assigned partition that was returned, or from
         these offsets.
 
-        CommitFailedError: the group has gone on without this consumer; RebalanceInProgressError: poll first;
+        CommitFailedError: the group has gone on without this consumer; FencedInstanceIdError: another one has its
+        group_instance_id; RebalanceInProgressError: poll first;
         OffsetMetadataTooLargeError and what else a coordinator refuses; TimeoutError: the outcome is unknown.
         """
         self._wait(self._core.commit(offsets, timeout_ms), timeout_ms)

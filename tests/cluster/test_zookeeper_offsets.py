@@ -9,7 +9,7 @@ import pytest
 from cluster.coordination import Coordination
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.store import BadVersionError, OutcomeUnknownError
-from cluster.znodes import MalformedZnodeError, decode_consumer_offset
+from cluster.znodes import MalformedZnodeError
 from tests.cluster.stores import Server
 from tests.cluster.test_coordination import join, twin
 from tidelog.errors import InvalidGroupIdError
@@ -137,9 +137,12 @@ async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"-1", b" 1", b"1_0", b"9" * 19, b"9" * 10_000, b'{"offset":1}'])
-def test_what_is_no_offset_is_told(data: bytes) -> None:
-    with pytest.raises(MalformedZnodeError):
-        decode_consumer_offset(data)
+async def test_what_is_no_offset_is_told_with_its_place(data: bytes) -> None:
+    _, store, coordination = await twin()
+    await coordination.zookeeper_offsets.commit("g", TP, 1)
+    await store.set(PATH, data)
+    with pytest.raises(MalformedZnodeError, match=f"^{PATH}: .* is no offset"):
+        await coordination.zookeeper_offsets.read("g", TP)
 
 
 @pytest.mark.parametrize(

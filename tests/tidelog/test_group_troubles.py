@@ -309,6 +309,8 @@ async def test_of_two_with_one_instance_id_the_first_is_fenced_and_stays_so() ->
     assert {type(error) for error in first.errors} == {FencedInstanceIdError}
     assert "another consumer runs as 'one'" in str(first.errors[0])
     assert ("lost", parts(0, 1)) in first.notes.told and first.consumer.assignment() == set()
+    with pytest.raises(FencedInstanceIdError):
+        await first.consumer.commit({P0: OffsetAndMetadata(0)})
     assert second.errors == [] and second.consumer.assignment() == parts(0, 1)
     await first.close()
     await second.close()

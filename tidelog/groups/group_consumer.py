@@ -169,12 +169,14 @@ class GroupConsumer:
         return read
 
     def _committer(self) -> ConsumerGroupMetadata:
-        """CommitFailedError, RebalanceInProgressError: this consumer may not commit now."""
+        """CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: this consumer may not commit now."""
         if not self.is_subscribed:
             return ConsumerGroupMetadata(self._membership.settings.group_id)
         if self.settled:
             return self._membership.identity
         where = f"group {self._settings.group_id!r}"
+        if self._membership.fenced is not None:
+            raise self._membership.fenced
         if self._membership.lost or self._membership.state is MemberState.OUT:
             raise CommitFailedError(f"{where}: {COMMIT_FAILED}")
         raise RebalanceInProgressError(f"{where}: {COMMIT_LATER}")
