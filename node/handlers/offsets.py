@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from node.handlers.visible_log import visible_log
-from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
 from storage.record_search import LongSearchError, QuickSearcher, RecordSearch
@@ -188,7 +187,7 @@ def offset_for_leader_epoch(replicas: Replicas, request: OffsetForLeaderEpochReq
 
 def _end_of_epoch(replicas: Replicas, part: EpochPartition) -> EpochEndOffset:
     try:
-        replica: Replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
+        replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
         replica.leader_or_raise(part.current_leader_epoch)
         found = replica.log.end_offset_for_epoch(part.leader_epoch)
     except BrokerError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ from tidelog.cli.find import find_cluster
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
+    from tidelog.errors import TidelogError
+    from tidelog.model import TopicPartition
 
 
 @contextmanager
@@ -44,6 +46,17 @@ def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.
 def unknown_group(name: str) -> click.ClickException:
     """What to answer to somebody who means a group that does not exist."""
     return click.ClickException(f"no group {name!r}: tidelog group list shows what there is")
+
+
+def refuse_silence(errors: Mapping[TopicPartition, TidelogError | None], asked: int) -> None:
+    """Once the rest is shown: ClickException where some of the partitions that were asked about have an error."""
+    silent = [tp for tp, error in errors.items() if error is not None]
+    if silent:
+        tp = silent[0]
+        raise click.ClickException(
+            f"{count_of(len(silent), 'partition')} of {asked} gave no answer ({errors[tp]}): "
+            f"tidelog explain {tp.topic}/{tp.partition} says more"
+        )
 
 
 def count_of(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import count_of, open_admin, unknown_group
+from tidelog.cli.admins import count_of, open_admin, refuse_silence, unknown_group
 from tidelog.cli.find import Seconds, bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP
 from tidelog.cli.table import format_table
@@ -128,13 +128,7 @@ def _show_partitions(
         rows = [_row(tp, each, owners.get(tp), rates) for tp, each in lags.items()]
         for line in format_table((*at, *speeds, "member", "host", "note"), rows):
             click.echo(line)
-    silent = [tp for tp, each in lags.items() if each.error is not None]
-    if silent:
-        first = silent[0]
-        raise click.ClickException(
-            f"{count_of(len(silent), 'partition')} of {len(lags)} gave no answer ({lags[first].error}): "
-            f"tidelog explain {first.topic}/{first.partition} says more"
-        )
+    refuse_silence({tp: each.error for tp, each in lags.items()}, len(lags))
 
 
 def _row(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import tzinfo
 
 import click
 
-from tidelog.cli.admins import count_of, unknown_topic
+from tidelog.cli.admins import refuse_silence, unknown_topic
 from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.offsets_before import show_offsets_before, target_of
@@ -99,7 +98,7 @@ def offsets(
         rows = [_row(tp, outcomes[tp], tp in too_young) for tp in partitions]
         for line in format_table(("partition", "offset", "time of its record", "note"), rows):
             click.echo(line)
-    _refuse_silence(outcomes)
+    refuse_silence({tp: each.error for tp, each in outcomes.items()}, len(outcomes))
 
 
 def _row(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> tuple[object, ...]:
@@ -127,13 +126,3 @@ def _as_json(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool)
         "reason": outcome.reason,
         "error": str(outcome.error) if outcome.error else None,
     }
-
-
-def _refuse_silence(outcomes: Mapping[TopicPartition, OffsetOutcome]) -> None:
-    silent = [tp for tp, outcome in outcomes.items() if outcome.reason in (NoOffset.RETRY, NoOffset.REFUSED)]
-    if silent:
-        topic, number = silent[0]
-        raise click.ClickException(
-            f"{count_of(len(silent), 'partition')} of {len(outcomes)} gave no answer ({outcomes[silent[0]].error}): "
-            f"tidelog explain {topic}/{number} says more"
-        )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.admins import refuse_silence
 from tidelog.cli.table import format_table
 from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition
 from tidelog.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
             click.echo(line)
         for each in skews:
             click.echo(f"tidelog: {each.text}", err=True)
-    _refuse_silence(topic, partitions)
+    refuse_silence({TopicPartition(topic, each.partition): each.error for each in partitions}, len(partitions))
 
 
 def _row(each: PartitionTimes) -> tuple[object, ...]:
@@ -59,12 +60,3 @@ def _as_json(each: PartitionTimes) -> dict[str, object]:
 
 def _record(record: RecordTime | None) -> dict[str, int] | None:
     return None if record is None else {"offset": record.offset, "timestamp": record.timestamp}
-
-
-def _refuse_silence(topic: str, partitions: Sequence[PartitionTimes]) -> None:
-    silent = [each for each in partitions if each.error]
-    if silent:
-        raise click.ClickException(
-            f"partition {silent[0].partition} told not all ({silent[0].error}): "
-            f"tidelog explain {topic}/{silent[0].partition} says more"
-        )
