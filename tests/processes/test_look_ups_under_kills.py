@@ -68,7 +68,9 @@ class Inquiry:
 
 
 @contextmanager
-def inquiry(cluster: RunningCluster, tps: Sequence[TopicPartition], fill: int = 2_000) -> Iterator[Inquiry]:
+def inquiry(
+    cluster: RunningCluster, tps: Sequence[TopicPartition], fill: int = 2_000, least_compacted: int = 1
+) -> Iterator[Inquiry]:
     """The faults stand in the `with`; after it every broker must run, and each answer is judged.
 
     Every question of an ordinary client is answered. Who asks a broker that leads no more may be refused.
@@ -95,6 +97,8 @@ def inquiry(cluster: RunningCluster, tps: Sequence[TopicPartition], fill: int = 
         f"verdict: {len(under.asked)} look-ups, {dict(outcomes)}; {soon} within {SOON_S:.0f} s after one of"
         f" {len(under.faults)} faults, {of_victim} of them where the victim had led; {under.trimmer.confirmed} trims"
     )
+    compacted = outcomes["compacted"]
+    require_bite("compaction took too little", compacted >= least_compacted and f"{compacted} records were compacted")
     answered = outcomes["found"] + outcomes["nothing"]
     assert answered == len(under.asked), f"not all were answered: {outcomes}"
     assert outcomes["forced"] > answered // 3 and outcomes["nothing"] > answered // 50, outcomes
@@ -116,7 +120,7 @@ def segments(cluster: RunningCluster, tps: Sequence[TopicPartition]) -> dict[Top
 @pytest.mark.parametrize("cluster", [BUSY_CLEANER], indirect=True)
 def test_look_ups_are_exact_while_leaders_are_killed_in_rotation(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3, configs=HARD)
-    with inquiry(cluster, tps, FILL) as under:
+    with inquiry(cluster, tps, FILL, LEAST_COMPACTED) as under:
         for turn in range(KILLS):
             tp = tps[turn % len(tps)]
             victim, before = cluster.leader(tp), cluster.znode(tp).state.leader_epoch

@@ -126,8 +126,8 @@ def test_whatever_happens_to_its_members_a_group_keeps_its_promises(seed: int, s
         seen = Counter(ordeal.seen)
         if not ordeal.deadly:
             assert max(seen.values(), default=1) == 1
+        assert [error for member in ordeal.members + ordeal.gone for error in member.errors] == []
         for member in ordeal.members:
-            assert member.errors == []
             await member.close()
         ordeal.check_commits()
         ends = {tp: each.committed_offset for tp, each in ordeal.cluster.coordinator.committed["g"].items()}

@@ -13,6 +13,7 @@ from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     IllegalStateError,
     InvalidGroupIdError,
+    InvalidRequestError,
     InvalidTopicError,
 )
 from tidelog.group_messages import (
@@ -368,6 +369,6 @@ async def test_what_does_not_go_together_is_refused() -> None:
         with pytest.raises(TypeError, match="has a method on_partitions_revoked"):
             consumer.subscribe(["t"], listener=print)  # type: ignore[arg-type]
         for offsets in ({P0: 7}, {P0: OffsetAndMetadata(-1)}, {P0: OffsetAndMetadata(1, None)}):
-            with pytest.raises(Exception, match="t-0: "):
+            with pytest.raises(InvalidRequestError, match="t-0: "):
                 await consumer.commit(offsets)  # type: ignore[arg-type]
     assert len(cluster.sent(OffsetFetchRequest)) == 0
