@@ -7,26 +7,21 @@ for that partition alone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
 from node.handlers.control import ControllerFace, update_metadata
+from node.handlers.dispatch import HandlerTable, Outcome
 from node.handlers.fetch import Fetches
 from node.handlers.offsets import OffsetLookUps, offset_for_leader_epoch
 from node.handlers.produce import Produces
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
 from node.handlers.replicas import describe_replicas
 from node.handlers.segment_offsets import list_segment_offsets
-from node.later import LaterResponse
 from node.metadata_cache import MetadataCache
 from node.replicas import Replicas
 from node.server import RequestContext, is_for_brokers
 from tidelog.errors import ClusterAuthorizationFailedError, UnsupportedVersionError
-from tidelog.messages import ApiKey, Request, Response
+from tidelog.messages import ApiKey, Request
 
 __all__ = ["Handlers"]
-
-Outcome = Response | LaterResponse | Awaitable[Response] | None
 
 
 class Handlers:
@@ -38,11 +33,11 @@ class Handlers:
         metadata: MetadataCache,
         producer_id_blocks: ProducerIdBlocks,
         controller: ControllerFace,
-        more: Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]] | None = None,
+        more: HandlerTable | None = None,
     ) -> None:
         fetches = Fetches(replicas)
         producer_ids = ProducerIds(replicas.broker_id, producer_id_blocks)
-        self._table: dict[ApiKey, Callable[[Any, RequestContext], Outcome]] = {
+        self._table: HandlerTable = {
             ApiKey.PRODUCE: Produces(replicas).handle,
             ApiKey.FETCH: fetches.handle,
             ApiKey.LIST_OFFSETS: OffsetLookUps(replicas).list_offsets,

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
 from node.handlers.configs import Configs, Topics
+from node.handlers.dispatch import HandlerTable
 from node.handlers.log_dirs import describe_log_dirs
 from node.handlers.record_deletion import delete_records
-from node.later import LaterResponse
 from node.replicas import Replicas
-from node.server import RequestContext
 from node.settings import BrokerSettings
-from tidelog.messages import ApiKey, Response
-
-Outcome = Response | LaterResponse | Awaitable[Response]
+from tidelog.messages import ApiKey
 
 
-def admin_handlers(
-    replicas: Replicas, settings: BrokerSettings, topics: Topics
-) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
+def admin_handlers(replicas: Replicas, settings: BrokerSettings, topics: Topics) -> HandlerTable:
     """The part of the dispatch table that is theirs."""
     configs = Configs(settings, topics, replicas.metadata)
     return {

@@ -5,8 +5,8 @@ Errors stand where Kafka has them: in the answer's own code where it has one, el
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from cluster.groups.group import GroupState
 from cluster.groups.outcomes import Joined, Synced
@@ -15,6 +15,7 @@ from node.coordinator.deletion import Deletion
 from node.coordinator.member_requests import MemberRequests
 from node.coordinator.offsets import OffsetManager
 from node.coordinator.service import CoordinatorService
+from node.handlers.dispatch import HandlerTable, Outcome
 from node.later import LaterResponse
 from node.metadata_cache import MetadataCache
 from node.server import RequestContext
@@ -51,9 +52,7 @@ from tidelog.group_messages import (
     SyncGroupResponse,
 )
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import ApiKey, Response
-
-Outcome = Response | LaterResponse | Awaitable[Response]
+from tidelog.messages import ApiKey
 
 #: Kafka's `key_type` of a group; transactions have none here.
 GROUP_KEY = 0
@@ -69,9 +68,7 @@ class ZooKeeperHandlers(Protocol):
     async def list_groups(self, context: RequestContext) -> ListGroupsResponse: ...
 
 
-def group_handlers(
-    service: CoordinatorService, zookeeper: ZooKeeperHandlers
-) -> Mapping[ApiKey, Callable[[Any, RequestContext], Outcome]]:
+def group_handlers(service: CoordinatorService, zookeeper: ZooKeeperHandlers) -> HandlerTable:
     """The part of the dispatch table that is theirs."""
     coordinator = service.coordinator
     offsets = OffsetHandlers(service.offsets, zookeeper)

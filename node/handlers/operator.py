@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
+from node.handlers.dispatch import HandlerTable
 from node.handlers.examination import Examinations
 from node.handlers.self_report import SelfReport
 from node.observation import Observation
 from node.replicas import Replicas
-from node.server import RequestContext
 from node.settings import BrokerSettings
-from tidelog.messages import ApiKey, Response
+from tidelog.messages import ApiKey
 
 
-def operator_handlers(
-    replicas: Replicas, observation: Observation, settings: BrokerSettings
-) -> Mapping[ApiKey, Callable[[Any, RequestContext], Awaitable[Response]]]:
+def operator_handlers(replicas: Replicas, observation: Observation, settings: BrokerSettings) -> HandlerTable:
     """The part of the dispatch table that is theirs."""
     examinations = Examinations(replicas, settings.log_retention_check_interval_ms)
     report = SelfReport(settings, observation, replicas.clock)
