@@ -38,6 +38,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.group_messages import GROUP_REQUESTS
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import (
     ApiVersionsResponse,
     BrokerAddress,
@@ -321,7 +322,7 @@ class FakeCluster:
                 )
                 for each in self.partitions[name]
             )  # fmt: skip
-            topics.append(TopicMetadata(name, 0, self.topic_ids[name], False, partitions))
+            topics.append(TopicMetadata(name, 0, self.topic_ids[name], name == OFFSETS_TOPIC, partitions))
         brokers = tuple(BrokerAddress(id, "fake", 1000 + id) for id, alive in self.live.items() if alive)
         return MetadataResponse(CLUSTER_ID, self.controller, brokers, tuple(topics))
 

@@ -19,6 +19,7 @@ from tidelog.errors import (
 from tidelog.group_messages import (
     OffsetFetchRequest,
 )
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import OffsetAndMetadata, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -249,6 +250,17 @@ async def test_a_pattern_follows_topics_that_come() -> None:
     await until(lambda: len(reading.seen) == 1)
     assert seconds() - began < 7
     assert reading.consumer.subscription() == {"log-a", "log-b"}
+    await reading.close()
+
+
+@on_virtual_time
+async def test_a_pattern_that_matches_every_name_leaves_the_clusters_own_topics_out() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    cluster.create(OFFSETS_TOPIC)
+    reading = Reading(cluster).begin(pattern=".*")
+    await reading.owns(0)
+    assert reading.consumer.subscription() == {"t"}
     await reading.close()
 
 
