@@ -106,7 +106,10 @@ def consume(
     from tidelog.consumer import Consumer
 
     timeout_ms = round(timeout * 1000)
+    # A member that just ends leaves its partitions to nobody for a session.
+    polite = () if group is None else (signal.SIGTERM, signal.SIGHUP)
     with (
+        interrupted_by(*polite),
         Consumer(
             servers,
             client_id="tidelog-consume",
@@ -124,8 +127,7 @@ def consume(
         sink = Sink(sys.stdout.buffer, form, progress)
         if group is not None:
             ends = None if follow else resolve_ends(consumer, partitions, last)
-            # Else its partitions would be nobody's for a session: a supervisor stops it so, or a closed terminal.
-            with interrupted_by(signal.SIGTERM, signal.SIGHUP), Share(consumer, topic, ends) as share:
+            with Share(consumer, topic, ends) as share:
                 copy(consumer, share, sink, count, timeout_ms)
             return
         span = resolve_span(consumer, partitions, first, last, follow=follow, exact=bool(only))

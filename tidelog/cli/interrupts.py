@@ -10,9 +10,14 @@ from types import FrameType
 
 @contextmanager
 def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """KeyboardInterrupt for each of them; of SIGHUP not where it is ignored, since that is what nohup is for."""
+    """KeyboardInterrupt for the first of them that comes; of SIGHUP not where it is ignored, as by nohup.
+
+    More of them change nothing: tidying up has a deadline, and `timeout` for one sends its signal twice.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in wanted:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     wanted = [each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]

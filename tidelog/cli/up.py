@@ -72,8 +72,6 @@ def up(
             tell()  # who reads it may interrupt us at once
             return _watch(cluster)
         except KeyboardInterrupt:
-            for number in _STOP_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)  # the stop has its own deadline, and leaves nothing behind
             click.echo("\nstopping …", err=True)
             cluster.stop()
             click.echo("stopped; the data stays for the next tidelog up", err=True)
