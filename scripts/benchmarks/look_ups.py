@@ -7,6 +7,7 @@ The n-th record of a partition is of the n-th millisecond, so that every answer 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -81,6 +82,7 @@ def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: 
         producer.flush(FLUSH_S)
     if not all(future.succeeded() for future in futures):
         raise NotMeasured("not all batches were acknowledged")
+    os.sync()  # else the kernel writes gigabytes back while somebody is timed who writes nothing
     return Log(tps, records)
 
 
