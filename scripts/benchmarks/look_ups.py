@@ -19,6 +19,7 @@ from benchmarks import machine
 from benchmarks.figures import Benchmark, Figure, NotMeasured
 from benchmarks.lab import ClusterUnderTest, Lab
 from benchmarks.load import FLUSH_S
+from benchmarks.ping_pong import ping_pong
 from benchmarks.profile import profiled
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.aio import Consumer as AsyncConsumer
@@ -60,11 +61,15 @@ class Took(NamedTuple):
     brokers_cpu_s: float
 
     def percentile(self, percent: int) -> float:
-        return sorted(self.each_ms)[len(self.each_ms) * percent // 100]
+        return _percentile(self.each_ms, percent)
 
     @property
     def per_s(self) -> float:
         return len(self.each_ms) / (sum(self.each_ms) / 1e3)
+
+
+def _percentile(each_ms: list[float], percent: int) -> float:
+    return sorted(each_ms)[len(each_ms) * percent // 100]
 
 
 def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: int = _BATCH_BYTES) -> Log:
@@ -134,14 +139,16 @@ def _check(targets: _Targets, found: _Found) -> None:
 # --- figures -------------------------------------------------------------------------------------------------------
 
 _KAFKA = "offsets_for_times"
+_PING_P50 = Figure("offsets-times.ping-pong-p50", "bound: a small message there and back, unread, p50", "ms")
+_PING_P99 = Figure("offsets-times.ping-pong-p99", "… p99", "ms")
 
 
 def _of_one(key: str, what: str, kafka: str = "") -> tuple[Figure, Figure, Figure]:
     """Rate, median and tail of look-ups of one partition."""
     return (
         Figure(f"offsets-times.{key}-rate", what, "/s", "≥ 5,000", kafka=kafka and f"{kafka}:lookups_per_s"),
-        Figure(f"offsets-times.{key}-p50", "… p50", "ms", "≤ 0.2", kafka=kafka and f"{kafka}:p50_ms"),
-        Figure(f"offsets-times.{key}-p99", "… p99", "ms", "≤ 0.5", kafka=kafka and f"{kafka}:p99_ms"),
+        Figure(f"offsets-times.{key}-p50", "… p50", "ms", "≤ 0.2", _PING_P50.key, kafka and f"{kafka}:p50_ms"),
+        Figure(f"offsets-times.{key}-p99", "… p99", "ms", "≤ 0.5", _PING_P99.key, kafka and f"{kafka}:p99_ms"),
     )
 
 
@@ -160,8 +167,10 @@ _WIDE = {
 
 
 def measure(lab: Lab) -> dict[str, float]:
+    bound = ping_pong(_LOOK_UPS)
+    values = {_PING_P50.key: _percentile(bound, 50), _PING_P99.key: _percentile(bound, 99)}
     with lab.fresh_cluster() as cluster:
-        values = _values(_IN_FEW, ask(cluster, fill(cluster, 1, _FEW), _LOOK_UPS))
+        values |= _values(_IN_FEW, ask(cluster, fill(cluster, 1, _FEW), _LOOK_UPS))
         many = fill(cluster, 1, _MANY)
         took = ask(cluster, many, _LOOK_UPS)
         values |= _values(_IN_MANY, took)
@@ -186,6 +195,6 @@ BENCHMARK = Benchmark(
     "offsets-times",
     f"{_LOOK_UPS:,} random targets after {_WARM_UP} that are not counted, asyncio client on uvloop, 100 B records in "
     "16 KiB batches; Kafka's side: among what its client produced in some seconds, in its batches of up to 256 KB",
-    (*_IN_FEW, *_IN_MANY, *_SYNC, _CLIENT, _BROKER, *_IN_LARGE, *_WIDE.values()),
+    (_PING_P50, _PING_P99, *_IN_FEW, *_IN_MANY, *_SYNC, _CLIENT, _BROKER, *_IN_LARGE, *_WIDE.values()),
     measure,
 )
