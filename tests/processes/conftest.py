@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.disks import small_disk_at
+
+# Who runs the tests under nohup ignores hang-ups, and so would the commands that they start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
