@@ -30,6 +30,7 @@ _VALUE = bytes(100)
 _BATCH_BYTES = 16 << 10
 #: What our producer makes of records that wait for it.
 _LARGE_BATCH_BYTES = 256 << 10
+_CHUNK_BYTES = 1 << 20
 _FEW, _MANY = 10_000, 10_000_000
 #: Of the first record, ms: all are younger than what retention takes.
 T0 = time.time_ns() // 1_000_000 - _MANY
@@ -91,8 +92,19 @@ def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: 
     return Log(tps, records)
 
 
+def warm(cluster: ClusterUnderTest, log: Log) -> None:
+    """Read the leaders' files: some kernels page out within the minute what nobody touches, and no disk is timed."""
+    leaders = cluster.leaders(log.tps[0].topic)
+    for tp in log.tps:
+        for path in (cluster.local.broker_dir(leaders[tp.partition]) / str(tp)).glob("*.log"):
+            with path.open("rb", buffering=0) as file:
+                while file.read(_CHUNK_BYTES):
+                    pass
+
+
 def ask(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
     """One request in flight, by the asyncio client on uvloop."""
+    warm(cluster, log)
 
     async def asked() -> Took:
         async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
@@ -103,6 +115,7 @@ def ask(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
 
 def ask_and_wait(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
     """The same by the consumer for ordinary programs."""
+    warm(cluster, log)
     with Consumer(cluster.bootstrap_servers, client_id="bench") as consumer:
 
         async def look_up(targets: _Targets) -> _Found:
