@@ -10,8 +10,8 @@ from tidelog.errors import BrokerError, UnreadableRecordsError, error_for
 from tidelog.leader_calls import Asked, LeaderQuestion, Outcomes
 from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
-from tidelog.records.decode import RecordTime, first_record_at_or_after
 from tidelog.records.header import read_header
+from tidelog.records.time_search import RecordTime, first_record_at_or_after
 
 #: Fetches under way at a time.
 _MOST_AT_ONCE = 16

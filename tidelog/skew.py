@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tidelog.records.decode import RecordTime
+from tidelog.records import RecordTime
 from tidelog.timestamps import format_time
 from tidelog.topic_times import PartitionTimes
 

@@ -13,7 +13,7 @@ from tidelog.log_dir_calls import describe_log_dirs
 from tidelog.model import MAX_TIMESTAMP, TopicPartition
 from tidelog.offsets import find_ends, list_offsets
 from tidelog.record_times import record_times
-from tidelog.records.decode import RecordTime
+from tidelog.records import RecordTime
 
 #: Records whose timestamps are looked at besides: the first, the last, and some between them at equal distances.
 _SAMPLES = 8

@@ -20,7 +20,7 @@ from tidelog.groups.lag import PartitionLag, Standing, first_unread, lag_of
 from tidelog.messages import FetchRequest
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.offsets import Ends
-from tidelog.records.decode import RecordTime
+from tidelog.records import RecordTime
 from tidelog.records.encode import encode_batch
 from tidelog.records.header import read_header
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -265,6 +266,38 @@ def test_the_look_up_finds_what_a_scan_finds(records: list[Written], timestamp: 
     batch = encode_batch(records, base_offset=100)
     matching = (r[:2] for r in decode_records(batch) if r.timestamp >= timestamp and r.offset >= min_offset)
     assert first_record_at_or_after(batch, timestamp, min_offset) == next(matching, None)
+
+
+#: Records of one size in a row: how many, the size of each one's value, the first one's time and the step to the next.
+runs = st.lists(
+    st.tuples(
+        st.integers(1, 90),
+        st.sampled_from([0, 1, 2, 56, 57, 58, 59, 130, 194]),
+        st.sampled_from([0, 1, 60, 63, 64, 8100, 8191, 8192, 1 << 20, 1 << 30, -70, -9000]),
+        st.sampled_from([0, 1, 1, 2, 7, 130, -1, -64]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(runs, st.integers(99, 400), st.randoms(use_true_random=False))
+def test_the_look_up_finds_what_a_scan_finds_among_records_of_one_size(
+    runs: list[tuple[int, int, int, int]], min_offset: int, dice: random.Random
+) -> None:
+    first_ms = 1_700_000_000_000
+    records: list[Written] = [(first_ms, None, b"", ())]
+    for count, size, start, step in runs:
+        records += [(first_ms + start + step * number, None, bytes(size), ()) for number in range(count)]
+    for at in dice.sample(range(len(records)), k=min(3, len(records))):  # some stand out of line
+        timestamp, _, value, _ = records[at]
+        records[at] = (timestamp + dice.choice((-9000, -1, 1, 90, 9000)), None, value + bytes(dice.choice((0, 1))), ())
+    decoded = decode_records(batch := encode_batch(records, base_offset=100))
+    for record in decoded[:: 1 + len(decoded) // 60]:
+        target = record.timestamp + dice.choice((-1, 0, 1))
+        least = dice.choice((0, min_offset))
+        matching = (each[:2] for each in decoded if each.timestamp >= target and each.offset >= least)
+        assert first_record_at_or_after(batch, target, least) == next(matching, None)
 
 
 # ---- the builder's rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.records.decode import RecordTime
+from tidelog.records import RecordTime
 from tidelog.skew import find_skew, format_span
 from tidelog.topic_times import PartitionTimes
 

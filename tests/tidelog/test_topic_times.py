@@ -11,7 +11,7 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Admin
 from tidelog.errors import InvalidTopicError, LeaderNotAvailableError, UnknownTopicOrPartitionError
-from tidelog.records.decode import RecordTime
+from tidelog.records import RecordTime
 from tidelog.topic_times import PartitionTimes
 
 

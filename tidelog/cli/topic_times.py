@@ -15,7 +15,7 @@ from tidelog.timestamps import format_time
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
-    from tidelog.records.decode import RecordTime
+    from tidelog.records import RecordTime
     from tidelog.topic_times import PartitionTimes
 
 

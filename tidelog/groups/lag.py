@@ -11,7 +11,7 @@ from tidelog.errors import TidelogError
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.offsets import Ends, find_ends
 from tidelog.record_times import record_times
-from tidelog.records.decode import RecordTime
+from tidelog.records import RecordTime
 
 
 class Standing(StrEnum):

@@ -7,12 +7,9 @@ from tidelog.records.control import MarkerKind, TransactionMarker, decode_contro
 from tidelog.records.decode import (
     Record,
     RecordColumns,
-    RecordTime,
     decode_columns,
     decode_pairs,
     decode_records,
-    first_in_checked_batch,
-    first_record_at_or_after,
 )
 from tidelog.records.encode import BatchBuilder, Header, encode_batch, single_record_bytes
 from tidelog.records.excerpt import BatchOutline, empty_batch, excerpt_batch, outline_batch
@@ -28,6 +25,7 @@ from tidelog.records.header import (
     stamp_log_append_time,
     validate_batch,
 )
+from tidelog.records.time_search import RecordTime, first_in_checked_batch, first_record_at_or_after
 
 __all__ = [
     "HEADER_BYTES",

@@ -1,4 +1,4 @@
-"""A RecordBatch v2 in, records out: what consumers do, and look-ups by time in one batch."""
+"""A RecordBatch v2 in, records out: what consumers do."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 from tidelog.records.encode import Header
 from tidelog.records.header import (
     HEADER_BYTES,
-    MIN_RECORD_BYTES,
     BatchHeader,
     TimestampType,
     read_header,
     validate_batch,
 )
 from tidelog.records.varint import INT64_MAX, read_folded, read_folded_64, unfold
-
-#: What no record's length is below, folded; the length itself takes a byte.
-_LEAST_FOLDED_LENGTH = 2 * (MIN_RECORD_BYTES - 1)
 
 
 class Record(NamedTuple):
@@ -32,13 +28,6 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
-
-
-class RecordTime(NamedTuple):
-    """Where a record lies in time (ms, as `Record` has it) and in the log."""
-
-    offset: int
-    timestamp: int
 
 
 class RecordColumns(NamedTuple):
@@ -99,7 +88,7 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
         raise CorruptMessageError("the last record ends too early") from None
     if end != len(data):
         raise CorruptMessageError(f"{len(data) - end} bytes after the last record")
-    return RecordColumns(_offsets(header, deltas), timestamps_of(header, stamps), keys, values, headers)
+    return RecordColumns(offsets_of(header, deltas), timestamps_of(header, stamps), keys, values, headers)
 
 
 def decode_pairs(
@@ -140,78 +129,20 @@ def decode_pairs(
     return pairs
 
 
-def first_record_at_or_after(
-    batch: Buffer, timestamp: int, min_offset: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
-) -> RecordTime | None:
-    """The first record with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
-
-    All but the times and offsets is stepped over, however much it is; errors as `decode_records`, as far as it reads.
-    """
-    header = read_header(batch)
-    validate_batch(batch, 0, header)
-    return first_in_checked_batch(batch, header, timestamp, min_offset, limit=limit)
-
-
-def first_in_checked_batch(
-    batch: Buffer, header: BatchHeader, timestamp: int, min_offset: int, *, limit: int
-) -> RecordTime | None:
-    """The same for a batch that `validate_batch` has passed."""
-    if timestamp > header.max_timestamp or min_offset > header.last_offset:
-        return None
-    data = _block(batch, 0, header, limit)
-    log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    min_delta, min_stamp = min_offset - header.base_offset, timestamp - header.base_timestamp
-    # What is folded below it is too old: the even ones are in order, and the odd ones are negative.
-    least_folded = 0 if log_append_time else 2 * min_stamp
-    end = 0
-    try:
-        for _ in range(header.record_count):
-            # Nearly every number here has one byte or two; a call for each would be most of a look-up's work.
-            length, at = data[end], end + 1
-            if length > 0x7F:
-                length, at = length & 0x7F | data[at] << 7, at + 1
-                if length > 0x3FFF:
-                    length, at = read_folded(data, end)
-            if length & 1 or length < _LEAST_FOLDED_LENGTH:
-                raise CorruptMessageError(f"a record of {unfold(length)} bytes")
-            end = at + (length >> 1)
-            stamp = data[at + 1]
-            if stamp > 0x7F:
-                stamp = stamp & 0x7F | data[at + 2] << 7
-                if stamp > 0x3FFF:
-                    stamp, _ = read_folded_64(data, at + 1)
-            if stamp < least_folded:
-                continue
-            if not log_append_time and stamp >> 1 ^ -(stamp & 1) < min_stamp:
-                continue
-            stamp, at = read_folded_64(data, at + 1)
-            delta, at = read_folded(data, at)
-            if unfold(delta) >= min_delta:
-                [record_timestamp] = timestamps_of(header, [stamp])
-                at = _after_bytes(data, _after_bytes(data, at))
-                if not at < end <= len(data) or (not data[at] and at + 1 != end):
-                    raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
-                [offset] = _offsets(header, [delta])
-                return RecordTime(offset, record_timestamp)
-    except IndexError:
-        raise CorruptMessageError("the last record ends too early") from None
-    return None
-
-
 def records_block(batch: Buffer, position: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """The records of the batch at `position`, checked as a whole and decompressed; errors as `decode_records`."""
     validate_batch(batch, position, header)
-    return _block(batch, position, header, limit)
+    return block_of(batch, position, header, limit)
 
 
-def _block(batch: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
+def block_of(batch: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
     block = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
     if not header.record_count and not block:
         return b""  # what compaction leaves of a batch without survivors, whatever its codec was
     return decompress(header.codec, block, limit)
 
 
-def _offsets(header: BatchHeader, folded: list[int]) -> list[int]:
+def offsets_of(header: BatchHeader, folded: list[int]) -> list[int]:
     base = header.base_offset
     count = len(folded)
     if folded == list(range(0, 2 * count, 2)):
@@ -252,14 +183,6 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
         raise CorruptMessageError(f"a field of {unfold(length)} bytes")
     end = start + (length >> 1)
     return data[start:end], end
-
-
-def _after_bytes(data: bytes, position: int) -> int:
-    """The position after a field that nobody wants."""
-    length, start = read_folded(data, position)
-    if length & 1 and length != 1:
-        raise CorruptMessageError(f"a field of {unfold(length)} bytes")
-    return start + (length >> 1)
 
 
 def read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
