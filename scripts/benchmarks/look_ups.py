@@ -124,6 +124,22 @@ def ask_and_wait(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
         return asyncio.run(_one_after_the_other(cluster, log, requests, look_up))
 
 
+def ask_for_the_beginning(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
+    """The same question and the same answer, but that nothing is searched for: what is left of a look-up then."""
+    [tp] = log.tps
+
+    async def asked() -> Took:
+        async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
+
+            async def look_up(targets: _Targets) -> _Found:
+                beginning = await consumer.beginning_offsets(list(targets))
+                return {tp: OffsetAndTimestamp(beginning[tp] + targets[tp] - T0, targets[tp], None)}
+
+            return await _one_after_the_other(cluster, log, requests, look_up)
+
+    return uvloop.run(asked())
+
+
 async def _one_after_the_other(
     cluster: ClusterUnderTest, log: Log, requests: int, look_up: Callable[[_Targets], Awaitable[_Found]]
 ) -> Took:
@@ -155,6 +171,8 @@ _KAFKA = "offsets_for_times"
 _PING_P50 = Figure("offsets-times.ping-pong-p50", "bound: a small message there and back, unread, p50", "ms")
 _PING_P99 = Figure("offsets-times.ping-pong-p99", "… p99", "ms")
 
+_UNSEARCHED = Figure("offsets-times.unsearched-p50", "bound: the same messages with nothing to search for, p50", "ms")
+
 
 def _of_one(key: str, what: str, kafka: str = "") -> tuple[Figure, Figure, Figure]:
     """Rate, median and tail of look-ups of one partition."""
@@ -185,6 +203,7 @@ def measure(lab: Lab) -> dict[str, float]:
     with lab.fresh_cluster() as cluster:
         values |= _values(_IN_FEW, ask(cluster, fill(cluster, 1, _FEW), _LOOK_UPS))
         many = fill(cluster, 1, _MANY)
+        values[_UNSEARCHED.key] = ask_for_the_beginning(cluster, many, _LOOK_UPS).percentile(50)
         took = ask(cluster, many, _LOOK_UPS)
         values |= _values(_IN_MANY, took)
         values |= {_CLIENT.key: took.client_cpu_s / _LOOK_UPS * 1e6, _BROKER.key: took.brokers_cpu_s / _LOOK_UPS * 1e6}
@@ -208,6 +227,6 @@ BENCHMARK = Benchmark(
     "offsets-times",
     f"{_LOOK_UPS:,} random targets after {_WARM_UP} that are not counted, asyncio client on uvloop, 100 B records in "
     "16 KiB batches; Kafka's side: among what its client produced in some seconds, in its batches of up to 256 KB",
-    (_PING_P50, _PING_P99, *_IN_FEW, *_IN_MANY, *_SYNC, _CLIENT, _BROKER, *_IN_LARGE, *_WIDE.values()),
+    (_PING_P50, _PING_P99, _UNSEARCHED, *_IN_FEW, *_IN_MANY, *_SYNC, _CLIENT, _BROKER, *_IN_LARGE, *_WIDE.values()),
     measure,
 )
