@@ -1,0 +1,1 @@
+"""Chaos: a cluster under load that is broken on purpose, and the histories by which it is judged."""
