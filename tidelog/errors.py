@@ -10,6 +10,7 @@
         ├── ProtocolError       a peer sent something that is not a message of ours
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
         ├── CommitFailedError, IllegalStateError
+        ├── HistoryError        what the checker was given is not a history
     and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
     TidelogWarning (UserWarning)    what is allowed and seldom meant: SecondsForMillisecondsWarning, ClockChangeWarning
 
@@ -53,6 +54,7 @@ __all__ = [
     "GroupIdNotFoundError",
     "GroupMaxSizeReachedError",
     "GroupSubscribedToTopicError",
+    "HistoryError",
     "IllegalGenerationError",
     "IllegalStateError",
     "InconsistentClusterIdError",
@@ -716,6 +718,10 @@ class ConfigError(ClientError, ValueError):
 
 class LocalError(ClientError):
     """This machine lacks what a local cluster needs, or one of its processes did not come up; it says what to do."""
+
+
+class HistoryError(ClientError):
+    """What the checker was given to read is no history, or contradicts itself; the message names file and line."""
 
 
 class DataDirectoryError(TidelogError):

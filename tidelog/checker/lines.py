@@ -1,0 +1,204 @@
+"""Events and logs as lines of JSON, by the fields of their classes.
+
+A line's `e` (and `f`, of a client's operations) says which class it is; each further field stands under its own name.
+Offsets that follow one another are written as the first alone: `"offset": 7` beside three ids is 7, 8, 9.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from operator import attrgetter
+from typing import Any, Final
+
+from tidelog.checker import events
+from tidelog.checker.events import Column, Event
+from tidelog.model import TopicPartition
+
+_OPERATIONS: Final[dict[tuple[str, str], type[Any]]] = {
+    ("invoke", "produce"): events.ProduceInvoked,
+    ("ok", "produce"): events.ProduceOk,
+    ("failed", "produce"): events.ProduceFailed,
+    ("unknown", "produce"): events.ProduceUnknown,
+    ("ok", "read"): events.Read,
+    ("failed", "read"): events.ReadFailed,
+    ("ok", "latest"): events.LatestOk,
+    ("failed", "latest"): events.LatestFailed,
+    ("ok", "earliest"): events.EarliestOk,
+    ("failed", "earliest"): events.EarliestFailed,
+    ("ok", "look_up"): events.LookUpOk,
+    ("failed", "look_up"): events.LookUpFailed,
+    ("ok", "trim"): events.TrimOk,
+    ("unknown", "trim"): events.TrimUnknown,
+    ("ok", "commit"): events.CommitOk,
+    ("failed", "commit"): events.CommitFailed,
+    ("unknown", "commit"): events.CommitUnknown,
+    ("ok", "committed"): events.CommittedOk,
+    ("failed", "committed"): events.CommittedFailed,
+    ("ok", "assigned"): events.Assigned,
+    ("ok", "revoked"): events.Revoked,
+}
+_BROKER_EVENTS: Final[dict[str, type[Any]]] = {
+    "become_leader": events.BecomeLeader,
+    "become_follower": events.BecomeFollower,
+    "append": events.Append,
+    "hw": events.HighWatermark,
+    "isr_cas": events.IsrChange,
+    "truncate": events.Truncate,
+    "ack": events.Ack,
+    "session": events.Session,
+    "registered": events.Registered,
+    "controller": events.Controller,
+    "processed": events.Processed,
+    "reject": events.Reject,
+    "error": events.Error,
+    "traceback": events.Traceback,
+    "resources": events.Resources,
+}
+
+
+def column(value: Any) -> array[int]:
+    """TypeError, OverflowError where it is no list of ints of 64 bits."""
+    if type(value) is not list:
+        raise TypeError("a list is wanted")
+    return array("q", value)
+
+
+def consecutive(offsets: Column) -> Column:
+    """The same offsets, as a range where they follow one another."""
+    if not offsets or isinstance(offsets, range):
+        return offsets
+    first, count = offsets[0], len(offsets)
+    if offsets[-1] != first + count - 1:
+        return offsets
+    run = range(first, first + count)
+    return run if array("q", run) == offsets or list(run) == offsets else offsets
+
+
+def _of_type(wanted: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) is not wanted:
+            raise TypeError(f"{wanted.__name__} is wanted, not {value!r}")
+        return value
+
+    return check
+
+
+_int, _str, _bool = _of_type(int), _of_type(str), _of_type(bool)
+
+
+def topic_partition(value: Any) -> TopicPartition:
+    topic, partition = value
+    return TopicPartition(_str(topic), _int(partition))
+
+
+def _list_of(each: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: tuple(each(item) for item in _of_type(list)(value))
+
+
+#: Readers by the annotations that the classes of `events` use.
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "int": _int,
+    "int | None": _int,
+    "str": _str,
+    "bool": _bool,
+    "Column": column,
+    "Column | None": column,
+    "TopicPartition": topic_partition,
+    "Sequence[int]": _list_of(_int),
+    "Sequence[str]": _list_of(_str),
+    "Sequence[TopicPartition]": _list_of(topic_partition),
+    "Mapping[int, int]": lambda value: {int(key): _int(each) for key, each in value.items()},
+}
+#: A field whose name is none in Python.
+_WRITTEN_AS: Final = {"role": "as"}
+
+
+class Shape:
+    """How one class reads and is written."""
+
+    def __init__(self, cls: type[Any], marks: Mapping[str, str]) -> None:
+        self._cls, self._marks = cls, marks
+        #: Reading stays below two microseconds a field: a history may have millions of lines.
+        self._fields = [
+            (each.name, _WRITTEN_AS.get(each.name, each.name), _READERS[str(each.type)], _default(each))
+            for each in fields(cls)
+        ]
+        names = [name for name, *_ in self._fields]
+        self._runs = "offsets" in names and "ids" in names
+        self._columns = [name for name, _, read, _ in self._fields if read is column or name == "errors"]
+        self._values = attrgetter(*names)
+
+    def read(self, line: Mapping[str, Any]) -> Any:
+        """KeyError, TypeError, ValueError, OverflowError where the line is none of these."""
+        values: dict[str, Any] = {}
+        for name, key, read, default in self._fields:
+            if key in line:
+                values[name] = read(line[key])
+            elif name == "offsets" and self._runs and "offset" in line:
+                first = _int(line["offset"])
+                values[name] = range(first, first + len(line["ids"]))
+            elif default is MISSING:
+                raise KeyError(key)
+        if self._columns:
+            lengths = {len(values[name]) for name in self._columns if values.get(name) is not None}
+            if len(lengths) > 1:
+                raise ValueError(f"its columns {', '.join(self._columns)} have different lengths")
+            if self._runs:
+                values["offsets"] = consecutive(values["offsets"])
+        return self._cls(**values)
+
+    def write(self, event: Any) -> dict[str, Any]:
+        line: dict[str, Any] = dict(self._marks)
+        for (name, key, _, default), value in zip(self._fields, self._values(event), strict=True):
+            if value is None or (default is not MISSING and value == default):
+                continue
+            if name == "offsets" and self._runs and isinstance(run := consecutive(value), range):
+                line["offset"] = run.start
+            else:
+                line[key] = _plain(value)
+        return line
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [list(each) if isinstance(each, tuple) else each for each in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+_SHAPES: Final = {
+    cls: Shape(cls, marks)
+    for cls, marks in (
+        *((cls, {"e": ending, "f": operation}) for (ending, operation), cls in _OPERATIONS.items()),
+        *((cls, {"e": name}) for name, cls in _BROKER_EVENTS.items()),
+    )
+}
+_BY_MARK: Final[dict[tuple[str, str | None], Shape]] = {
+    **{mark: _SHAPES[cls] for mark, cls in _OPERATIONS.items()},
+    **{(name, None): _SHAPES[cls] for name, cls in _BROKER_EVENTS.items()},
+}
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+
+
+def to_fields(event: Event) -> dict[str, Any]:
+    """An event as its line's JSON object."""
+    return _SHAPES[type(event)].write(event)
+
+
+def of_fields(line: Mapping[str, Any]) -> Event:
+    """The event that a line's JSON object is. KeyError, TypeError, ValueError, OverflowError: it is none."""
+    shape = _BY_MARK.get((line["e"], line.get("f")))
+    if shape is None:
+        raise ValueError(f"no event is called {line['e']} {line.get('f') or ''}".rstrip())
+    event: Event = shape.read(line)
+    return event
+
+
+def to_line(content: Mapping[str, Any]) -> bytes:
+    return _encode(content).encode() + b"\n"

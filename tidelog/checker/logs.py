@@ -1,0 +1,139 @@
+"""The logs of the end: what each replica holds after healing, and what the leader gives to a client that reads it all.
+
+    DIR/final/BROKER/TOPIC-PARTITION.jsonl     of each broker, from its files
+    DIR/final/read/TOPIC-PARTITION.jsonl       the leader's, through a client
+
+A header line, then columns, as many lines as one likes, in the order of the offsets; of files also batches:
+
+    {"final":1,"broker":1,"tp":["t",0],"log_start":0,"leo":3,"hw":3,"epochs":[[1,0],[2,2]]}
+    {"offset":0,"ids":[1,2,3],"ts":[5,6,7],"epochs":[1,1,2]}
+    {"batches":[[0,1,2774135],[2,2,998127]]}
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tidelog.checker.events import Column
+from tidelog.checker.history import SUFFIX, line_errors, numbered_lines
+from tidelog.checker.lines import column, consecutive, to_line, topic_partition
+from tidelog.errors import HistoryError
+from tidelog.model import TopicPartition
+
+DIRECTORY: Final = "final"
+#: What stands for a broker in the path of the log that a client read.
+READ: Final = "read"
+VERSION: Final = 1
+
+
+class EpochStart(NamedTuple):
+    """The first offset of a leader epoch, as a checkpoint has it."""
+
+    epoch: int
+    start_offset: int
+
+
+class StoredBatch(NamedTuple):
+    """A batch's first and last offset, and a CRC of all its bytes (its header's too)."""
+
+    base: int
+    last: int
+    crc: int
+
+
+@dataclass(slots=True)
+class FinalLog:
+    """One replica's log when all was over; the columns are as long as it has records.
+
+    broker    "1", or `READ` for what a client read
+    leo       its log end offset; hw its high watermark, −1 where that is not known
+    epochs    its leader epoch checkpoint; None where there is none to compare
+    batches   empty where it was read by a client
+    """
+
+    broker: str
+    tp: TopicPartition
+    log_start: int
+    leo: int
+    hw: int = -1
+    epochs: Sequence[EpochStart] | None = None
+    offsets: Column = field(default_factory=lambda: array("q"))
+    ids: Column = field(default_factory=lambda: array("q"))
+    ts: Column = field(default_factory=lambda: array("q"))
+    leader_epochs: Column = field(default_factory=lambda: array("q"))
+    batches: Sequence[StoredBatch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.offsets), len(self.ids), len(self.ts), len(self.leader_epochs)}
+        if len(lengths) > 1:
+            raise ValueError(f"the columns of {self.tp} on {self.broker} have different lengths")
+
+
+def write_final_log(directory: Path, log: FinalLog, *, records_per_line: int = 10_000) -> Path:
+    """Into a run's directory; it is there whole or not at all. OSError where the disk refuses."""
+    path = directory / DIRECTORY / log.broker / f"{log.tp}{SUFFIX}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begun = path.with_suffix(".part")
+    with begun.open("wb") as file:
+        file.writelines(to_line(each) for each in _lines(log, records_per_line))
+    os.replace(begun, path)
+    return path
+
+
+def _lines(log: FinalLog, records_per_line: int) -> Iterator[dict[str, Any]]:
+    header = {"final": VERSION, "broker": log.broker, "tp": list(log.tp), "log_start": log.log_start, "leo": log.leo}
+    yield header | {"hw": log.hw} | ({} if log.epochs is None else {"epochs": [list(each) for each in log.epochs]})
+    for start in range(0, len(log.offsets), records_per_line):
+        part = slice(start, start + records_per_line)
+        offsets = consecutive(log.offsets[part])
+        line: dict[str, Any] = {"offset": offsets.start} if isinstance(offsets, range) else {"offsets": list(offsets)}
+        yield line | {"ids": list(log.ids[part]), "ts": list(log.ts[part]), "epochs": list(log.leader_epochs[part])}
+    for start in range(0, len(log.batches), records_per_line):
+        yield {"batches": [list(each) for each in log.batches[start : start + records_per_line]]}
+
+
+def read_final_log(path: Path) -> FinalLog:
+    """HistoryError, with file and line, where it is none or was cut; OSError where it cannot be read."""
+    offsets, ids, ts, leader_epochs = array("q"), array("q"), array("q"), array("q")
+    batches: list[StoredBatch] = []
+    header: FinalLog | None = None
+    for number, line in numbered_lines(path):
+        with line_errors(path, number):
+            if header is None:
+                header = _header(line)
+            elif "batches" in line:
+                batches += [StoredBatch(*column(each)) for each in line["batches"]]
+            else:
+                columns = column(line["ids"]), column(line["ts"]), column(line["epochs"])
+                ids_here = columns[0]
+                run: Iterable[int] = (
+                    range(line["offset"], line["offset"] + len(ids_here))
+                    if "offset" in line
+                    else column(line["offsets"])
+                )
+                here = array("q", run)
+                if len({len(here), *(len(each) for each in columns)}) > 1:
+                    raise ValueError("its columns have different lengths")
+                offsets += here
+                ids += columns[0]
+                ts += columns[1]
+                leader_epochs += columns[2]
+    if header is None:
+        raise HistoryError(f"{path}:1: it was cut")
+    header.offsets = consecutive(offsets)
+    header.ids, header.ts, header.leader_epochs, header.batches = ids, ts, leader_epochs, batches
+    return header
+
+
+def _header(line: Any) -> FinalLog:
+    if line.get("final") != VERSION:
+        raise ValueError("it does not begin with the header of a final log")
+    epochs = line.get("epochs")
+    starts = None if epochs is None else [EpochStart(*column(each)) for each in epochs]
+    log_start, leo, hw = column([line["log_start"], line["leo"], line.get("hw", -1)])
+    return FinalLog(str(line["broker"]), topic_partition(line["tp"]), log_start, leo, hw, starts)
