@@ -104,8 +104,6 @@ def _documented(cls: type[TidelogError]) -> Iterable[str]:
 
 
 #: What an operation may end with: everything that `tidelog.errors` has, but that a broker did not foresee.
-DOCUMENTED: Final = frozenset(_documented(TidelogError)) - {
-    error_name(BrokerError),
-    error_name(-1),
-    error_name(errors.ClientError),
-}
+DOCUMENTED: Final = frozenset(_documented(TidelogError)) - _names(
+    errors.BrokerError, errors.ClientError, errors.UnknownServerError
+)
