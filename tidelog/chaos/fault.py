@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from tidelog.checker.events import BrokerEvent
+from tidelog.local.place import Place as Place
 from tidelog.local.process import Process
 from tidelog.model import TopicPartition
 
@@ -86,7 +88,7 @@ class Evidence:
     """What was seen from shortly before a fault until the partitions were whole again. Times: monotonic nanoseconds.
 
     views         in the order of time, each different from the one before; the first is from before the injection
-    events        of the brokers' own histories from `injected` on, by broker id, as tidelog.checker.history reads them
+    events        of the brokers' own histories from `injected` on, by broker id
     acknowledged  produces and reads that succeeded from `injected` to `healed`
     errors        how often clients met which error meanwhile, by its name
     slowest_ms    the longest that an acknowledged produce took meanwhile
@@ -96,7 +98,7 @@ class Evidence:
     healed: int
     whole: int
     views: Sequence[View]
-    events: Mapping[int, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    events: Mapping[int, Sequence[BrokerEvent]] = field(default_factory=dict)
     acknowledged: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     slowest_ms: float = 0.0
@@ -108,22 +110,6 @@ class Evidence:
     @property
     def after(self) -> View:
         return self.views[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a process of the cluster runs, when that is not simply this machine.
-
-    address       the IPv4 address it listens at, and others reach it
-    prefix        put before its command line, as `ip netns exec NAME`
-    environment   added to its environment, as LD_PRELOAD
-    data_dir      a broker's data directory; None: where the cluster puts it
-    """
-
-    address: str = "127.0.0.1"
-    prefix: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    data_dir: Path | None = None
 
 
 class UndoLog(Protocol):

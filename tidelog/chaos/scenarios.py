@@ -1,0 +1,53 @@
+"""Which rows of the fault catalogue a scenario asks for. The catalogue's letters: A processes F1–F18, B network
+F19–F34, C ZooKeeper F35–F42, D storage and clock F43–F55.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`rows` empty: all that there are. `seconds`: how long it takes to inject each of them, in round numbers."""
+
+    name: str
+    about: str
+    rows: tuple[str, ...]
+    seconds: int
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("leader-kill", "leaders, and leaders that are controllers, killed", ("F1", "F6"), 30),
+        Scenario("rolling", "brokers stopped and started one after another", ("F11", "F13"), 60),
+        Scenario(
+            "partition",
+            "brokers, ZooKeeper and clients cut off from each other, lossy and slow networks",
+            tuple(f"F{row}" for row in range(19, 33)),
+            240,
+        ),
+        Scenario(
+            "zk-outage",
+            "ZooKeeper killed, paused and slow; sessions that expire",
+            ("F35", "F36", "F37", "F38", "F39", "F40"),
+            120,
+        ),
+        Scenario("disk-full", "disks full, slow, read-only and failing", ("F50", "F51", "F52", "F53"), 90),
+        Scenario("zombie", "brokers and controllers paused, then woken", ("F7", "F8", "F9", "F10", "F41"), 120),
+        Scenario("power-loss", "machines that lose what was not on the disk", ("F43", "F44"), 60),
+        Scenario("all", "every row of the catalogue", (), 600),
+    )
+}
+
+
+def rows_of(scenario: Scenario, known: Collection[str]) -> tuple[str, ...]:
+    """What the scenario asks for, in the catalogue's order; also rows that nobody has written a fault for."""
+    return scenario.rows or tuple(sorted(known, key=row_number))
+
+
+def row_number(row: str) -> int:
+    """F7 → 7."""
+    return int(row[1:])
