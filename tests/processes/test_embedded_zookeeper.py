@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 from tidelog.errors import LocalError
 from tidelog.local.process import Process
 from tidelog.local.zookeeper import EmbeddedZooKeeper, serves
+from tidelog.model import Endpoint
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def write_and_read(server: EmbeddedZooKeeper, path: str, value: bytes | None = N
 
 def test_it_serves_as_soon_as_start_returns(zookeeper: EmbeddedZooKeeper) -> None:
     zookeeper.start()
-    assert serves(zookeeper.port)
+    assert serves(Endpoint.parse(zookeeper.hosts))
     assert write_and_read(zookeeper, "/here", b"42") == b"42"
     assert "binding to port" in zookeeper.log_file.read_text()
 
@@ -45,7 +46,7 @@ def test_port_and_data_are_kept_from_one_start_to_the_next(zookeeper: EmbeddedZo
     zookeeper.start()
     write_and_read(zookeeper, "/kept", b"still here")
     zookeeper.stop()
-    assert not serves(zookeeper.port)
+    assert not serves(Endpoint.parse(zookeeper.hosts))
 
     again = EmbeddedZooKeeper(zookeeper.data_dir)
     assert again.port == zookeeper.port
@@ -70,7 +71,7 @@ def test_a_later_command_can_stop_what_an_earlier_one_started(zookeeper: Embedde
     later = EmbeddedZooKeeper(zookeeper.data_dir, process=Process(started.pid, started.birth))
     later.stop()
     assert not started.running
-    assert not serves(zookeeper.port)
+    assert not serves(Endpoint.parse(zookeeper.hosts))
 
 
 def test_a_recycled_pid_is_left_alone() -> None:

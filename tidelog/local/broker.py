@@ -11,7 +11,8 @@ from pathlib import Path
 import tidelog
 from tidelog.errors import LocalError
 from tidelog.listeners import BROKERS, CLIENTS, Listener
-from tidelog.local.ports import LOOPBACK, port_is_free
+from tidelog.local.place import HERE, Place
+from tidelog.local.ports import port_is_free
 from tidelog.local.process import Process
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint
@@ -26,6 +27,7 @@ def launch_broker(
     config: Path,
     shared: Path | None,
     settings: Mapping[str, str | int],
+    place: Place = HERE,
 ) -> Process:
     """Writes the broker's settings file and starts the process, without waiting for it; LocalError names a taken port.
 
@@ -33,7 +35,7 @@ def launch_broker(
     common may stand in `shared`, which the broker reads for itself.
     """
     for port in broker.ports:
-        if not port_is_free(port):
+        if not place.prefix and not port_is_free(port):
             who = f"broker {broker.broker_id}"
             raise LocalError(f"port {port}, which {who} was given, is taken: stop what listens there (ss -ltnp)")
     ours: dict[str, str | int | list[str]] = {
@@ -41,20 +43,20 @@ def launch_broker(
         "log_dirs": [str(data_dir)],
         "zookeeper": zookeeper,
         "listeners": [
-            str(Listener(CLIENTS, Endpoint(LOOPBACK, broker.port))),
-            str(Listener(BROKERS, Endpoint(LOOPBACK, broker.replication_port))),
+            str(Listener(CLIENTS, broker.endpoint)),
+            str(Listener(BROKERS, Endpoint(broker.host, broker.replication_port))),
         ],
-        "http_listener": str(Endpoint(LOOPBACK, broker.http_port)),
+        "http_listener": str(Endpoint(broker.host, broker.http_port)),
         "log_file": str(log_file),
     }
     config.parent.mkdir(exist_ok=True)
     log_file.parent.mkdir(exist_ok=True)
     config.write_text(_toml({**ours, **settings}), encoding="utf-8")
     return Process.spawn(
-        broker_command(*([shared] if shared else []), config),
+        [*place.prefix, *broker_command(*([shared] if shared else []), config)],
         output=log_file.with_suffix(".out"),
         directory=config.parent,
-        environment=broker_environment(),
+        environment={**broker_environment(), **place.environment},
     )
 
 

@@ -24,13 +24,13 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.broker import launch_broker
 from tidelog.local.home import data_home, forget_last_up, prepare_directory, remember_last_up
-from tidelog.local.ports import LOOPBACK, choose_port
+from tidelog.local.place import HERE, ZOOKEEPER, Place
+from tidelog.local.ports import choose_port
 from tidelog.local.process import Process
 from tidelog.local.shared_settings import names_in
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
 from tidelog.local.tail import last_words
 from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper
-from tidelog.model import Endpoint
 
 P = TypeVar("P", bound=ProcessState)
 
@@ -47,13 +47,22 @@ OnReady = Callable[[str, str], None]
 class LocalCluster:
     """One data directory and the processes that work in it; they outlive this object.
 
-    `state` is as last read or written by us: `refresh` reads what other commands did meanwhile.
+    `state` is as last read or written by us: `refresh` reads what other commands did meanwhile. `places` count
+    at each start of a process, by a broker's id ("1") or "zookeeper"; who has none runs here.
     """
 
-    def __init__(self, data_dir: Path | None = None, *, home: Path | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        home: Path | None = None,
+        clock: Clock | None = None,
+        places: Mapping[str, Place] | None = None,
+    ) -> None:
         self.home = home or data_home()
         self.data_dir = (data_dir or self.home).absolute()
         self._clock = clock or SystemClock()
+        self.places = dict(places or {})
         self.state = load_state(self.data_dir)
 
     @property
@@ -62,7 +71,7 @@ class LocalCluster:
 
     def broker_dir(self, broker_id: int) -> Path:
         """Where the broker's partitions lie."""
-        return self.data_dir / f"broker-{broker_id}"
+        return self._place(broker_id).data_dir or self.data_dir / f"broker-{broker_id}"
 
     def log_file(self, broker_id: int | None = None) -> Path:
         """The log of a broker, or of the embedded ZooKeeper (None)."""
@@ -214,8 +223,8 @@ class LocalCluster:
         """What should run: what ran before, with the ports of what is new."""
         state = self.state
         if state is None:
-            embedded = None if zookeeper else ProcessState(choose_port())
-            state = ClusterState(zookeeper or f"{LOOPBACK}:{embedded and embedded.port}", embedded, (), {})
+            embedded = None if zookeeper else ProcessState(choose_port(), host=self._place(None).address)
+            state = ClusterState(zookeeper or (str(embedded.endpoint) if embedded else ""), embedded, (), {})
         if zookeeper not in (None, state.zookeeper):
             raise LocalError(
                 f"the cluster in {self.data_dir} uses ZooKeeper at {state.zookeeper}: pass another --data-dir"
@@ -234,7 +243,9 @@ class LocalCluster:
             port = choose_port(taken)
             replication_port = choose_port(taken | {port})
             taken |= {port, replication_port}
-            state = state.with_broker(BrokerState(port, broker_id=broker_id, replication_port=replication_port))
+            host = self._place(broker_id).address
+            planned = BrokerState(port, host=host, broker_id=broker_id, replication_port=replication_port)
+            state = state.with_broker(planned)
         for broker in state.brokers:
             if not broker.http_port and not broker.running:
                 http_port = choose_port(taken)
@@ -249,7 +260,9 @@ class LocalCluster:
             return
         if state.embedded.running:
             return
-        server = EmbeddedZooKeeper(self.data_dir / "zookeeper", state.embedded.port, log_file=self.log_file())
+        server = EmbeddedZooKeeper(
+            self.data_dir / "zookeeper", state.embedded.port, log_file=self.log_file(), place=self._place(None)
+        )
         with self._writing():
             process = server.launch()
         started.append(process)
@@ -275,6 +288,7 @@ class LocalCluster:
                 config=self.data_dir / "config" / f"broker-{broker.broker_id}.toml",
                 shared=Path(state.config) if state.config else None,
                 settings={name: value for name, value in settings.items() if name not in theirs},
+                place=self._place(broker.broker_id),
             )
         try:
             self._save(state.with_broker(replace(broker, pid=process.pid, birth=process.birth)))
@@ -291,7 +305,7 @@ class LocalCluster:
         everyone = frozenset(waited_for)
         ready: set[int] = set()
         while True:
-            seen = probe({broker_id: Endpoint(LOOPBACK, broker.port) for broker_id, broker in waited_for.items()})
+            seen = probe({broker_id: broker.endpoint for broker_id, broker in waited_for.items()})
             for broker_id, known in seen.items():
                 if broker_id in known and broker_id not in ready:
                     ready.add(broker_id)
@@ -305,6 +319,9 @@ class LocalCluster:
                 late = ", ".join(map(str, sorted(everyone - ready))) or "all brokers to know each other"
                 raise LocalError(f"gave up waiting for broker {late}: see {self.log_dir}")
             time.sleep(0.03)
+
+    def _place(self, broker_id: int | None) -> Place:
+        return self.places.get(ZOOKEEPER if broker_id is None else str(broker_id), HERE)
 
     def _last_words(self, broker_id: int) -> str:
         """What it printed, which is of this life alone; its log where it printed nothing."""

@@ -87,7 +87,7 @@ def _zookeeper(state: ClusterState) -> Check:
         except LocalError as error:
             return Check("ZooKeeper", State.FAILURE, *_split(error))
         return Check("ZooKeeper", State.OK, f"{state.zookeeper} answers")
-    if serves(state.embedded.port):
+    if serves(state.embedded.endpoint):
         return Check("ZooKeeper", State.OK, f"{state.zookeeper} serves")
     running = "runs, and does not serve" if state.embedded.running else "does not run"
     return Check("ZooKeeper", State.FAILURE, f"{state.zookeeper} {running}", "tidelog up; tidelog logs zookeeper")

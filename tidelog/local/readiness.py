@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 
-from tidelog.local.ports import LOOPBACK
 from tidelog.local.state import BrokerState
 
 _ANSWER_S = 2.0
@@ -17,7 +16,7 @@ def why_not_ready(broker: BrokerState) -> str | None:
     """In one line; None for a broker that is ready, or has no port to ask at."""
     if not broker.http_port:
         return None
-    connection = HTTPConnection(LOOPBACK, broker.http_port, timeout=_ANSWER_S)
+    connection = HTTPConnection(broker.host, broker.http_port, timeout=_ANSWER_S)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()

@@ -11,6 +11,7 @@ from typing import Any
 from tidelog.errors import LocalError
 from tidelog.local.ports import LOOPBACK
 from tidelog.local.process import Process
+from tidelog.model import Endpoint
 
 STATE_FILE = "cluster.json"
 
@@ -22,6 +23,12 @@ class ProcessState:
     port: int
     pid: int = 0
     birth: str = ""
+    host: str = LOOPBACK
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where clients find it."""
+        return Endpoint(self.host, self.port)
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -48,7 +55,7 @@ class BrokerState(ProcessState):
 
     @property
     def address(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
+        return str(self.endpoint)
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -57,7 +64,7 @@ class BrokerState(ProcessState):
 
     @property
     def http_address(self) -> str:
-        return f"http://{LOOPBACK}:{self.http_port}"
+        return f"http://{Endpoint(self.host, self.http_port)}"
 
 
 @dataclass(frozen=True, slots=True)

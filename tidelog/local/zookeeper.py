@@ -13,7 +13,8 @@ from types import TracebackType
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.java import find_java
-from tidelog.local.ports import LOOPBACK, choose_port, port_is_free
+from tidelog.local.place import HERE, Place
+from tidelog.local.ports import choose_port, port_is_free
 from tidelog.local.process import Process
 from tidelog.local.tail import last_words
 from tidelog.model import Endpoint
@@ -88,7 +89,7 @@ _PORT_SETTING = re.compile(r"^clientPort=(\d+)$", re.MULTILINE)
 
 
 class EmbeddedZooKeeper:
-    """One server on 127.0.0.1 whose state stays in `data_dir` from one start to the next.
+    """One server whose state stays in `data_dir` from one start to the next.
 
     `port` 0 takes the port of the last start, or chooses a free one at the first. The process runs in its own
     session and outlives us unless `stop` is called; `process` may be handed in to take over one that runs already.
@@ -102,17 +103,19 @@ class EmbeddedZooKeeper:
         log_file: Path | None = None,
         process: Process | None = None,
         clock: Clock | None = None,
+        place: Place = HERE,
     ) -> None:
         self.data_dir = data_dir
         self.port = port or _port_of_last_start(data_dir)
         self.log_file = log_file or data_dir / "zookeeper.log"
         self.process = process
+        self.place = place
         self._clock = clock or SystemClock()
 
     @property
     def hosts(self) -> str:
         """`host:port`, as clients want it; known once it was started."""
-        return f"{LOOPBACK}:{self.port}"
+        return str(Endpoint(self.place.address, self.port))
 
     @property
     def running(self) -> bool:
@@ -135,6 +138,7 @@ class EmbeddedZooKeeper:
     def launch(self) -> Process:
         """Starts the process without waiting for it."""
         command = [
+            *self.place.prefix,
             str(find_java()),
             *_JVM_OPTIONS,
             "-cp",
@@ -142,7 +146,7 @@ class EmbeddedZooKeeper:
             _MAIN_CLASS,
             "./zoo.cfg",
         ]
-        if self.port and not port_is_free(self.port):
+        if self.port and not self.place.prefix and not port_is_free(self.port):
             raise LocalError(
                 f"port {self.port}, which ZooKeeper was given, is taken: stop what listens there (ss -ltnp)"
             )
@@ -150,13 +154,18 @@ class EmbeddedZooKeeper:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         self._write_settings()
-        self.process = Process.spawn(command, output=self._output, directory=self.data_dir)
+        self.process = Process.spawn(
+            command,
+            output=self._output,
+            directory=self.data_dir,
+            environment={**os.environ, **self.place.environment},
+        )
         return self.process
 
     def wait_ready(self, timeout_ms: int) -> None:
         """Until it answers `srvr` as a serving server."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        while not serves(self.port):
+        while not serves(Endpoint(self.place.address, self.port)):
             if not self.running:
                 raise LocalError(
                     f"ZooKeeper ended while it started: {last_words(self._output, self.log_file)} (see {self.log_file})"
@@ -180,7 +189,7 @@ class EmbeddedZooKeeper:
         # Paths stay relative to the working directory: a properties file would need the odd ones escaped.
         settings = _SETTINGS.format(
             port=self.port,
-            host=LOOPBACK,
+            host=self.place.address,
             tick_ms=TICK_MS,
             min_session_ms=MIN_SESSION_TIMEOUT_MS,
             max_session_ms=MAX_SESSION_TIMEOUT_MS,
@@ -207,11 +216,11 @@ def find_jars() -> list[Path]:
     return jars
 
 
-def serves(port: int) -> bool:
+def serves(endpoint: Endpoint) -> bool:
     """Whether a ZooKeeper there is past its start-up and serves requests."""
     answer = b""
     try:
-        with socket.create_connection((LOOPBACK, port), _ANSWER_S) as connection:
+        with socket.create_connection((endpoint.host, endpoint.port), _ANSWER_S) as connection:
             connection.sendall(b"srvr")
             while part := connection.recv(4096):
                 answer += part
