@@ -278,7 +278,7 @@ class Accumulator:
         """
         if queue.in_flight and queue.batches[0] is batch and not batch.given_up:
             batch.given_up = True
-            batch.outcome.settle(batch.last_index, -1, NO_TIMESTAMP, _expired(batch, now_ms))
+            batch.outcome.settle(batch.last_index, -1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
             batch.outcome.announce()
 
     def expire(self, now_ms: int) -> list[PartitionQueue]:
@@ -301,7 +301,7 @@ class Accumulator:
             queues = list(self._active)
         for queue in queues:
             while queue.batches:
-                self._close_first(queue)
+                self._close_first(queue).outcome_unknown |= queue.in_flight
                 self._leave(queue, error).announce()
 
     # --- below ------------------------------------------------------------------------------------
@@ -378,7 +378,8 @@ class Accumulator:
         # Settled before it leaves: a flush, on another thread, sees it in the queue or sees its outcome.
         batch = queue.batches[0]
         if not batch.given_up:
-            batch.outcome.settle(batch.last_index, base_offset, log_append_time_ms, error)
+            may_be_stored = error is not None and batch.outcome_unknown
+            batch.outcome.settle(batch.last_index, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
         with self._lock:
             queue.batches.popleft()
             queue.in_flight = False

@@ -26,12 +26,14 @@ class Settlement(NamedTuple):
     base_offset          of the first; −1 where the broker did not say (acks=0, or a repetition that it has forgotten)
     log_append_time_ms   −1 unless the broker stamped the records
     error                why they are given up
+    may_be_stored        an attempt may have been appended all the same
     """
 
     first_index: int
     base_offset: int
     log_append_time_ms: int
     error: TidelogError | None
+    may_be_stored: bool = False
 
 
 _first_index = attrgetter("first_index")
@@ -72,13 +74,22 @@ class BatchOutcome:
         with self._lock:
             self._waiting = [each for each in self._waiting if each[1] is not callback]
 
-    def settle(self, last_index: int, base_offset: int, log_append_time_ms: int, error: TidelogError | None) -> None:
+    def settle(
+        self,
+        last_index: int,
+        base_offset: int,
+        log_append_time_ms: int,
+        error: TidelogError | None,
+        *,
+        may_be_stored: bool = False,
+    ) -> None:
         """What is not settled yet, up to `last_index`: from here on it can be seen.
 
         Those who wait hear of it from `announce`, which must follow.
         """
         with self._lock:
-            self._settlements.append(Settlement(self.settled_count, base_offset, log_append_time_ms, error))
+            first_index = self.settled_count
+            self._settlements.append(Settlement(first_index, base_offset, log_append_time_ms, error, may_be_stored))
             self.settled_count = last_index + 1
 
     def announce(self) -> None:
@@ -124,6 +135,10 @@ class RecordFuture:
     def failed(self) -> bool:
         """Given up."""
         return self.done() and self._error() is not None
+
+    def may_be_stored(self) -> bool:
+        """Whether a record that failed may be in the log nevertheless, now or later: an attempt has no known end."""
+        return self.failed() and self._outcome.of(self._index).may_be_stored
 
     def add_callback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """On success `function(*args, metadata)` is called."""
@@ -175,7 +190,7 @@ class RecordFuture:
         return self._outcome.of(self._index).error
 
     def _place(self) -> RecordMetadata:
-        first_index, base_offset, stamped, error = self._outcome.of(self._index)
+        first_index, base_offset, stamped, error, _ = self._outcome.of(self._index)
         if error is not None:
             raise error
         topic, partition = self._outcome.topic_partition

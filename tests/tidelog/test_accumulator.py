@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.accumulator import Accumulator, PartitionQueue, TopicQueues
-from tidelog.errors import ClosedError, InvalidTimestampError, MessageTooLargeError, NetworkError, TimeoutError
+from tidelog.errors import (
+    ClosedError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    NetworkError,
+    NotEnoughReplicasError,
+    TimeoutError,
+)
 from tidelog.model import TopicPartition
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.record_future import BatchOutcome, RecordFuture
@@ -102,6 +109,39 @@ def test_an_uncertain_failure_asks_for_a_new_producer_id() -> None:
     assert story.queue().identity is None and story.queue().refused == ME
     story.send()
     assert story.take(ANEW) == (8, 0, 1)
+
+
+def test_a_refusal_after_an_attempt_without_an_end_does_not_hide_that_the_record_may_be_stored() -> None:
+    story = Story()
+    future = story.send()
+    story.take()
+    story.accumulator.retry(story.queue(), NetworkError("gone"), 1050, outcome_unknown=True)
+    story.take()
+    story.accumulator.fail(story.queue(), NotEnoughReplicasError())
+    assert isinstance(future.exception(), NotEnoughReplicasError)
+    assert future.may_be_stored()
+
+
+def test_a_record_that_was_only_ever_refused_is_not_stored() -> None:
+    story = Story(delivery_timeout_ms=500)
+    refused = story.send()
+    story.take()
+    story.accumulator.retry(story.queue(), NotEnoughReplicasError(), 1050, outcome_unknown=False)
+    assert not refused.may_be_stored()  # not yet known
+    story.accumulator.expire(1500)
+    assert refused.failed() and not refused.may_be_stored()
+
+
+def test_a_record_that_is_given_up_while_a_broker_has_it_may_be_stored() -> None:
+    story = Story(partitions=2, delivery_timeout_ms=500)
+    expired, closed = story.send(), story.send()
+    batch = story.accumulator.take(story.queue(), ME, 0)
+    story.accumulator.give_up(story.queue(), batch, 1500)
+    assert expired.may_be_stored() and closed.may_be_stored()
+    waiting, sent = story.send(partition=0), story.send(partition=1)
+    story.accumulator.take(story.queue(1), ME, 0)
+    story.accumulator.fail_all(ClosedError())
+    assert sent.may_be_stored() and not waiting.may_be_stored()
 
 
 def test_what_waits_beyond_its_deadline_fails_with_the_last_reason() -> None:
