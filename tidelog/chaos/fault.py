@@ -88,7 +88,7 @@ class Evidence:
     """What was seen from shortly before a fault until the partitions were whole again. Times: monotonic nanoseconds.
 
     views         in the order of time, each different from the one before; the first is from before the injection
-    events        of the brokers' own histories from `injected` on, by broker id
+    events        of the brokers' own histories meanwhile, by broker id, without append, hw and ack
     acknowledged  produces and reads that succeeded from `injected` to `healed`
     errors        how often clients met which error meanwhile, by its name
     slowest_ms    the longest that an acknowledged produce took meanwhile

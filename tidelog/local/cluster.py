@@ -48,7 +48,8 @@ class LocalCluster:
     """One data directory and the processes that work in it; they outlive this object.
 
     `state` is as last read or written by us: `refresh` reads what other commands did meanwhile. `places` count
-    at each start of a process, by a broker's id ("1") or "zookeeper"; who has none runs here.
+    at each start of a process, by a broker's id ("1") or "zookeeper"; who has none runs here. Brokers that we start
+    keep their histories in the directory `histories`, each as ID.jsonl; None: they keep none.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class LocalCluster:
         home: Path | None = None,
         clock: Clock | None = None,
         places: Mapping[str, Place] | None = None,
+        histories: Path | None = None,
     ) -> None:
         self.home = home or data_home()
         self.data_dir = (data_dir or self.home).absolute()
         self._clock = clock or SystemClock()
         self.places = dict(places or {})
+        self.histories = histories
         self.state = load_state(self.data_dir)
 
     @property
@@ -164,14 +167,29 @@ class LocalCluster:
     ) -> Process:
         """Starts one broker that does not run, and returns when it is registered."""
         with self.locked():
-            self.refresh()
-            process = self._start_broker(self.known_state().broker(broker_id))
+            process = self._launch_broker(broker_id)
             try:
                 self._wait_for_brokers(on_ready, self._clock.monotonic_ms() + timeout_ms, only=broker_id)
             except BaseException:
                 _stop([process])
                 raise
             return process
+
+    def launch_broker(self, broker_id: int) -> Process:
+        """Starts one broker that does not run, without waiting for anything."""
+        with self.locked():
+            return self._launch_broker(broker_id)
+
+    def start_zookeeper(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
+        """Starts the embedded ZooKeeper where it does not run, and returns when it serves."""
+        with self.locked():
+            self.refresh()
+            started: list[Process] = []
+            try:
+                self._start_zookeeper(started, lambda what, where: None, self._clock.monotonic_ms() + timeout_ms)
+            except BaseException:
+                _stop(started)
+                raise
 
     def broker_process(self, broker_id: int) -> Process | None:
         """The process of the broker's last start, for signals; None once it was stopped."""
@@ -270,14 +288,21 @@ class LocalCluster:
         server.wait_ready(deadline_ms - self._clock.monotonic_ms())
         on_ready("ZooKeeper", server.hosts)
 
+    def _launch_broker(self, broker_id: int) -> Process:
+        self.refresh()
+        return self._start_broker(self.known_state().broker(broker_id))
+
     def _start_broker(self, broker: BrokerState) -> Process:
         state = self.known_state()
         replicas = min(DEFAULT_BROKERS, len(state.brokers))
-        settings = {
+        settings: dict[str, str | int] = {
             "default_replication_factor": replicas,
             "offsets_topic_replication_factor": replicas,
             **state.settings,
         }
+        if self.histories is not None:
+            self.histories.mkdir(parents=True, exist_ok=True)
+            settings["history_file"] = str(self.histories / f"{broker.broker_id}.jsonl")
         theirs = names_in(state.config)
         with self._writing():
             process = launch_broker(

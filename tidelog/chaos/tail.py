@@ -1,0 +1,60 @@
+"""Histories read while they are written: what the run knows of its clients and brokers, a moment after they do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.checker.events import Event
+from tidelog.checker.history import DIRECTORY, SUFFIX
+from tidelog.checker.lines import of_fields
+
+#: So that one that writes fast does not keep us from the others.
+_MOST_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class _File:
+    path: Path
+    kind: str = ""
+    position: int = 0
+    rest: bytes = b""
+
+
+class HistoryTail:
+    """All histories of a run's directory, each from where it was last read. Use it from one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / DIRECTORY
+        self._files: dict[str, _File] = {}
+
+    def read(self) -> Iterator[tuple[str, str, Event]]:
+        """(kind, name, event) for each whole line since the last call; kind is "client" or "broker".
+
+        A line that is none is passed over: the checker reads the files whole when all is over, and names it.
+        """
+        for path in sorted(self._directory.glob(f"*{SUFFIX}")):
+            file = self._files.setdefault(path.stem, _File(path))
+            for line in _whole_lines(file):
+                try:
+                    fields = json.loads(line)
+                    if "history" in fields:
+                        file.kind = fields["kind"]
+                        continue
+                    yield file.kind, path.stem, of_fields(fields)
+                except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                    continue
+
+
+def _whole_lines(file: _File) -> list[bytes]:
+    try:
+        with file.path.open("rb") as source:
+            source.seek(file.position)
+            data = source.read(_MOST_BYTES)
+    except OSError:
+        return []
+    file.position += len(data)
+    *lines, file.rest = (file.rest + data).split(b"\n")
+    return lines
