@@ -33,6 +33,7 @@ from node.handover import Handover
 from node.housekeeping import Housekeeping
 from node.http_port import HttpPort
 from node.identity import Identity
+from node.journal import NO_JOURNAL, Journal
 from node.measures import Measures
 from node.metadata_cache import MetadataCache
 from node.observation import Observation
@@ -68,6 +69,7 @@ class Broker:
         self._files = RealFiles()
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
+        self._journal = NO_JOURNAL
         self._observation = Observation()
         self._request_times: dict[str, RequestTimes] = {}
         self.failure: Exception | None = None
@@ -79,6 +81,8 @@ class Broker:
         is taken).
         """
         settings = self._settings
+        if settings.history_file:
+            self._journal = self._kept_journal(settings.history_file)
         # Before anything that may take long: it tells what the start waits for.
         await self._open_http_port()
         self._observation.stage = f"waiting for ZooKeeper at {settings.zookeeper}"
@@ -93,7 +97,7 @@ class Broker:
         coordination = Coordination(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
         await coordination.ensure_paths()
         self._cluster_id = await coordination.cluster_id()
-        self._session = Session(store, self._clock)
+        self._session = Session(store, self._clock, journal=self._journal)
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
         doors = settings.doors
@@ -206,9 +210,10 @@ class Broker:
             topic_defaults=self._settings.topic_defaults,
             on_storage_error=self.end,
             cut_off=lambda: self._session.cut_off,
+            journal=self._journal,
         )
         self._fetchers.on_storage_error = self._replicas.storage_failed
-        self._shell = ControllerShell(settings, coordination, self._clock, self._identity)
+        self._shell = ControllerShell(settings, coordination, self._clock, self._identity, journal=self._journal)
         line = ControllerLine(self._identity, self._metadata, self._shell)
         self._coordinator = CoordinatorService(
             self._replicas,
@@ -227,6 +232,22 @@ class Broker:
             **admin_handlers(self._replicas, settings, coordination.topic_configs),
         }
         return Handlers(self._replicas, self._metadata, coordination, self._shell, more)
+
+    def _kept_journal(self, path: str) -> Journal:
+        """OSError where the file cannot be written."""
+        # Late: of a hundred brokers one keeps a history.
+        from node.history import HistoryFile, KeptJournal, Tracebacks
+        from tidelog.checker import events
+
+        loop = asyncio.get_running_loop()
+        name, now_ns = str(self._settings.broker_id), time.monotonic_ns
+        history = HistoryFile(Path(path), events.Broker(name, now_ns()), loop.call_later)
+        self._undo.callback(history.close)
+        journal = KeptJournal(history.keep, now_ns)
+        tracebacks = Tracebacks(journal, loop)
+        logging.getLogger().addHandler(tracebacks)
+        self._undo.callback(logging.getLogger().removeHandler, tracebacks)
+        return journal
 
     def _housekeeping(self) -> Housekeeping:
         settings = self._settings
@@ -311,6 +332,7 @@ class Broker:
             on_registered=self._on_registered,
             on_absolved=self._on_absolved,
             on_taken=self.end,
+            journal=self._journal,
         )
 
     # --- standing with ZooKeeper -------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
 from node.controller_channel import LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
 from node.identity import Identity
+from node.journal import NO_JOURNAL, Journal
 from node.partition_commands import PartitionCommands
 from node.reign import Reign
 from node.settings import BrokerSettings
@@ -57,11 +58,13 @@ class ControllerShell:
         clock: Clock,
         identity: Identity,
         source: random.Random | None = None,
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self._settings = settings
         self._coordination = coordination
         self._clock = clock
         self._identity = identity
+        self._journal = journal
         self._limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._addresses: dict[int, BrokerRegistration] = {}
@@ -174,6 +177,7 @@ class ControllerShell:
         if mine is None:
             return
         self._seat = mine
+        self._journal.controller(mine.epoch)
         settings = self._settings
         rebalancing = Rebalancing(
             settings.leader_imbalance_check_interval_seconds, settings.leader_imbalance_per_broker_percentage

@@ -310,7 +310,7 @@ class Conversation:
         elif over or answer.log_start_offset > replica.log.log_start_offset:
             self._guarded(followed, followed.fetch_answered, answer)
         else:
-            replica.partition.leader_reported(answer.high_watermark, ask.fetch_offset)
+            replica.leader_reported(answer.high_watermark)
 
     def _guarded(self, followed: Followed, apply: Callable[[Answer, int], None], answer: Answer) -> None:
         """Apply one partition's answer; what goes wrong with it delays no other."""

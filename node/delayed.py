@@ -69,6 +69,8 @@ class DelayedProduce(DelayedResponse):
             return False
         elif not replica.partition.has_enough_in_sync:
             self._fail(append, NotEnoughReplicasAfterAppendError.code)  # B
+        else:
+            replica.journal.ack(replica.partition, replica.log.log_end_offset, append.required_offset)
         return True
 
     def answer(self) -> Response:

@@ -53,8 +53,7 @@ class Followed:
             self._restart_log(decision.offset)
         elif decision.offset < log_.log_end_offset:
             log.info("%s: truncated from %d to %d", replica.topic_partition, log_.log_end_offset, decision.offset)
-            log_.truncate_to(decision.offset)
-            self._log_was_cut()
+            self._told_if_lowered(replica.truncate_to(decision.offset))
         following.truncated(decision, log_)
 
     # --- fetching --------------------------------------------------------------------------------------------
@@ -94,9 +93,9 @@ class Followed:
                 self._restart_log(restart.offset)
             return
         if answer.records:
-            replica.log.append_as_follower(answer.records)
+            replica.append_as_follower(answer.records)
         following.fetched()
-        replica.partition.leader_reported(answer.high_watermark, replica.log.log_end_offset)
+        replica.leader_reported(answer.high_watermark)
         # What the leader has dropped goes here too; never more than is known to be committed.
         replica.log.raise_log_start(min(answer.log_start_offset, replica.partition.high_watermark))
 
@@ -106,10 +105,8 @@ class Followed:
         log_ = self.replica.log
         log.warning("%s: dropped [%d, %d), begins anew at %d", self.replica.topic_partition, log_.log_start_offset,
                     log_.log_end_offset, offset)  # fmt: skip
-        log_.truncate_fully_and_start_at(offset)
-        self._log_was_cut()
+        self._told_if_lowered(self.replica.restart_log(offset))
 
-    def _log_was_cut(self) -> None:
-        log_ = self.replica.log
-        if self.replica.partition.truncated(log_.log_start_offset, log_.log_end_offset):
+    def _told_if_lowered(self, lowered: bool) -> None:
+        if lowered:
             log.warning("%s: records below the high watermark were cut", self.replica.topic_partition)

@@ -53,13 +53,13 @@ class LeaderAppends:
     def append(self, replica: Replica, batch: AdmittedBatch) -> Appended:
         """One batch, to the log of a leader. StorageError."""
         replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
-        appended = log.append_admitted(batch, partition.leader_epoch, replicas.clock.now_ms())
+        appended = replica.append_as_leader(batch, replicas.clock.now_ms())
         if not appended.duplicate:
             replicas.waiting.log_grew(tp)
             if replica.flushes:
                 replica.flush_if_due()
             if partition.appended(log.log_end_offset, replicas.clock.monotonic_ms()):
-                replicas.waiting.high_watermark_rose(tp)
+                replicas.high_watermark_rose(replica)
         return Appended(
             replica,
             partition.leader_epoch,

@@ -12,6 +12,7 @@ from cluster.conflicts import BrokerIdTaken
 from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration
 from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+from node.journal import NO_JOURNAL, Journal
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Registration:
         on_registered: Callable[[int], None] = lambda epoch: None,
         on_absolved: Callable[[], None] = lambda: None,
         on_taken: Callable[[BrokerIdTaken], None] = lambda error: None,
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self._coordination = coordination
         self._registration = registration
@@ -48,6 +50,7 @@ class Registration:
         self._on_registered = on_registered
         self._on_absolved = on_absolved
         self._on_taken = on_taken
+        self._journal = journal
         self._path = znodes.broker_path(registration.broker_id)
         self._changed = asyncio.Event()
         self._expired = False
@@ -94,6 +97,7 @@ class Registration:
         epoch = await self._coordination.register_broker(self._registration, self._previous_session)
         self._previous_session = session_id
         self._registration = replace(self._registration, epoch=epoch)
+        self._journal.registered(epoch)
         return epoch
 
     async def _keep(self) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from cluster.follower import EpochView
 from cluster.partition import Partition
+from node.journal import NO_JOURNAL, Journal
 from storage.admission import AdmittedBatch
 from storage.configs.log_config import LogConfig
 from storage.configs.values import INT64_MAX
@@ -77,10 +78,12 @@ class Replica:
     offline   the disk below failed: every request is answered with KAFKA_STORAGE_ERROR
     flushes   the topic has a `flush.messages`, so that each append is followed by `flush_if_due`
 
+    journal   told of what becomes of the log and of the partition
+
     `sync` is asked to have the log synced; it returns at once.
     """
 
-    __slots__ = ("_sync", "flushes", "log", "offline", "partition", "topic_id", "topic_partition")
+    __slots__ = ("_sync", "flushes", "journal", "log", "offline", "partition", "topic_id", "topic_partition")
 
     def __init__(
         self,
@@ -88,11 +91,13 @@ class Replica:
         log: ReplicaLog,
         partition: Partition,
         sync: Callable[[Replica], object] = lambda replica: None,
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
         self.topic_id = topic_id
         self.log = log
         self.partition = partition
+        self.journal = journal
         self.offline = False
         self.flushes = False
         self._sync = sync
@@ -124,6 +129,45 @@ class Replica:
             self._sync(self)
         # Read last: if somebody else synced the log just now, no sync of ours will tell.
         self.partition.durable_end = self.durable_end
+
+    # --- what becomes of the log -----------------------------------------------------------------------------
+
+    def append_as_leader(self, batch: AdmittedBatch, now_ms: int) -> Appended:
+        """In the epoch that this broker leads in. StorageError."""
+        appended = self.log.append_admitted(batch, self.partition.leader_epoch, now_ms)
+        if not appended.duplicate:
+            self.journal.append(self.partition, appended.base_offset, self.log.log_end_offset)
+        return appended
+
+    def append_as_follower(self, batches: Buffer) -> None:
+        """What the leader's log holds from the end of this one on. StorageError; other BrokerErrors: it is wrong."""
+        end = self.log.log_end_offset
+        self.log.append_as_follower(batches)
+        self.journal.append(self.partition, end, self.log.log_end_offset)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Without what the leader does not have. True where that took the high watermark down."""
+        self.log.truncate_to(offset)
+        return self._was_cut("the leader's epochs")
+
+    def restart_log(self, offset: int) -> bool:
+        """Without anything, to begin at `offset`. True where that took the high watermark down."""
+        self.log.truncate_fully_and_start_at(offset)
+        return self._was_cut("the leader's log begins later, or has nothing of it")
+
+    def _was_cut(self, why: str) -> bool:
+        self.journal.truncate(self.topic_partition, self.log.log_end_offset, why)
+        lowered = self.partition.truncated(self.log.log_start_offset, self.log.log_end_offset)
+        if lowered:
+            self.journal.hw(self.partition)
+        return lowered
+
+    def leader_reported(self, high_watermark: int) -> None:
+        """How far the leader's log is committed."""
+        if self.partition.leader_reported(high_watermark, self.log.log_end_offset):
+            self.journal.hw(self.partition)
+
+    # --- who may ask -----------------------------------------------------------------------------------------
 
     def leads_in(self, leader_epoch: int) -> bool:
         """This broker still leads the partition in that epoch."""

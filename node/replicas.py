@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cluster.partition import Facts, Partition
 from cluster.state import PartitionState, VersionedState
+from node.journal import NO_JOURNAL, Journal
 from node.log_settings import LogSettings
 from node.metadata_cache import MetadataCache
 from node.replica import Replica, ReplicaLog
@@ -25,6 +26,7 @@ from storage.configs.log_config import LogConfig
 from tidelog.clock import Clock
 from tidelog.control_messages import (
     BrokerInfo,
+    ControllerRequest,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LogEndAnswer,
@@ -81,14 +83,16 @@ class Replicas:
         offload_sync: OffloadSync | None = None,
         on_storage_error: Callable[[StorageError], None] = lambda error: None,
         cut_off: Callable[[], bool] = lambda: False,
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self.broker_id = broker_id
         self.metadata = metadata
         self.waiting = waiting
         self.clock = clock
         self._cut_off = cut_off
+        self.journal = journal
         self._logs = logs
-        self.state_changes = StateChanges(broker_id, isr_store, waiting, clock, self.act)
+        self.state_changes = StateChanges(broker_id, isr_store, waiting, clock, self.act, journal)
         self._fetchers = fetchers
         self._max_lag_ms = max_lag_ms
         self._log_settings = LogSettings(topic_defaults or LogConfig())
@@ -139,13 +143,23 @@ class Replicas:
 
     # --- what the controller says ----------------------------------------------------------------------------
 
+    def admit_controller(self, request: ControllerRequest) -> bool:
+        """False where a later controller has already been heard: the request is a dead one's."""
+        known = self.metadata.controller_epoch
+        admitted = self.metadata.admit_controller(request.controller_id, request.controller_epoch)
+        if admitted:
+            self.journal.processed(request.api.name, epoch=request.controller_epoch, known=known)
+        else:
+            self.journal.reject(request.api.name, f"controller epoch {request.controller_epoch}, {known} is known")
+        return admitted
+
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest, deadline_ms: int = -1) -> LeaderAndIsrResponse:
         """Become leader or follower of each partition; those whose state is old are refused one by one.
 
         RequestTimedOutError where an earlier request takes until `deadline_ms` (−1: never), as below.
         """
         async with turn(self._control, self.clock, deadline_ms):
-            if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
+            if not self.admit_controller(request):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
             self.brokers_changed(request.live_brokers)
             topics = {info.name: info for info in request.topics}
@@ -174,7 +188,7 @@ class Replicas:
     async def apply_stop_replica(self, request: StopReplicaRequest, deadline_ms: int = -1) -> StopReplicaResponse:
         """Stop serving, and delete where asked to. What is not here has been stopped."""
         async with turn(self._control, self.clock, deadline_ms):
-            if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
+            if not self.admit_controller(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop_replica(each) for each in request.partitions}
             deleted = [each for each, code in codes.items() if not code and each.delete]
@@ -189,7 +203,7 @@ class Replicas:
 
     def log_ends(self, request: LogEndsRequest) -> LogEndsResponse:
         """How far the logs reach that the controller asks for, also of those that nobody leads."""
-        if not self.metadata.admit_controller(request.controller_id, request.controller_epoch):
+        if not self.admit_controller(request):
             return LogEndsResponse(StaleControllerEpochError.code)
         asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
         return LogEndsResponse(0, tuple(map(self._log_end, asked)))
@@ -265,7 +279,7 @@ class Replicas:
                       log_.log_end_offset, checkpointed)  # fmt: skip
         high_watermark = min(max(checkpointed, log_.log_start_offset), log_.log_end_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
-        return Replica(topic_id, log_, partition, self._syncing.begin)
+        return Replica(topic_id, log_, partition, self._syncing.begin, self.journal)
 
     def _apply(self, replica: Replica, message: PartitionStateMessage) -> int:
         state = PartitionState(message.leader, message.leader_epoch, message.isr, message.controller_epoch)
@@ -277,14 +291,21 @@ class Replicas:
             log.error(
                 "%s: the log has epoch %d, the controller says %d; refused", tp, latest_epoch, message.leader_epoch
             )
+            self.journal.reject("LEADER_AND_ISR", f"{tp}: epoch {message.leader_epoch}, the log has {latest_epoch}")
             return FencedLeaderEpochError.code
         if partition.is_stale(versioned):
             # In the same epoch it is a repetition that crossed with the leader's own ISR change: that part is taken.
-            return 0 if message.leader_epoch == partition.leader_epoch else FencedLeaderEpochError.code
+            if message.leader_epoch == partition.leader_epoch:
+                return 0
+            self.journal.reject(
+                "LEADER_AND_ISR", f"{tp}: epoch {message.leader_epoch}, {partition.leader_epoch} is known"
+            )
+            return FencedLeaderEpochError.code
         if message.leader == self.broker_id:
             self._lead(replica, versioned, message.replicas)
         elif partition.make_follower(versioned, message.replicas):
             log.info("%s: follows broker %d in epoch %d", tp, message.leader, message.leader_epoch)
+            self.journal.become_follower(partition)
             self._epoch_ended(replica)
             if message.leader == NO_LEADER:
                 self._fetchers.drop(tp)
@@ -301,6 +322,8 @@ class Replicas:
             replica.log.assign_leader_epoch(leader_epoch)
             replica.flush_if_due()
         facts = partition.make_leader(versioned, replicas, self._live, end, self.clock.monotonic_ms())
+        if begins:
+            self.journal.become_leader(partition, end)
         self.waiting.changed(tp)
         if begins:
             log.info("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
@@ -334,7 +357,7 @@ class Replicas:
     def act(self, replica: Replica, facts: Facts) -> None:
         """Do what the rules ask for: wake who waits, carry a proposal to ZooKeeper, stop."""
         if facts.high_watermark_advanced:
-            self.waiting.high_watermark_rose(replica.topic_partition)
+            self.high_watermark_rose(replica)
         if facts.log_start_rose:
             self.waiting.deletions.check_and_complete(replica.topic_partition)
         if facts.proposal is not None:
@@ -343,11 +366,16 @@ class Replicas:
             log.warning("%s: somebody else wrote its state; leads no longer", replica.topic_partition)
             self._epoch_ended(replica)
 
+    def high_watermark_rose(self, replica: Replica) -> None:
+        """Of what this broker leads: more is committed."""
+        self.journal.hw(replica.partition)
+        self.waiting.high_watermark_rose(replica.topic_partition)
+
     def _synced(self, replica: Replica) -> None:
         """More of its log is on the disk, or need not be: acknowledge what waited for that, or fetch on."""
         tp, partition = replica.topic_partition, replica.partition
         if partition.synced(replica.durable_end, replica.log.log_end_offset, self.clock.monotonic_ms()):
-            self.waiting.high_watermark_rose(tp)
+            self.high_watermark_rose(replica)
         if partition.is_leader:
             self.waiting.produces.check_and_complete(tp)
         else:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from cluster.store import Store, StoreError
+from cluster.store import SessionChanged, SessionState, Store, StoreError, StoreEvent
+from node.journal import NO_JOURNAL, Journal
 from node.watchdog import Watchdog, end_process
 from tidelog.clock import Clock
 
@@ -18,19 +19,31 @@ _HEARTBEATS_PER_TIMEOUT = 6
 class Session:
     """Keeps asking ZooKeeper something, so that `Store.confirmed_at_ms` is fresh while all is well."""
 
-    def __init__(self, store: Store, clock: Clock, *, on_hung: Callable[[], None] = end_process) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        on_hung: Callable[[], None] = end_process,
+        journal: Journal = NO_JOURNAL,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._watchdog = Watchdog(store.session_timeout_ms, on_hung)
+        self._journal = journal
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Starts heartbeats and watchdog."""
         self._task = asyncio.create_task(self._beat(), name="zookeeper-heartbeat")
         self._watchdog.start()
+        self._unsubscribe = self._store.subscribe(self._on_event)
+        self._journal.session(SessionState.CONNECTED.value)
 
     async def stop(self) -> None:
         """Stops both; the store stays open."""
+        self._unsubscribe()
         self._watchdog.stop()
         if self._task is not None:
             self._task.cancel()
@@ -52,6 +65,10 @@ class Session:
     def silence_ms(self) -> int:
         """Since the sending of the last request that ZooKeeper answered."""
         return self._clock.monotonic_ms() - self._store.confirmed_at_ms
+
+    def _on_event(self, event: StoreEvent) -> None:
+        if isinstance(event, SessionChanged):
+            self._journal.session(event.state.value)
 
     async def _beat(self) -> None:
         pause_s = self._store.session_timeout_ms / 1000 / _HEARTBEATS_PER_TIMEOUT

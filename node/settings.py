@@ -135,6 +135,7 @@ class BrokerSettings:
     log_file_max_bytes: int = _setting("size at which the log file is rotated", 4 << 20, least=4096)
     log_file_backups: int = _setting("rotated log files that are kept", 3, most=1000)
     log_level: str = _setting("DEBUG, INFO, WARNING or ERROR", "INFO")
+    history_file: str = _setting("where this broker keeps the history that tidelog chaos judges; empty: none", "")
     topic_defaults: LogConfig = field(default_factory=LogConfig)
     given: Mapping[str, str] = field(default_factory=dict, compare=False)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from cluster.backoff import Backoff
 from cluster.conflicts import StateConflict
 from cluster.partition import Facts, IsrProposal
+from node.journal import NO_JOURNAL, Journal
 from node.replica import Replica
 from node.surroundings import IsrStore
 from node.waiting import Waiting
@@ -34,7 +35,13 @@ class StateChanges:
     """
 
     def __init__(
-        self, broker_id: int, store: IsrStore, waiting: Waiting, clock: Clock, act: Callable[[Replica, Facts], None]
+        self,
+        broker_id: int,
+        store: IsrStore,
+        waiting: Waiting,
+        clock: Clock,
+        act: Callable[[Replica, Facts], None],
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self.shrinks = self.expansions = 0
         self._broker_id = broker_id
@@ -42,6 +49,7 @@ class StateChanges:
         self._waiting = waiting
         self._clock = clock
         self._act = act
+        self._journal = journal
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed_isrs: set[TopicPartition] = set()
         self._next_notification_ms = 0
@@ -81,6 +89,7 @@ class StateChanges:
             try:
                 partition_epoch = await self._store.change_isr(tp, proposal.state, proposal.partition_epoch)
             except StateConflict as conflict:
+                self._journal.isr_cas(tp, proposal, None)
                 end, now_ms = replica.log.log_end_offset, self._clock.monotonic_ms()
                 self._act(replica, partition.isr_conflict(proposal, conflict.actual, end, now_ms))
                 self._waiting.changed(tp)
@@ -92,6 +101,7 @@ class StateChanges:
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 log.info("%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
+                self._journal.isr_cas(tp, proposal, partition_epoch)
                 self._changed_isrs.add(tp)
                 self._waiting.alarm.set()
                 self.shrinks += len(proposal.state.isr) < len(partition.isr)

@@ -211,6 +211,9 @@ class LogEndsRequest(Request):
     between_brokers = True
 
 
+#: What a controller asks of a broker: of a later one than has been heard, or not at all.
+ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest | LogEndsRequest
+
 #: Every request in here.
 CONTROL_REQUESTS: tuple[type[Request], ...] = (
     LeaderAndIsrRequest,

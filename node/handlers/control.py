@@ -32,7 +32,7 @@ def update_metadata(
     metadata: MetadataCache, replicas: Replicas, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
     """Take over the controller's picture."""
-    if not metadata.admit_controller(request.controller_id, request.controller_epoch):
+    if not replicas.admit_controller(request):
         return UpdateMetadataResponse(StaleControllerEpochError.code)
     replicas.brokers_changed(request.live_brokers)
     replicas.reconfigure(metadata.update(request))

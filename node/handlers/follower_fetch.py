@@ -121,7 +121,9 @@ class FollowerFetches:
         except BrokerError as error:
             session.drop(tp)
             return refusal(asked, error)
-        session.name(tp, Member(asked, replica, replica.partition.leader_epoch))
+        known = replica.partition.leader_epoch
+        self._replicas.journal.processed(FetchRequest.api.name, epoch=asked.current_leader_epoch, known=known)
+        session.name(tp, Member(asked, replica, known))
         return None
 
     def _acknowledge(self, session: FetchSession, member: Member, now_ms: int) -> None:

@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from cluster.state import PartitionState, VersionedState
+from node.history import KeptJournal
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_log import MemoryLogs
 from tests.node.memory_network import MemoryNetwork
 from tests.node.memory_node import MemoryStates, Node
+from tests.virtual_time import VirtualClock
+from tidelog.checker.events import BrokerEvent
 from tidelog.control_messages import (
     BrokerInfo,
     LeaderAndIsrRequest,
@@ -27,6 +30,7 @@ TOPIC_ID = "topic-id-1"
 class MemoryCluster:
     """Brokers 1 to `size`. The test is the controller: it elects, and tells whom it wants to tell.
 
+    `histories` has what each broker, in all its lives, has told of itself.
     With `threads` logs are synced on threads, for which virtual time does not wait.
     """
 
@@ -43,6 +47,7 @@ class MemoryCluster:
         self._threads = threads
         self.states = MemoryStates()
         self.nodes: dict[int, Node] = {}
+        self.histories: dict[int, list[BrokerEvent]] = {}
         self.network = MemoryNetwork(self.nodes)
         self.network.group_settings = group_settings or {}
         self.configs: dict[str, str] = {"min.insync.replicas": "2"}
@@ -63,6 +68,7 @@ class MemoryCluster:
 
     def _begin(self, broker_id: int, directory: Any) -> None:
         self._epochs += 1
+        keep, clock = self.histories.setdefault(broker_id, []).append, VirtualClock()
         self.nodes[broker_id] = Node(
             broker_id,
             self._epochs,
@@ -71,6 +77,7 @@ class MemoryCluster:
             self.states,
             self.max_lag_ms,
             threads=self._threads,
+            journal=KeptJournal(keep, lambda: clock.monotonic_ms() * 1_000_000),
         )
 
     # --- faults ---

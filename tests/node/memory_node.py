@@ -14,6 +14,7 @@ from node.fetchers import Fetchers
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
 from node.handlers.groups import group_handlers
+from node.journal import NO_JOURNAL, Journal
 from node.metadata_cache import MetadataCache
 from node.partition_commands import PartitionCommands
 from node.replica import Replica
@@ -116,6 +117,7 @@ class Node:
         max_lag_ms: int,
         *,
         threads: bool = False,
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self.broker_id = broker_id
         self.epoch = epoch
@@ -146,6 +148,7 @@ class Node:
             offload_sync=None if threads else self._sync_slowly,
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
+            journal=journal,
         )
         self.fetchers.on_storage_error = self.replicas.storage_failed
         settings = a_brokers_settings(broker_id, **network.group_settings)

@@ -1,0 +1,165 @@
+"""A broker's history, where it is kept: each event with its time, given to whoever keeps it, and the file of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cluster.partition import UNKNOWN_OFFSET, IsrProposal, Partition
+from node.journal import Journal
+from tidelog.checker import events
+from tidelog.checker.events import Broker, BrokerEvent
+from tidelog.checker.history import HistoryWriter
+from tidelog.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 1.0
+_BUFFER_BYTES = 64 << 10
+_NS_PER_MS = 1_000_000
+#: Events that bind nobody: without them a checker has seen less, and nothing that contradicts it.
+_MAY_WAIT = (events.Append, events.Ack, events.Processed)
+
+
+class KeptJournal(Journal):
+    """Gives each event to `keep`, with the time of it by `now_ns`, the clock of the broker's deadlines."""
+
+    def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int]) -> None:
+        self._keep = keep
+        self._now_ns = now_ns
+
+    def become_leader(self, partition: Partition, log_end_offset: int) -> None:
+        tp, epoch, high_watermark = partition.topic_partition, partition.leader_epoch, partition.high_watermark
+        self._keep(events.BecomeLeader(self._now_ns(), tp, epoch, log_end_offset, high_watermark))
+
+    def become_follower(self, partition: Partition) -> None:
+        tp, epoch = partition.topic_partition, partition.leader_epoch
+        self._keep(events.BecomeFollower(self._now_ns(), tp, epoch, partition.leader))
+
+    def append(self, partition: Partition, first: int, end: int) -> None:
+        if first < end:
+            role = "leader" if partition.is_leader else "follower"
+            tp, epoch = partition.topic_partition, partition.leader_epoch
+            self._keep(events.Append(self._now_ns(), tp, first, end - 1, epoch, role))
+
+    def hw(self, partition: Partition) -> None:
+        tp, epoch = partition.topic_partition, partition.leader_epoch
+        self._keep(events.HighWatermark(self._now_ns(), tp, epoch, partition.high_watermark))
+
+    def isr_cas(self, tp: TopicPartition, proposal: IsrProposal, partition_epoch: int | None) -> None:
+        state, ok = proposal.state, partition_epoch is not None
+        version = proposal.partition_epoch if partition_epoch is None else partition_epoch
+        self._keep(events.IsrChange(self._now_ns(), tp, state.isr, state.leader_epoch, version, ok))
+
+    def truncate(self, tp: TopicPartition, to: int, why: str) -> None:
+        self._keep(events.Truncate(self._now_ns(), tp, to, why))
+
+    def ack(self, partition: Partition, log_end_offset: int, required_offset: int) -> None:
+        # One whose log end is not known is left out: it may have registered anew since this was committed.
+        leos = {partition.broker_id: log_end_offset}
+        for replica, known in partition.followers.items():
+            if known.log_end_offset != UNKNOWN_OFFSET:
+                leos[replica] = known.log_end_offset
+        self._keep(
+            events.Ack(
+                self._now_ns(),
+                partition.topic_partition,
+                required_offset - 1,
+                partition.leader_epoch,
+                partition.isr,
+                sorted(partition.maximal_isr.difference(partition.isr)),
+                leos,
+                partition.replicas,
+                partition.min_insync_replicas,
+            )
+        )
+
+    def session(self, state: str) -> None:
+        self._keep(events.Session(self._now_ns(), state))
+
+    def registered(self, epoch: int) -> None:
+        self._keep(events.Registered(self._now_ns(), epoch))
+
+    def controller(self, epoch: int) -> None:
+        self._keep(events.Controller(self._now_ns(), epoch))
+
+    def processed(self, api: str, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
+        # A deadline of whole milliseconds holds to the end of its last one.
+        deadline = (deadline_ms + 1) * _NS_PER_MS if deadline_ms >= 0 else 0
+        self._keep(events.Processed(self._now_ns(), api, deadline, epoch, known))
+
+    def reject(self, api: str, why: str) -> None:
+        self._keep(events.Reject(self._now_ns(), api, why))
+
+    def error(self, api: str, code: int) -> None:
+        self._keep(events.Error(self._now_ns(), api, code))
+
+    def traceback(self, text: str) -> None:
+        self._keep(events.Traceback(self._now_ns(), text))
+
+
+class Tracebacks(logging.Handler):
+    """Has what is logged with a stack written down, whichever thread met it; a library's own troubles are none."""
+
+    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(logging.ERROR)
+        self._journal = journal
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and not record.name.startswith("kazoo"):
+            text = f"{record.getMessage()}\n{''.join(traceback.format_exception(*record.exc_info))}"
+            with suppress(RuntimeError):  # the loop has ended, and the history with it
+                self._loop.call_soon_threadsafe(self._journal.traceback, text)
+
+
+class HistoryFile:
+    """Where a broker's process keeps its history. A disk that refuses ends the history, and not the broker.
+
+    What a client may have been shown is the kernel's before it is shown, so that it outlives the process. Events that
+    bind nobody wait, `LONGEST_WAIT_S` at most and `_BUFFER_BYTES` of them.
+
+    later   has something called after so many seconds (`loop.call_later`)
+    """
+
+    def __init__(self, path: Path, broker: Broker, later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._writer: HistoryWriter | None = HistoryWriter(path, broker, buffer_bytes=_BUFFER_BYTES)
+        self._later = later
+        self._is_due = False
+
+    def keep(self, event: BrokerEvent) -> None:
+        with self._ending_where_refused() as writer:
+            if writer is None:
+                return
+            writer.write(event)
+            if not isinstance(event, _MAY_WAIT):
+                writer.flush()
+            elif not self._is_due:
+                self._is_due = True
+                self._later(LONGEST_WAIT_S, self._flush)
+
+    def close(self) -> None:
+        """The last event has been kept."""
+        with self._ending_where_refused() as writer:
+            self._writer = None
+            if writer is not None:
+                writer.close()
+
+    def _flush(self) -> None:
+        self._is_due = False
+        with self._ending_where_refused() as writer:
+            if writer is not None:
+                writer.flush()
+
+    @contextmanager
+    def _ending_where_refused(self) -> Iterator[HistoryWriter | None]:
+        writer = self._writer
+        try:
+            yield writer
+        except OSError as error:
+            self._writer = None
+            log.error("the history ends here: %s", error)
