@@ -1,27 +1,23 @@
-"""One endpoint of a broker: the only module that touches ZeroMQ on the answering side.
+"""One endpoint of a broker: it judges what has come over a line that others move, and hands it to those who act.
 
-A ROUTER socket takes requests, checks what can be checked before anybody acts (is it a message at all, a
-version that we speak, our cluster, meant for this registration of ours, still awaited, allowed at this door),
-hands it to the handler, and sends the answer when there is one. A broker has two: one for clients, and one
-for its peers and the controller, which alone takes requests that change who leads what.
+A server checks what can be checked before anybody acts (is it a message at all, a version that we speak, our cluster,
+meant for this registration of ours, still awaited, allowed at this door), hands it to the handler, and sends the
+answer when there is one. A broker has two: one for clients, and one for its peers and the controller, which alone
+takes requests that change who leads what.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
-
-import zmq
 
 from node.durations import RequestTimes
 from node.identity import Identity
 from node.later import LaterResponse
+from node.router import Listen, Listening, Router
 from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import Clock
 from tidelog.codec import (
@@ -60,15 +56,7 @@ from tidelog.model import Buffer, Endpoint
 from tidelog.operator_messages import OPERATOR_REQUESTS
 from tidelog.partition_messages import PARTITION_REQUESTS
 from tidelog.segment_messages import SEGMENT_REQUESTS
-from tidelog.sockets import (
-    READ_BATCH,
-    descriptor_of,
-    has_input,
-    host_of_sender,
-    open_socket,
-    receive_message,
-    send_message,
-)
+from tidelog.sockets import host_of_sender
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +67,6 @@ MAX_WAIT_MS = 600_000
 #: Answers that wait for one peer which does not read them. Beyond, its requests are not acted upon (they time out);
 #: what was acted upon before is answered all the same, so that no more than MAX_UNANSWERED come on top.
 MAX_PARKED = 256
-PARKED_RETRY_S = 0.005
 _MOST_ERROR_TEXT = 1000
 
 _REQUESTS: dict[int, type[Request]] = {
@@ -122,19 +109,12 @@ class RequestContext:
 Handler = Callable[[Request, RequestContext], Response | LaterResponse | Awaitable[Response] | None]
 
 
-@dataclass(slots=True)
-class Parked:
-    """Answers that wait for one peer, in their order; a timer runs for them while there are any."""
-
-    answers: deque[list[Buffer]]
-    is_told: bool = False
-
-
 class Server:
     """One bound endpoint. `endpoint` has the real port after `start` (0 lets the system choose).
 
     settle   called after all requests that had arrived were handled: what they made answerable is answered then
     times    how long its answers took
+    listen   what moves the messages
     """
 
     def __init__(
@@ -148,6 +128,7 @@ class Server:
         listener: str = CLIENTS,
         settle: Callable[[], None] = lambda: None,
         now_ns: Callable[[], int] = lambda: 0,
+        listen: Listen = Router,
     ) -> None:
         self.endpoint = endpoint
         self._identity = identity
@@ -158,61 +139,25 @@ class Server:
         self._between_brokers = between_brokers
         self._max_envelope_bytes = MAX_BROKER_ENVELOPE_BYTES if between_brokers else MAX_CLIENT_ENVELOPE_BYTES
         self._listener = listener
-        self._socket = open_socket(zmq.ROUTER)
-        self._parked: dict[bytes, Parked] = {}
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._listen = listen
+        self._listening: Listening | None = None
+        self._told_stuck: set[bytes] = set()
+        self._waiting: dict[asyncio.Future[Any], None] = {}  # in their order
         self._unanswered: dict[bytes, int] = {}
-        self._open = False
-        self._reading = self._look_due = False
 
     def start(self) -> None:
-        """Bind and serve. OSError-like zmq.ZMQError where the port is taken becomes an OSError that names it."""
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        try:
-            self._socket.bind(f"tcp://{self.endpoint}")
-        except zmq.ZMQError as error:
-            self._socket.close(linger=0)
-            raise OSError(error.errno, f"cannot listen on {self.endpoint}: {os.strerror(error.errno or 0)}") from None
-        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.endpoint = Endpoint(self.endpoint.host, int(bound.rpartition(":")[2]))
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
-        self._open = True
+        """Take requests. OSError where the port is taken names it."""
+        self._listening = self._listen(self.endpoint, self._on_request, self._settle)
+        self.endpoint = self._listening.endpoint
 
     def stop(self) -> None:
-        """Unbind; what is not answered by now never will be."""
-        if not self._open:
+        """Take no more; what is not answered by now never will be."""
+        listening, self._listening = self._listening, None
+        if listening is None:
             return
-        self._open = False
-        self._loop.remove_reader(descriptor_of(self._socket))
+        listening.close()
         for future in list(self._waiting):
             future.cancel()
-        self._socket.close(linger=0)
-
-    def _on_readable(self) -> None:
-        self._reading = self._look_due = True
-        try:
-            for _ in range(READ_BATCH):
-                message = receive_message(self._socket) if self._open else None
-                if message is None:
-                    self._look_due = False
-                    break
-                peer, *frames = message
-                self._on_request(bytes(peer), frames)
-                if not self._open or not has_input(self._socket):
-                    self._look_due = False
-                    break
-            self._settle()
-        finally:
-            self._reading = False
-            if self._look_due:
-                self._look_again()
-
-    def _look_again(self) -> None:
-        if self._reading:
-            self._look_due = True  # once, for all that is answered meanwhile
-        elif self._open and has_input(self._socket):
-            self._loop.call_soon(self._on_readable)
 
     def _on_request(self, peer: bytes, frames: list[memoryview]) -> None:
         begun_ns = self.times.now_ns()
@@ -223,7 +168,7 @@ class Server:
         except ProtocolError:
             log.warning("a peer of %s sent no message of this protocol; ignored", self.endpoint)
             return
-        if self._parked and self._is_stuck(peer, header):
+        if self._is_stuck(peer, header):
             return
         try:
             request = self._checked_request(header, body)
@@ -256,7 +201,7 @@ class Server:
             outcome.then(partial(self._reply_later, peer, header, begun_ns))
             return
         future = asyncio.ensure_future(outcome)
-        self._waiting.add(future)
+        self._waiting[future] = None
         future.add_done_callback(partial(self._on_outcome, peer, header, begun_ns))
 
     def _reply_later(self, peer: bytes, header: RequestHeader, begun_ns: int, response: Response) -> None:
@@ -265,7 +210,7 @@ class Server:
         self.times.answered(header.api_key, begun_ns)
 
     def _on_outcome(self, peer: bytes, header: RequestHeader, begun_ns: int, done: asyncio.Future[Response]) -> None:
-        self._waiting.discard(done)
+        self._waiting.pop(done, None)
         self._note_answer(peer)
         if done.cancelled():
             return
@@ -336,51 +281,21 @@ class Server:
         self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, str(error)[:_MOST_ERROR_TEXT])))
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:
-        if not self._open:
-            return
-        if parked := self._parked.get(peer):
-            parked.answers.append(frames)
-            return
-        if not self._try_send(peer, frames):
-            self._parked[peer] = Parked(deque([frames]))
-            self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
-        self._look_again()
+        if self._listening is not None:
+            self._listening.send(peer, frames)
 
     def _is_stuck(self, peer: bytes, header: RequestHeader) -> bool:
         """Whether so many answers wait for the peer that it gets no more; said once."""
-        parked = self._parked.get(peer)
-        if parked is None or len(parked.answers) < MAX_PARKED:
+        listening = self._listening
+        if listening is None or (unread := listening.unread(peer)) < MAX_PARKED:
             return False
-        if not parked.is_told:
-            parked.is_told = True
+        if peer not in self._told_stuck:
+            self._told_stuck = {told for told in self._told_stuck if listening.unread(told)} | {peer}
             log.warning(
                 "%s, a peer of %s, does not read its answers: %d wait, and what it asks meanwhile is not acted upon",
-                header.client_id, self.endpoint, len(parked.answers),
+                header.client_id, self.endpoint, unread,
             )  # fmt: skip
         return True
-
-    def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
-        """False where the peer's queue is full; an answer to a peer that is gone counts as sent."""
-        try:
-            send_message(self._socket, [peer, *frames])
-        except zmq.Again:
-            return False
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-        return True
-
-    def _send_parked(self, peer: bytes) -> None:
-        if not self._open:
-            return
-        answers = self._parked[peer].answers
-        while answers and self._try_send(peer, answers[0]):
-            answers.popleft()
-        if answers:
-            self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
-        else:
-            del self._parked[peer]
-        self._look_again()
 
 
 def is_for_brokers(request: Request) -> bool:

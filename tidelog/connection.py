@@ -1,9 +1,7 @@
-"""One connection to one broker: the only module that touches ZeroMQ on the asking side.
+"""The asking side of the protocol: requests go out, their answers come back, over a line that others move.
 
-ZeroMQ by itself is not reliable RPC: it reconnects behind one's back, and what was queued before a partition
-arrives after it. So a `Connection` is one DEALER socket for one life of one TCP connection. It never
-reconnects; when the peer goes away everything in flight fails at once with DisconnectedError, and whoever
-still wants an answer opens another. Nothing can outlive it.
+A `Connection` lives as long as one line (`tidelog.dealer`). It never reconnects; when the peer goes away everything in
+flight fails at once with DisconnectedError, and whoever still wants an answer opens another.
 
 The first exchange is ApiVersions. It tells who the peer is, which versions it speaks, and what its monotonic
 clock shows: every later request states its deadline on that clock, so that a peer that slept, or whose wall
@@ -15,14 +13,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import zmq
-from zmq.utils.monitor import parse_monitor_message
-
 from tidelog.addresses import resolve
-from tidelog.clock import SystemClock
+from tidelog.clock import Clock, SystemClock
 from tidelog.codec import (
     MAX_BROKER_ENVELOPE_BYTES,
     MAX_CLIENT_ENVELOPE_BYTES,
@@ -30,6 +25,7 @@ from tidelog.codec import (
     decode_response,
     encode,
 )
+from tidelog.dealer import Dealer, Dial, Line
 from tidelog.errors import (
     DisconnectedError,
     OverloadedError,
@@ -40,18 +36,12 @@ from tidelog.errors import (
     error_for,
 )
 from tidelog.messages import ApiVersionsRequest, ApiVersionsResponse, Request, Response
-from tidelog.model import Endpoint
-from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
+from tidelog.model import Buffer, Endpoint
 
 #: Requests without an answer on one connection.
 MAX_IN_FLIGHT = 1000
 
 CLIENT_SOFTWARE = "tidelog/0.1.0"
-
-_GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-_GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-
-_clock = SystemClock()
 
 R = TypeVar("R", bound=Response)
 
@@ -65,35 +55,38 @@ class Connection:
 
     peer: ApiVersionsResponse
 
-    def __init__(self, endpoint: Endpoint, address: str, client_id: str, sender_epoch: int, cluster_id: str) -> None:
+    def __init__(self, endpoint: Endpoint, client_id: str, sender_epoch: int, cluster_id: str, clock: Clock) -> None:
         self.endpoint = endpoint
         self._client_id = client_id
         self._sender_epoch = sender_epoch
         self._max_envelope_bytes = MAX_CLIENT_ENVELOPE_BYTES if sender_epoch < 0 else MAX_BROKER_ENVELOPE_BYTES
         self._cluster_id = cluster_id
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._correlation = itertools.count(1)
         self._in_flight: dict[int, tuple[type[Response], asyncio.Future[Any], asyncio.TimerHandle]] = {}
         self._peer_clock_ms = 0
         self._closed = self._loop.create_future()
-        self._reading = False
-        self._socket = open_socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
-        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE)
-        self._loop.add_reader(descriptor_of(self._monitor), self._on_monitor)
-        self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
-        self._socket.connect(f"tcp://{Endpoint(address, endpoint.port)}")
-        self._on_monitor()
+        self._line: Line
 
     @classmethod
     async def open(
-        cls, endpoint: Endpoint, *, client_id: str, timeout_ms: int, sender_epoch: int = -1, cluster_id: str = ""
+        cls,
+        endpoint: Endpoint,
+        *,
+        client_id: str,
+        timeout_ms: int,
+        sender_epoch: int = -1,
+        cluster_id: str = "",
+        dial: Dial = Dealer,
+        clock: Clock | None = None,
     ) -> Connection:
         """Connect and shake hands. DisconnectedError (nobody there), TimeoutError, UnsupportedVersionError.
 
         A host with several addresses is tried at each until somebody answers.
         """
-        deadline_ms = _clock.monotonic_ms() + timeout_ms
+        clock = clock or SystemClock()
+        deadline_ms = clock.monotonic_ms() + timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 addresses = await resolve(endpoint.host)
@@ -101,25 +94,31 @@ class Connection:
             raise TimeoutError(f"{endpoint}: its name was not found in {timeout_ms} ms") from None
         except OSError as error:
             raise DisconnectedError(f"{endpoint}: its name is not known: {error.strerror}") from None
+
+        async def at(address: str) -> Connection:
+            connection = cls(endpoint, client_id, sender_epoch, cluster_id, clock)
+            connection._line = dial(Endpoint(address, endpoint.port), connection._on_frames, connection._on_ended)
+            return await connection._shaken(deadline_ms)
+
         *others, last = addresses
         for address in others:
             try:
-                return await cls(endpoint, address, client_id, sender_epoch, cluster_id)._shaken(deadline_ms)
+                return await at(address)
             except DisconnectedError:
                 continue
-        return await cls(endpoint, last, client_id, sender_epoch, cluster_id)._shaken(deadline_ms)
+        return await at(last)
 
     async def _shaken(self, deadline_ms: int) -> Connection:
         """This connection after the handshake, or closed."""
         try:
-            await self._shake_hands(max(1, deadline_ms - _clock.monotonic_ms()))
+            await self._shake_hands(max(1, deadline_ms - self._clock.monotonic_ms()))
         except BaseException:
             self.close()
             raise
         return self
 
     async def _shake_hands(self, timeout_ms: int) -> None:
-        asked_at_ms = _clock.monotonic_ms()
+        asked_at_ms = self._clock.monotonic_ms()
         self.peer = await self._request(
             ApiVersionsRequest(CLIENT_SOFTWARE), ApiVersionsResponse, timeout_ms, deadline_ms=-1
         )
@@ -148,7 +147,7 @@ class Connection:
         """Like `call`, but sent when this returns; the future has the answer or the error."""
         try:
             version = self._version_of(request)
-            deadline_ms = _clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
+            deadline_ms = self._clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
             return self._request(
                 request,
                 request.response,
@@ -165,7 +164,7 @@ class Connection:
     def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
         """Send what has no answer (a produce with acks=0)."""
         version = self._version_of(request)
-        deadline_ms = _clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
         self._write(request, 0, version, deadline_ms, -1)
 
     def close(self, reason: str = "closed") -> None:
@@ -173,11 +172,7 @@ class Connection:
         if self._closed.done():
             return
         self._closed.set_result(None)
-        self._loop.remove_reader(descriptor_of(self._monitor))
-        self._loop.remove_reader(descriptor_of(self._socket))
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._socket.close(linger=0)
+        self._line.close()
         in_flight, self._in_flight = self._in_flight, {}
         for _, future, timer in in_flight.values():
             timer.cancel()
@@ -238,11 +233,7 @@ class Connection:
                 f"a {request.api.name} of {len(frames[0])} bytes besides its records cannot be sent: "
                 f"{self._max_envelope_bytes} are the most"
             )
-        try:
-            send_message(self._socket, frames)
-        except zmq.Again:
-            raise OverloadedError(f"the queue to {self.endpoint} is full") from None
-        self._look_again()
+        self._line.send(frames)
 
     def _forget_cancelled(self) -> bool:
         """Whether that made room: nobody waits for the answers any more, but they may still come."""
@@ -251,32 +242,12 @@ class Connection:
             self._in_flight.pop(correlation)[2].cancel()
         return bool(cancelled)
 
-    def _look_again(self) -> None:
-        """The descriptor announces only changes: a send or receive may have swallowed one."""
-        if not self._reading and has_input(self._socket):
-            self._loop.call_soon(self._on_readable)
-
-    def _on_readable(self) -> None:
-        if self._closed.done():
-            return
-        self._reading = True  # what is sent meanwhile needs no look of its own
+    def _on_frames(self, frames: Sequence[Buffer]) -> None:
         try:
-            for _ in range(READ_BATCH):
-                frames = receive_message(self._socket)
-                if frames is None:
-                    return
-                self._on_frames(frames)
-                if self._closed.done() or not has_input(self._socket):
-                    return
+            header, body = decode_response(frames)
         except ProtocolError as error:
             self.close(f"the broker sent no message of this protocol ({error})")
             return
-        finally:
-            self._reading = False
-        self._loop.call_soon(self._on_readable)
-
-    def _on_frames(self, frames: list[memoryview]) -> None:
-        header, body = decode_response(frames)
         waiting = self._in_flight.pop(header.correlation_id, None)
         if waiting is None:
             return  # nobody waits for it any more
@@ -297,11 +268,5 @@ class Connection:
             message = f"{request.api.name} to {self.endpoint}: no answer in {timeout_ms} ms"
             waiting[1].set_exception(TimeoutError(message))
 
-    def _on_monitor(self) -> None:
-        if self._closed.done():
-            return
-        while has_input(self._monitor):
-            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            if event["event"] & _GONE:
-                self.close("nobody answers there any more")
-                return
+    def _on_ended(self) -> None:
+        self.close("nobody answers there any more")

@@ -16,6 +16,7 @@ import zmq
 import zmq.asyncio
 
 from node.identity import Identity
+from node.router import Router
 from node.server import MAX_PARKED, RequestContext, Server
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
@@ -34,6 +35,7 @@ from tidelog.messages import (
     Response,
 )
 from tidelog.model import Endpoint
+from tidelog.sockets import open_socket
 
 ANSWER = MetadataResponse("c", 1, (), ())
 ANSWER_BYTES = 64 << 10
@@ -174,9 +176,17 @@ async def test_a_client_that_answers_no_ping_is_hung_up_on() -> None:
 
 @asynccontextmanager
 async def serving(handle: Any, most_queued: int) -> AsyncIterator[Server]:
-    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), handle, SystemClock(), between_brokers=False)
-    server._socket.setsockopt(zmq.SNDHWM, most_queued)
-    server._socket.setsockopt(zmq.SNDBUF, ANSWER_BYTES)
+    narrow = open_socket(zmq.ROUTER)
+    narrow.setsockopt(zmq.SNDHWM, most_queued)
+    narrow.setsockopt(zmq.SNDBUF, ANSWER_BYTES)
+    server = Server(
+        Endpoint("127.0.0.1", 0),
+        Identity("c", 7),
+        handle,
+        SystemClock(),
+        between_brokers=False,
+        listen=lambda *arguments: Router(*arguments, socket=narrow),
+    )
     server.start()
     try:
         yield server
@@ -250,10 +260,11 @@ async def test_a_peer_that_goes_away_without_reading_leaves_nothing_behind() -> 
         with raw_peer(server) as raw:
             for number in range(1, MAX_PARKED):
                 ask(raw, number)
-            while not server._parked:  # noqa: ASYNC110
+            assert isinstance(server._listening, Router)
+            while not server._listening._parked:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         async with asyncio.timeout(10):
-            while server._parked:  # noqa: ASYNC110
+            while server._listening._parked:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 

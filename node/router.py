@@ -1,0 +1,140 @@
+"""The answering side's line: the only module that touches ZeroMQ there.
+
+A ROUTER socket takes the messages of all peers of one endpoint, and answers them. What a peer does not read waits
+here for it, whole and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import zmq
+
+from tidelog.model import Buffer, Endpoint
+from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
+
+PARKED_RETRY_S = 0.005
+
+
+class Listening(Protocol):
+    """One endpoint at which messages are taken. `endpoint` has the real port (0 lets the system choose)."""
+
+    endpoint: Endpoint
+
+    def send(self, peer: bytes, frames: list[Buffer]) -> None:
+        """Without waiting; what is for a peer that is gone is forgotten."""
+
+    def unread(self, peer: bytes) -> int:
+        """Messages that wait for this peer, which does not read them."""
+
+    def close(self) -> None:
+        """Takes and sends nothing any more."""
+
+
+#: Called with the name of the connection and the frames of a message.
+OnMessage = Callable[[bytes, list[memoryview]], None]
+
+#: Takes messages at an endpoint; OSError where it is taken. The last is called after all that had come was handed on.
+Listen = Callable[[Endpoint, OnMessage, Callable[[], None]], Listening]
+
+
+class Router:
+    """`Listening` over ZeroMQ."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        on_message: OnMessage,
+        settle: Callable[[], None],
+        socket: zmq.Socket[bytes] | None = None,
+    ) -> None:
+        self._on_message = on_message
+        self._settle = settle
+        self._socket = socket or open_socket(zmq.ROUTER)
+        self._parked: dict[bytes, deque[list[Buffer]]] = {}
+        self._reading = self._look_due = False
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        try:
+            self._socket.bind(f"tcp://{endpoint}")
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise OSError(error.errno, f"cannot listen on {endpoint}: {os.strerror(error.errno or 0)}") from None
+        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = Endpoint(endpoint.host, int(bound.rpartition(":")[2]))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
+        self._open = True
+
+    def send(self, peer: bytes, frames: list[Buffer]) -> None:
+        if not self._open:
+            return
+        if self._parked and (parked := self._parked.get(peer)):
+            parked.append(frames)
+            return
+        if not self._try_send(peer, frames):
+            self._parked[peer] = deque([frames])
+            self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
+        self._look_again()
+
+    def unread(self, peer: bytes) -> int:
+        return len(self._parked.get(peer, ())) if self._parked else 0
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(descriptor_of(self._socket))
+        self._socket.close(linger=0)
+
+    def _on_readable(self) -> None:
+        self._reading = self._look_due = True
+        try:
+            for _ in range(READ_BATCH):
+                message = receive_message(self._socket) if self._open else None
+                if message is None:
+                    self._look_due = False
+                    break
+                peer, *frames = message
+                self._on_message(bytes(peer), frames)
+                if not self._open or not has_input(self._socket):
+                    self._look_due = False
+                    break
+            self._settle()
+        finally:
+            self._reading = False
+            if self._look_due:
+                self._look_again()
+
+    def _look_again(self) -> None:
+        if self._reading:
+            self._look_due = True  # once, for all that is answered meanwhile
+        elif self._open and has_input(self._socket):
+            self._loop.call_soon(self._on_readable)
+
+    def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
+        """False where the peer's queue is full; an answer to a peer that is gone counts as sent."""
+        try:
+            send_message(self._socket, [peer, *frames])
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+        return True
+
+    def _send_parked(self, peer: bytes) -> None:
+        """A timer runs for a peer as long as answers wait for it."""
+        if not self._open:
+            return
+        answers = self._parked[peer]
+        while answers and self._try_send(peer, answers[0]):
+            answers.popleft()
+        if answers:
+            self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
+        else:
+            del self._parked[peer]
+        self._look_again()
