@@ -1,0 +1,44 @@
+"""The faults that can be made here, by the rows of the catalogue: A processes F1–F18, B network F19–F34, C ZooKeeper
+F35–F42, D storage and clock F43–F55. What cannot be made, and why: docs/decisions/0017-proof.md.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tidelog.chaos.fault import Catalogue
+from tidelog.chaos.faults import processes, turned_back, zookeeper
+from tidelog.chaos.faults.harm import Harm, Timing
+
+_FAULTS: tuple[type[Harm], ...] = (
+    processes.LeaderKilled,
+    processes.FollowerKilled,
+    processes.TwoKilled,
+    processes.AllKilled,
+    processes.AllKilledInTurn,
+    processes.ControllerKilled,
+    processes.LeadingControllerKilled,
+    processes.Zombie,
+    processes.LeaderDozes,
+    processes.FollowerDozes,
+    processes.AllDoze,
+    processes.PoliteStop,
+    processes.PoliteStopAlone,
+    processes.PoliteStopUncontrolled,
+    processes.RollingRestart,
+    processes.RollingKill,
+    processes.CrashLoop,
+    zookeeper.SessionExpired,
+    zookeeper.SessionsExpireOften,
+    zookeeper.ZooKeeperKilled,
+    zookeeper.ZooKeeperRestarted,
+    zookeeper.ZooKeeperAwayForLong,
+    zookeeper.ZooKeeperPaused,
+    turned_back.ZooKeeperTurnedBack,
+)
+
+
+def catalogue(timing: Timing | None = None) -> Catalogue:
+    """Each row with how to make its faults, in the catalogue's order; durations follow the cluster's `timing`."""
+    rows = dict.fromkeys(sorted({fault.row for fault in _FAULTS}, key=lambda row: int(row[1:])))
+    return {row: [partial(fault, timing) for fault in _FAULTS if fault.row == row] for row in rows}

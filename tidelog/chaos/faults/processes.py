@@ -1,0 +1,457 @@
+"""F1–F14: brokers that are killed, paused, stopped politely, and killed again while they start."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
+
+from tidelog.chaos.fault import Availability, Evidence, Need, Target, View
+from tidelog.chaos.faults import signs
+from tidelog.chaos.faults.harm import Harm, Timing, ended, kill, leaders, look_until, of, send
+from tidelog.chaos.faults.layout import CLEAN_SHUTDOWN
+from tidelog.errors import LocalError
+from tidelog.local.process import Process
+from tidelog.model import TopicPartition
+
+#: A polite stop takes this long at most, whatever the cluster answers.
+_POLITE_MS = 10_000
+_WHOLE_S = 60.0
+
+
+class BrokerFault(Harm):
+    """One that ends or pauses brokers, and has them all running again at its end."""
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        #: Whom it hit.
+        self.victims: tuple[int, ...] = ()
+
+    def will_restart(self, target: Target, *brokers: int) -> None:
+        """To be said before they are stopped."""
+        self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
+        for broker in brokers:
+            self.mend(partial(target.start_broker, broker))
+
+    async def kill(self, target: Target, *brokers: int) -> None:
+        """SIGKILL, all at once; they are started again when the fault is healed."""
+        self.will_restart(target, *brokers)
+        processes = [target.broker_process(broker) for broker in brokers]
+        for broker, process in zip(brokers, processes, strict=True):
+            send(process, SIGKILL, f"broker {broker}")
+        for broker, process in zip(brokers, processes, strict=True):
+            if not await ended(process):
+                raise LocalError(f"broker {broker} did not end after SIGKILL")
+
+    def pause(self, target: Target, *brokers: int) -> None:
+        """SIGSTOP, until the fault is healed: then they go on in the order in which they are named."""
+        self.victims = brokers
+        for broker in reversed(brokers):
+            process = target.broker_process(broker)
+            went_on = target.undo.to_continue(process)
+
+            self.mend(partial(_go_on, process, went_on))
+            send(process, SIGSTOP, f"broker {broker}")
+
+
+def led_by(view: View, brokers: Collection[int]) -> list[TopicPartition]:
+    """The partitions that these brokers lead."""
+    return [tp for tp, leader in leaders(view).items() if leader in brokers]
+
+
+async def _go_on(process: Process, went_on: Callable[[], None]) -> None:
+    process.signal(SIGCONT)
+    went_on()
+
+
+def leader_of_one(view: View, dice: random.Random) -> tuple[int, str]:
+    """A broker that leads something, and what to call it."""
+    led = leaders(view)
+    if not led:
+        raise LocalError("no partition has a leader")
+    tp = dice.choice(list(led))
+    return led[tp], f"broker {led[tp]}, leader of {of(tp)}"
+
+
+def follower_of_one(view: View, dice: random.Random) -> tuple[int, str]:
+    """One that follows in sync; where there is a choice, not the controller."""
+    following = [
+        (broker, tp)
+        for tp, state in sorted(view.partitions.items())
+        for broker in state.isr
+        if broker != state.leader >= 0
+    ]
+    if not following:
+        raise LocalError("no partition has a follower in sync")
+    calm = [(broker, tp) for broker, tp in following if broker != view.controller]
+    broker, tp = dice.choice(calm or following)
+    return broker, f"broker {broker}, follower of {of(tp)}"
+
+
+# --- killed ----------------------------------------------------------------------------------------------------
+
+
+class LeaderKilled(BrokerFault):
+    """The closed connection starts the suspicion; where connecting is not refused, the session's end decides."""
+
+    row, name = "F1", "leader killed"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        return f"SIGKILL to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.leaders_changed(evidence, led_by(evidence.before, self.victims))
+
+
+class FollowerKilled(BrokerFault):
+    row, name = "F2", "follower killed"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        # It leads others, as a rule: their clients wait for an election.
+        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = follower_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        return f"SIGKILL to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.left_isr(evidence, self.victims)
+
+
+class TwoKilled(BrokerFault):
+    """Fewer than min.insync.replicas are left: nothing may be acknowledged."""
+
+    row, name = "F3", "two brokers killed"
+    availability = Availability(None, leaves_majority=False)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victims = dice.sample(target.broker_ids, 2)
+        await self.kill(target, *victims)
+        return f"SIGKILL to brokers {victims[0]} and {victims[1]}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.all_registered_anew(evidence, self.victims)
+
+
+class AllKilled(BrokerFault):
+    """They go at once, and come back in an order that has nothing to do with it."""
+
+    row, name = "F4", "all brokers killed"
+    availability = Availability(None, leaves_majority=False)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        self.will_restart(target, *order)
+        await self.kill(target, *order)
+        return "SIGKILL to all brokers"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.all_registered_anew(evidence, self.victims)
+
+
+class AllKilledInTurn(AllKilled):
+    """One after the other; who went first comes back first, and may lead nothing before the last is there."""
+
+    name = "all brokers killed in turn"
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        self.will_restart(target, *reversed(order))  # mended last first
+        for broker in order:
+            await kill(target.broker_process(broker), f"broker {broker}")
+            await asyncio.sleep(dice.uniform(0, 2))
+        return f"SIGKILL to brokers {', '.join(map(str, order))}, in this order"
+
+
+class ControllerKilled(BrokerFault):
+    row, name = "F5", "controller killed"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        if view.controller < 0:
+            raise LocalError("there is no controller")
+        await self.kill(target, view.controller)
+        return f"SIGKILL to broker {view.controller}, the controller"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.controller_changed(evidence)
+
+
+class LeadingControllerKilled(ControllerKilled):
+    row, name = "F6", "controller killed that leads"
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        led = [of(tp) for tp, leader in leaders(view).items() if leader == view.controller]
+        if not led:
+            raise LocalError("the controller leads no partition of the load")
+        return f"{await super().inject(target, dice)} and leader of {dice.choice(led)}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        controller, leader = signs.controller_changed(evidence), signs.leaders_changed(evidence)
+        return f"{controller}, {leader}" if controller and leader else None
+
+
+# --- paused ----------------------------------------------------------------------------------------------------
+
+
+class Zombie(BrokerFault):
+    """A leader that sleeps until another one leads, and then goes on where it was."""
+
+    row, name = "F7", "leader paused for longer than its session"
+    needs = frozenset({Need.PROCESSES})
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+        self.lasts_ms = (self.timing.session_timeout_ms + 2_000, self.timing.session_timeout_ms + 6_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await asyncio.sleep(dice.uniform(0, 0.2))  # anywhere between two steps of it
+        self.pause(target, victim)
+        return f"SIGSTOP to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.leaders_changed(evidence, led_by(evidence.before, self.victims))
+
+
+class LeaderDozes(Zombie):
+    """As a long pause for garbage would: no election follows from it."""
+
+    row, name = "F8", "leader paused for less than its session"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        session = self.timing.session_timeout_ms
+        self.lasts_ms = (session // 3, session // 2)
+        self.availability = Availability(session)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.slowed(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
+
+
+class FollowerDozes(BrokerFault):
+    """It leaves the ISR, by its lag or by the end of its session, whichever comes first."""
+
+    row, name = "F9", "follower paused until it leaves the ISR"
+    needs = frozenset({Need.PROCESSES})
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        soonest = min(3 * self.timing.replica_lag_time_max_ms // 2, self.timing.session_timeout_ms)
+        self.lasts_ms = (soonest + 1_500, soonest + 4_000)
+        self.availability = Availability(soonest + 3_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = follower_of_one(await target.view(), dice)
+        self.pause(target, victim)
+        return f"SIGSTOP to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.left_isr(evidence, self.victims)
+
+
+class AllDoze(BrokerFault):
+    row, name = "F10", "all brokers paused"
+    needs = frozenset({Need.PROCESSES})
+    availability = Availability(None, leaves_majority=False)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.lasts_ms = (self.timing.session_timeout_ms // 2, 3 * self.timing.session_timeout_ms // 2)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        self.pause(target, *order)
+        return f"SIGSTOP to all brokers, SIGCONT in the order {', '.join(map(str, order))}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        # What was on its way when they fell asleep is acknowledged when they wake up.
+        return signs.registered_anew(evidence, self.victims) or signs.slowed(
+            evidence, 0.5 * (evidence.healed - evidence.injected) / 1e6
+        )
+
+
+# --- stopped politely ------------------------------------------------------------------------------------------
+
+
+class PoliteStop(BrokerFault):
+    """Leadership moves before the doors close."""
+
+    row, name = "F11", "leader stopped politely"
+    availability = Availability(500)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._took_ms = 0.0
+        self._marked = False
+
+    async def stop(self, target: Target, victim: int) -> None:
+        """SIGTERM, and waits until it has ended; LocalError where it takes too long."""
+        process = target.broker_process(victim)
+        began = asyncio.get_running_loop().time()
+        self.will_restart(target, victim)
+        send(process, SIGTERM, f"broker {victim}")
+        if not await ended(process, 2 * _POLITE_MS):
+            send(process, SIGKILL, f"broker {victim}")
+            raise LocalError(f"broker {victim} did not end within {2 * _POLITE_MS / 1000:g} s of SIGTERM")
+        self._took_ms = 1000 * (asyncio.get_running_loop().time() - began)
+        self._marked = clean_marker(target.broker_dir(victim)).exists()
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.stop(target, victim)
+        return f"SIGTERM to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        if self._took_ms > _POLITE_MS or not self._marked:
+            return None
+        moved = signs.leaders_changed(evidence)
+        return f"{moved}; it ended after {self._took_ms / 1000:.1f} s" if moved else None
+
+
+class PoliteStopAlone(PoliteStop):
+    """Nobody answers whom it asks to take over: it ends all the same, and leaves its marker."""
+
+    row, name = "F12", "polite stop while ZooKeeper is away"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER})
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(None, leaves_majority=False)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        self.mend(target.start_zookeeper)
+        await kill(target.zookeeper_process(), "ZooKeeper")
+        await self.stop(target, victim)
+        return f"SIGKILL to ZooKeeper, SIGTERM to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        if self._took_ms > _POLITE_MS or not self._marked:
+            return None
+        return f"it ended after {self._took_ms / 1000:.1f} s and left its marker"
+
+
+class PoliteStopUncontrolled(PoliteStopAlone):
+    name = "polite stop while the controller is paused"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS})
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        others = [broker for broker in target.broker_ids if broker != view.controller]
+        if view.controller < 0 or not others:
+            raise LocalError("there is no controller but the broker itself")
+        victim = dice.choice(others)
+        self.pause(target, view.controller)
+        await self.stop(target, victim)
+        return f"SIGSTOP to broker {view.controller}, the controller, SIGTERM to broker {victim}"
+
+
+# --- again and again -------------------------------------------------------------------------------------------
+
+
+class RollingRestart(BrokerFault):
+    """Five times whoever leads one partition; the next as soon as all is whole again."""
+
+    row, name = "F13", "rolling restart that follows the leader"
+    times = 5
+    lasts_ms = (0, 500)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
+        self._done: list[int] = []
+
+    async def end(self, target: Target, victim: int) -> None:
+        process = target.broker_process(victim)
+        send(process, SIGTERM, f"broker {victim}")
+        if not await ended(process, 2 * _POLITE_MS):
+            raise LocalError(f"broker {victim} did not end within {2 * _POLITE_MS / 1000:g} s of SIGTERM")
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        led = leaders(await target.view())
+        if not led:
+            raise LocalError("no partition has a leader")
+        tp = dice.choice(list(led))
+        full = {each: len(state.isr) for each, state in (await target.view()).partitions.items()}
+        for _ in range(self.times):
+            view = await look_until(
+                target,
+                "all replicas in sync",
+                lambda view: (
+                    all(len(view.partitions[each].isr) >= most for each, most in full.items())
+                    and view.partitions[tp].leader >= 0
+                ),
+                _WHOLE_S,
+            )
+            victim = view.partitions[tp].leader
+            self.will_restart(target, victim)
+            await self.end(target, victim)
+            await look_until(target, f"another leader of {of(tp)}", partial(_led_by_another, tp, victim), _WHOLE_S)
+            await target.start_broker(victim)
+            self._done.append(victim)
+        return f"{self.name}: brokers {', '.join(map(str, self._done))}, each when it led {of(tp)}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.leaders_changed(evidence) if len(self._done) == self.times else None
+
+
+class RollingKill(RollingRestart):
+    name = "rolling SIGKILL that follows the leader"
+
+    async def end(self, target: Target, victim: int) -> None:
+        await kill(target.broker_process(victim), f"broker {victim}")
+
+
+class CrashLoop(BrokerFault):
+    """Killed time and again while it starts: in its recovery, in its truncation, in its first fetch."""
+
+    row, name = "F14", "broker killed while it starts, time and again"
+    lasts_ms = (10_000, 20_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
+        self._lives = 0
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        self.meanwhile(self._loop(target, victim, dice))
+        return f"SIGKILL to {who}, and 0.2–3 s after each start"
+
+    async def _loop(self, target: Target, victim: int, dice: random.Random) -> None:
+        while True:
+            process = await target.launch_broker(victim)
+            await asyncio.sleep(dice.uniform(0.2, 3.0))
+            await kill(process, f"broker {victim}")
+            self._lives += 1
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"killed {self._lives} times while it started" if self._lives > 1 else None
+
+
+def _led_by_another(tp: TopicPartition, victim: int, view: View) -> bool:
+    return view.partitions[tp].leader not in (victim, -1)
+
+
+def clean_marker(broker_dir: Path) -> Path:
+    """What a broker leaves that ended politely."""
+    return broker_dir / CLEAN_SHUTDOWN

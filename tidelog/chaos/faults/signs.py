@@ -1,0 +1,72 @@
+"""By what a cluster shows that a fault has bitten it: sentences made of evidence, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tidelog.chaos.fault import Evidence
+from tidelog.chaos.faults.harm import of
+from tidelog.model import TopicPartition
+
+
+def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] = ()) -> str | None:
+    """A leader epoch that rose, of these partitions, or of any."""
+    return _first(
+        f"leader epoch {before.leader_epoch} → {after.leader_epoch} of {of(tp)}"
+        for tp, before in sorted(evidence.before.partitions.items())
+        if (not tps or tp in tps)
+        and (after := evidence.after.partitions.get(tp)) is not None
+        and after.leader_epoch > before.leader_epoch
+    )
+
+
+def left_isr(evidence: Evidence, brokers: Collection[int] = ()) -> str | None:
+    """One of these brokers, or any, that was in an ISR before and at some later time was not."""
+    return _first(
+        f"broker {broker} left the ISR of {of(tp)}"
+        for tp, before in sorted(evidence.before.partitions.items())
+        for broker in before.isr
+        if (not brokers or broker in brokers)
+        and any(tp in view.partitions and broker not in view.partitions[tp].isr for view in evidence.views[1:])
+    )
+
+
+def registered_anew(evidence: Evidence, brokers: Collection[int] = ()) -> str | None:
+    """One of these brokers, or any, whose registration ended, whether or not it came back."""
+    known = evidence.before.broker_epochs or {}
+    return _first(
+        f"the registration of broker {broker} ended"
+        for broker, epoch in sorted(known.items())
+        if (not brokers or broker in brokers)
+        and any(
+            view.broker_epochs is not None and view.broker_epochs.get(broker) != epoch for view in evidence.views[1:]
+        )
+    )
+
+
+def all_registered_anew(evidence: Evidence, brokers: Collection[int]) -> str | None:
+    """Every one of these brokers."""
+    if all(registered_anew(evidence, {broker}) for broker in brokers):
+        return f"the registrations of brokers {', '.join(map(str, sorted(brokers)))} ended"
+    return None
+
+
+def controller_changed(evidence: Evidence) -> str | None:
+    """A controller epoch that rose."""
+    before, after = evidence.before.controller_epoch, evidence.after.controller_epoch
+    return f"controller epoch {before} → {after}" if after > before else None
+
+
+def slowed(evidence: Evidence, at_least_ms: float) -> str | None:
+    """An acknowledged produce that took so long."""
+    if evidence.slowest_ms < at_least_ms:
+        return None
+    return f"a produce took {evidence.slowest_ms:,.0f} ms"
+
+
+def _first(signs: Iterable[str]) -> str | None:
+    """The first, and how many more there are."""
+    found = list(signs)
+    if len(found) > 1:
+        return f"{found[0]} and {len(found) - 1} more"
+    return found[0] if found else None

@@ -1,0 +1,116 @@
+"""F42: a ZooKeeper whose data was restored from an earlier state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+from functools import partial
+from pathlib import Path
+
+from tidelog.chaos import sessions
+from tidelog.chaos.fault import Availability, Evidence, Need, Target, View
+from tidelog.chaos.faults.harm import Harm, Timing, kill, leaders, look_until, of, wait_until
+from tidelog.chaos.faults.zookeeper import registration
+from tidelog.errors import LocalError
+from tidelog.model import TopicPartition
+
+#: So many that those of the restart do not bring the epochs to where they were.
+_ELECTIONS = 5
+_REFUSED = "; refused"
+
+
+class ZooKeeperTurnedBack(Harm):
+    """Brokers refuse leader epochs below their own, loudly, and cut nothing off their logs.
+
+    The later data is put back in the end: with the earlier one no broker may serve again.
+    """
+
+    row, name = "F42", "ZooKeeper restored from an earlier state"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
+    availability = Availability(None, leaves_majority=False)
+    lasts_ms = (2_000, 4_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._refusals = 0
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        data = Path(os.readlink(f"/proc/{target.zookeeper_process().pid}/cwd"))
+        earlier, later = target.directory / "zookeeper-earlier", target.directory / "zookeeper-later"
+        for copy in (earlier, later):
+            await _remove(copy)
+            self.mend(partial(_remove, copy))
+        await asyncio.to_thread(shutil.copytree, data, earlier)
+        tp = await self._elect(target, dice)
+        said = {broker: _refusals(target, broker) for broker in target.broker_ids}
+        self.mend(partial(_start_all, target))
+        self.mend(partial(_put_back, data, later))
+        self.mend(partial(_stop_all, target))
+        await _stop_all(target)
+        await asyncio.to_thread(data.rename, later)
+        await asyncio.to_thread(shutil.copytree, earlier, data)
+        await target.start_zookeeper()
+        for broker in target.broker_ids:
+            await target.launch_broker(broker)
+
+        def refusals() -> int:
+            return sum(_refusals(target, broker) - before for broker, before in said.items())
+
+        await wait_until("a broker to refuse an epoch below its own", refusals, 30)
+        self._refusals = refusals()
+        return f"all killed, ZooKeeper's data as before {_ELECTIONS} elections of {of(tp)}"
+
+    async def _elect(self, target: Target, dice: random.Random) -> TopicPartition:
+        led = leaders(await target.view())
+        if not led or target.zookeeper_hosts is None:
+            raise LocalError("no partition has a leader")
+        tp = dice.choice(list(led))
+        for _ in range(_ELECTIONS):
+            state = (await target.view()).partitions[tp]
+            await asyncio.to_thread(sessions.expire, target.zookeeper_hosts, registration(state.leader))
+            await look_until(target, f"an election of {of(tp)}", partial(_elected, tp, state.leader_epoch), 30)
+            await asyncio.sleep(0.5)  # for records of that epoch
+        return tp
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"brokers refused {self._refusals} times" if self._refusals else None
+
+
+def _elected(tp: TopicPartition, epoch: int, view: View) -> bool:
+    state = view.partitions.get(tp)
+    registered = len(view.broker_epochs or ())
+    return state is not None and state.leader_epoch > epoch and state.leader >= 0 and registered > 1
+
+
+def _refusals(target: Target, broker: int) -> int:
+    return target.broker_log(broker).read_text(errors="replace").count(_REFUSED)
+
+
+async def _stop_all(target: Target) -> None:
+    for broker in target.broker_ids:
+        if (process := target.broker_process(broker)).running:
+            await kill(process, f"broker {broker}")
+    if (process := target.zookeeper_process()).running:
+        await kill(process, "ZooKeeper")
+
+
+async def _start_all(target: Target) -> None:
+    await target.start_zookeeper()
+    for broker in target.broker_ids:
+        await target.start_broker(broker)
+
+
+async def _put_back(data: Path, later: Path) -> None:
+    await asyncio.to_thread(_replace, data, later)
+
+
+def _replace(data: Path, later: Path) -> None:
+    if later.exists():
+        shutil.rmtree(data, ignore_errors=True)
+        later.rename(data)
+
+
+async def _remove(directory: Path) -> None:
+    await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)

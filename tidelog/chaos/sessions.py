@@ -1,0 +1,76 @@
+"""Ending somebody's ZooKeeper session, as the server itself would when it has heard nothing for too long."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from tidelog.errors import LocalError
+
+_ATTEMPT_S = 3.0
+_GONE_S = 1.0
+_LOOK_EVERY_S = 0.01
+_LOGGER = logging.getLogger("tidelog.chaos.sessions")
+
+
+def expire(hosts: str, registration: str, timeout_s: float = 20) -> int:
+    """Ends the session that owns this ephemeral node: a second client takes it over by its id and password, and closes
+    it. Returns the node's czxid; LocalError where there is no such node, or the session is still there in the end.
+
+    The owner may take its session back in between; then it is tried again. Blocks.
+    """
+    _LOGGER.setLevel(logging.CRITICAL)
+    deadline = time.monotonic() + timeout_s
+    client = _client(hosts)
+    try:
+        client.start(timeout=timeout_s)
+        stat = client.exists(registration)
+        if stat is None or not stat.ephemeralOwner:
+            raise LocalError(f"{registration} is not registered in ZooKeeper")
+        czxid, session = int(stat.czxid), int(stat.ephemeralOwner)
+
+        def is_gone() -> bool:
+            found = client.exists(registration)
+            return found is None or found.czxid != czxid
+
+        while not is_gone():
+            if time.monotonic() >= deadline:
+                raise LocalError(f"the session of {registration} did not end within {timeout_s:g} s")
+            _close(hosts, session)
+            until = time.monotonic() + _GONE_S
+            while not is_gone() and time.monotonic() < until:
+                time.sleep(_LOOK_EVERY_S)
+        return czxid
+    except (KazooException, KazooTimeoutError) as error:
+        raise LocalError(f"ZooKeeper does not answer: {type(error).__name__}") from None
+    finally:
+        client.stop()
+        client.close()
+
+
+def session_password(session_id: int) -> bytes:
+    """What ZooKeeper gives a session as its password: the first 16 bytes of Java's Random, seeded from the id."""
+    mask = (1 << 48) - 1
+    state = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) & mask
+    password = b""
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & mask
+        password += ((state >> 16) & 0xFFFFFFFF).to_bytes(4, "little")
+    return password
+
+
+def _close(hosts: str, session: int) -> None:
+    thief = _client(hosts, (session, session_password(session)))
+    with suppress(KazooTimeoutError):  # both want it, and neither has it for long
+        thief.start(timeout=_ATTEMPT_S)
+    thief.stop()
+    thief.close()
+
+
+def _client(hosts: str, client_id: tuple[int, bytes] | None = None) -> KazooClient:
+    return KazooClient(hosts, timeout=5, client_id=client_id, logger=_LOGGER)
