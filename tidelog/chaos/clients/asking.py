@@ -1,0 +1,82 @@
+"""Look-ups by time, and questions for the first and the last offset, as any program asks them.
+
+Half of the times that are looked up are those of records that were acknowledged a moment ago.
+"""
+
+from __future__ import annotations
+
+from tidelog.aio import Consumer
+from tidelog.chaos.clients.surroundings import Surroundings
+from tidelog.checker.events import EarliestFailed, EarliestOk, LatestFailed, LatestOk, LookUpFailed, LookUpOk
+from tidelog.checker.outcomes import error_name
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+
+_DAY_MS = 86_400_000
+_NEAR_MS = 5_000
+
+
+class Asker:
+    """From `run` to its end; one question at a time."""
+
+    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.02) -> None:
+        self.name = name
+        self._around = around
+        self._pause_s = pause_s
+        self._history = around.history(name)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        around = self._around
+        try:
+            async with around.consumer(self.name) as consumer:
+                while not around.stopping.is_set():
+                    tp = around.dice.choice(around.tps)
+                    ask = around.dice.choice((self._look_up, self._look_up, self._latest, self._earliest))
+                    await ask(consumer, tp)
+                    await around.pause(0, 2 * self._pause_s)
+        finally:
+            self._history.close()
+
+    async def _look_up(self, consumer: Consumer, tp: TopicPartition) -> None:
+        around, history = self._around, self._history
+        target, t0 = self._target(tp), around.now_ns()
+        try:
+            found = (await consumer.offsets_for_times({tp: target}))[tp]
+        except TidelogError as error:
+            history.write(LookUpFailed(tp, target, error_name(error), t0, around.now_ns()))
+            return
+        offset, ts, epoch = (-1, None, None) if found is None else found
+        history.write(LookUpOk(tp, target, offset, t0, around.now_ns(), ts, epoch))
+
+    async def _latest(self, consumer: Consumer, tp: TopicPartition) -> None:
+        around, history = self._around, self._history
+        t0 = around.now_ns()
+        try:
+            offset = (await consumer.end_offsets([tp]))[tp]
+        except TidelogError as error:
+            history.write(LatestFailed(tp, error_name(error), t0, around.now_ns()))
+            return
+        history.write(LatestOk(tp, offset, t0, around.now_ns()))
+
+    async def _earliest(self, consumer: Consumer, tp: TopicPartition) -> None:
+        around, history = self._around, self._history
+        t0 = around.now_ns()
+        try:
+            offset = (await consumer.beginning_offsets([tp]))[tp]
+        except TidelogError as error:
+            history.write(EarliestFailed(tp, error_name(error), t0, around.now_ns()))
+            return
+        history.write(EarliestOk(tp, offset, t0, around.now_ns()))
+
+    def _target(self, tp: TopicPartition) -> int:
+        """In ms: of a record just acknowledged, near one, near now, or where nothing is."""
+        around, dice = self._around, self._around.dice
+        known, now_ms, kind = around.acknowledged.get(tp), around.clock.now_ms(), dice.random()
+        if known and kind < 0.5:
+            return max(known[-1 - dice.randrange(min(8, len(known)))].timestamp, 0)
+        if known and kind < 0.75:
+            return max(dice.choice(known).timestamp + dice.choice((-1, 0, 1)), 0)
+        if kind < 0.9:
+            return now_ms + dice.randrange(-_NEAR_MS, _NEAR_MS)
+        return dice.choice((0, now_ms - _DAY_MS, now_ms + _DAY_MS))

@@ -1,0 +1,133 @@
+"""Fetches and look-ups at every broker, leader or not, without any client's cleverness between.
+
+Who does not lead must refuse; whoever answers, also one that was deposed while it slept, must answer right, and never
+show what is above its high watermark. Nobody retries here: each request is an operation.
+"""
+
+from __future__ import annotations
+
+from tidelog.chaos.clients.brokers import for_each_broker
+from tidelog.chaos.clients.lines import Line
+from tidelog.chaos.clients.observing import columns_of
+from tidelog.chaos.clients.surroundings import History, Surroundings
+from tidelog.checker.events import (
+    EarliestFailed,
+    EarliestOk,
+    Event,
+    LatestFailed,
+    LatestOk,
+    LookUpFailed,
+    LookUpOk,
+    Read,
+    ReadFailed,
+)
+from tidelog.checker.outcomes import error_name
+from tidelog.errors import ProtocolError, TidelogError, error_for
+from tidelog.messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+_MOST_BYTES = 64 << 10
+_MOST_WAIT_MS = 100
+
+
+class DirectReader:
+    """Asks all brokers at once; its history has a session for each fetch."""
+
+    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.03) -> None:
+        self.name = name
+        self._around = around
+        self._pause_s = pause_s
+        self._history: History = around.history(name)
+        self._session = 0
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        try:
+            await for_each_broker(self._around, self.name, self._ask_without_rest)
+        finally:
+            self._history.close()
+
+    async def _ask_without_rest(self, broker_id: int, address: str) -> None:
+        around = self._around
+        line = Line(address, around.opener)
+        try:
+            while not around.stopping.is_set():
+                tp = around.dice.choice(around.tps)
+                ask = around.dice.choice((self._fetch, self._fetch, self._list))
+                if not await ask(line, tp):
+                    await around.pause(0.1)
+                await around.pause(0, 2 * self._pause_s)
+        finally:
+            line.close()
+
+    async def _fetch(self, line: Line, tp: TopicPartition) -> bool:
+        """Whether anybody answered."""
+        around, known = self._around, self._around.acknowledged.get(tp)
+        offset = around.dice.choice(known).offset if known else 0
+        if known and around.dice.random() < 0.5:  # at the end, where a follower would show too much
+            offset = known[-1].offset + around.dice.randint(0, 1)
+        self._session, session, t0 = self._session + 1, self._session, around.now_ns()
+        wanted = FetchPartition(*tp, -1, offset, _MOST_BYTES)
+        request = FetchRequest(CONSUMER_REPLICA_ID, _MOST_WAIT_MS, 1, _MOST_BYTES, (wanted,))
+        error: TidelogError | None = None
+        try:
+            answer = await line.ask(request, around.timeout_ms)
+            if not isinstance(answer, FetchResponse) or len(answer.partitions) != 1:
+                raise ProtocolError(f"a fetch of one partition was answered with {answer!r}")
+            (found,) = answer.partitions
+            error = error_for(found.error_code)
+            if error is None:
+                columns = columns_of(b"" if found.records is None else found.records, offset)
+                t1 = around.now_ns()
+                self._history.write(Read(tp, session, found.high_watermark, t0, t1, *columns))
+                return True
+        except TidelogError as failure:
+            error = failure
+        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session, offset))
+        return hasattr(error, "code")
+
+    async def _list(self, line: Line, tp: TopicPartition) -> bool:
+        """Whether anybody answered."""
+        around, known = self._around, self._around.acknowledged.get(tp)
+        which = around.dice.choice((LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, 0))
+        target = around.dice.choice(known).timestamp if which == 0 and known else which
+        request, t0 = ListOffsetsRequest((ListOffsetsPartition(*tp, target),)), around.now_ns()
+        try:
+            answer = await line.ask(request, around.timeout_ms)
+            if not isinstance(answer, ListOffsetsResponse) or len(answer.partitions) != 1:
+                raise ProtocolError(f"a look-up in one partition was answered with {answer!r}")
+            (found,) = answer.partitions
+            if refusal := error_for(found.error_code):
+                raise refusal
+        except TidelogError as error:
+            self._history.write(_refused(tp, target, error_name(error), t0, around.now_ns()))
+            return hasattr(error, "code")
+        ts = found.timestamp if found.offset >= 0 else None
+        epoch = found.leader_epoch if found.leader_epoch >= 0 else None
+        self._history.write(_answered(tp, target, found.offset, ts, epoch, t0, around.now_ns()))
+        return True
+
+
+def _answered(
+    tp: TopicPartition, target: int, offset: int, ts: int | None, epoch: int | None, t0: int, t1: int
+) -> Event:
+    if target == LATEST_TIMESTAMP:
+        return LatestOk(tp, offset, t0, t1, epoch)
+    if target == EARLIEST_TIMESTAMP:
+        return EarliestOk(tp, offset, t0, t1, epoch)
+    return LookUpOk(tp, target, offset, t0, t1, ts, epoch)
+
+
+def _refused(tp: TopicPartition, target: int, name: str, t0: int, t1: int) -> Event:
+    if target == LATEST_TIMESTAMP:
+        return LatestFailed(tp, name, t0, t1)
+    if target == EARLIEST_TIMESTAMP:
+        return EarliestFailed(tp, name, t0, t1)
+    return LookUpFailed(tp, target, name, t0, t1)

@@ -1,0 +1,82 @@
+"""Single requests to single brokers, with one try each and no client's cleverness between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from tidelog.client import Opener, Peer, open_connection
+from tidelog.errors import DisconnectedError, TidelogError, error_for
+from tidelog.group_messages import FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.messages import Request, Response
+from tidelog.model import Endpoint
+
+_MOST_TO_CONNECT_MS = 3_000
+
+
+class Line:
+    """A connection to one address, opened when it is needed and opened again after it broke."""
+
+    def __init__(self, address: str, opener: Opener = open_connection) -> None:
+        self.address = address
+        self._opener = opener
+        self._peer: Peer | None = None
+
+    async def ask(self, request: Request, timeout_ms: int = 5_000) -> Response:
+        """The answer as it came; TidelogError where none came in this time."""
+        if self._peer is None or self._peer.closed:
+            patience_ms = min(timeout_ms, _MOST_TO_CONNECT_MS)
+            self._peer = await self._opener(
+                Endpoint.parse(self.address), client_id="line", timeout_ms=patience_ms, cluster_id=""
+            )
+        return await self._peer.send(request, timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        """What is under way ends with DisconnectedError."""
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+
+class Lines:
+    """One to each broker of a cluster, closed at the end of `with`."""
+
+    def __init__(self, addresses: Sequence[str], opener: Opener = open_connection) -> None:
+        self.addresses = list(addresses)
+        self._opener = opener
+        self._lines: dict[str, Line] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for line in self._lines.values():
+            line.close()
+
+    def to(self, address: str) -> Line:
+        """Also to a broker that has come since."""
+        if address not in self._lines:
+            self._lines[address] = Line(address, self._opener)
+        return self._lines[address]
+
+    async def find(self, group: str, any_broker: str, timeout_ms: int = 5_000) -> str:
+        """Step 1: who coordinates the group, as this broker says; its refusal is raised."""
+        answer = await self.to(any_broker).ask(FindCoordinatorRequest((group,)), timeout_ms)
+        assert isinstance(answer, FindCoordinatorResponse)
+        (found,) = answer.coordinators
+        if refusal := error_for(found.error_code, found.error_message or ""):
+            raise refusal
+        return f"{found.host}:{found.port}"
+
+    async def find_somewhere(self, group: str, timeout_ms: int = 5_000) -> str:
+        """The same, of the first broker that says it."""
+        last: TidelogError = DisconnectedError("there are no brokers")
+        for address in self.addresses:
+            try:
+                return await self.find(group, address, timeout_ms)
+            except TidelogError as error:
+                last = error
+        raise last

@@ -1,0 +1,96 @@
+"""What a reader was shown, taken down: records as their offsets, ids and timestamps, session by session."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+
+from tidelog.chaos.clients.surroundings import History
+from tidelog.chaos.payload import id_of
+from tidelog.checker.events import DAMAGED, Read, ReadFailed
+from tidelog.checker.outcomes import error_name
+from tidelog.errors import OffsetOutOfRangeError, TidelogError
+from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
+from tidelog.model import Buffer, TopicPartition
+from tidelog.records.decode import decode_columns
+from tidelog.records.header import iter_headers
+
+#: What a consumer gives out now was asked for after the third answer before it was given out: it holds two, and waits
+#: for one.
+_ASKED_AHEAD = 3
+
+
+def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[int]]:
+    """Offsets, ids and timestamps of the records from offset `first` on in whole batches. CorruptMessageError."""
+    offsets: list[int] = []
+    ids: list[int] = []
+    ts: list[int] = []
+    for at, header in iter_headers(records):
+        if header.is_control or header.last_offset < first:
+            continue
+        columns = decode_columns(records, at)
+        skipped = sum(offset < first for offset in columns.offsets)
+        offsets += columns.offsets[skipped:]
+        ids += map(_id_of, columns.values[skipped:])
+        ts += columns.timestamps[skipped:]
+    return offsets, ids, ts
+
+
+def _id_of(value: bytes | None) -> int:
+    found = id_of(value)
+    return DAMAGED if found is None else found
+
+
+class Sessions:
+    """The sessions of one consumer, each of one partition; numbers are the client's own, from 0."""
+
+    def __init__(self, history: History, now_ns: Callable[[], int]) -> None:
+        self._history = history
+        self._now_ns = now_ns
+        self._next = 0
+        self._session: dict[TopicPartition, int] = {}
+        self._position: dict[TopicPartition, int] = {}
+        self._asked: defaultdict[TopicPartition, deque[int]] = defaultdict(lambda: deque(maxlen=_ASKED_AHEAD))
+
+    def begin(self, tp: TopicPartition) -> None:
+        """At an assignment, a seek or a reset."""
+        self._session[tp], self._next = self._next, self._next + 1
+        self._position.pop(tp, None)
+        self._asked[tp].clear()
+        self._asked[tp].append(self._now_ns())
+
+    def position(self, tp: TopicPartition) -> int:
+        """Where it goes on in its session; −1 where nothing was read yet."""
+        return self._position.get(tp, -1)
+
+    def read(self, tp: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
+        """What a poll returned of it."""
+        ids = [_id_of(record.value) for record in records]
+        offsets, ts = [record.offset for record in records], [record.timestamp for record in records]
+        self._write(tp, -1, offsets, ids, ts)
+        self._position[tp] = offsets[-1] + 1
+
+    def read_batches(self, tp: TopicPartition, fetched: FetchedBatches) -> None:
+        """The same of whole batches; where the consumer has moved by itself, a new session begins."""
+        expected = self.position(tp)
+        if fetched.fetch_offset != expected >= 0:
+            self.failed(tp, OffsetOutOfRangeError())
+            self.begin(tp)
+        offsets, ids, ts = columns_of(fetched.records, fetched.fetch_offset)
+        self._write(tp, fetched.high_watermark, offsets, ids, ts)
+        self._position[tp] = fetched.next_offset
+
+    def failed(self, tp: TopicPartition, error: TidelogError) -> None:
+        """What came instead."""
+        if tp not in self._session:
+            self.begin(tp)
+        since, session = self._asked[tp][0], self._session[tp]
+        event = ReadFailed(tp, error_name(error), since, self._now_ns(), session, self.position(tp))
+        self._history.write(event)
+
+    def _write(self, tp: TopicPartition, hw: int, offsets: list[int], ids: list[int], ts: list[int]) -> None:
+        if tp not in self._session:
+            self.begin(tp)
+        now, asked = self._now_ns(), self._asked[tp]
+        self._history.write(Read(tp, self._session[tp], hw, asked[0], now, offsets, ids, ts))
+        asked.append(now)

@@ -1,0 +1,25 @@
+"""How many operations are due at a fixed rate, however unevenly one gets to ask. Pure; times are nanoseconds."""
+
+from __future__ import annotations
+
+_SECOND_NS = 1_000_000_000
+
+
+class Pace:
+    """What was not done in time is due later, up to a second's worth; what is beyond that is counted as left out."""
+
+    def __init__(self, rate: float, began: int) -> None:
+        self._rate = rate
+        self._began = began
+        self._given = 0
+        self.left_out = 0
+
+    def due(self, now: int) -> int:
+        """How many are due since the last call; whoever asks is taken to do them."""
+        behind = int((now - self._began) * self._rate / _SECOND_NS) - self._given
+        if behind <= 0:
+            return 0
+        given = min(behind, max(1, int(self._rate)))
+        self._given += behind
+        self.left_out += behind - given
+        return given

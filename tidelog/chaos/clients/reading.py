@@ -1,0 +1,172 @@
+"""Consumers that assign themselves what they read.
+
+TailReader      all of it as it comes, from the first record on
+Wanderer        pieces of it again, from places that the dice choose
+ResetReader     begins where `auto_offset_reset` leads, also from offsets that nobody has written
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tidelog.aio import Consumer
+from tidelog.chaos.clients.observing import Sessions
+from tidelog.chaos.clients.surroundings import Surroundings
+from tidelog.checker.events import EarliestOk, LatestOk
+from tidelog.errors import LogTruncationError, OffsetOutOfRangeError, TidelogError
+from tidelog.model import TopicPartition
+
+_POLL_MS = 200
+#: Between two polls, so that one line of a history holds many records.
+_PAUSE_S = 0.05
+_MOST_AT_ONCE = 2_000
+#: A wanderer stays in a place for so many polls.
+_POLLS_OF_A_VISIT = 4
+#: An offset that no run gets to.
+_NOWHERE = 1 << 40
+
+
+class TailReader:
+    """Reads everything as it comes; with `batches` as whole batches, of which it knows the high watermark, too.
+
+    It resets by itself: what it is told of an offset out of range is taken down, and a new session begins.
+    """
+
+    def __init__(self, around: Surroundings, name: str, *, batches: bool) -> None:
+        self.name = name
+        self._around = around
+        self._batches = batches
+        self._history = around.history(name)
+        self._sessions = Sessions(self._history, around.now_ns)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        around = self._around
+        try:
+            async with around.consumer(self.name, auto_offset_reset="none") as consumer:
+                consumer.assign(around.tps)
+                for tp in around.tps:
+                    self._sessions.begin(tp)
+                consumer.seek_to_beginning()
+                while not around.stopping.is_set():
+                    await self._poll(consumer)
+                    await around.pause(_PAUSE_S)
+        finally:
+            self._history.close()
+
+    async def _poll(self, consumer: Consumer) -> None:
+        try:
+            if self._batches:
+                for tp, fetched in (await consumer.poll_batches(_POLL_MS)).items():
+                    self._sessions.read_batches(tp, fetched)
+            else:
+                for tp, records in (await consumer.poll(_POLL_MS, _MOST_AT_ONCE)).items():
+                    self._sessions.read(tp, records)
+        except TidelogError as error:
+            self._recover(consumer, error)
+            await self._around.pause(0.1)
+
+    def _recover(self, consumer: Consumer, error: TidelogError) -> None:
+        tp = partition_of(error, self._around.tps)
+        if tp is None:
+            return
+        self._sessions.failed(tp, error)
+        if isinstance(error, LogTruncationError) and error.divergent_offset >= 0:
+            consumer.seek(tp, error.divergent_offset)
+        elif isinstance(error, OffsetOutOfRangeError):
+            consumer.seek_to_beginning(tp)
+        else:
+            return
+        self._sessions.begin(tp)
+
+
+class Wanderer:
+    """Reads again what was read before: a few polls from a random place of a random partition, then another."""
+
+    def __init__(self, around: Surroundings, name: str) -> None:
+        self.name = name
+        self._around = around
+        self._history = around.history(name)
+        self._sessions = Sessions(self._history, around.now_ns)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        around = self._around
+        try:
+            async with around.consumer(self.name, auto_offset_reset="none") as consumer:
+                while not around.stopping.is_set():
+                    tp = around.dice.choice(around.tps)
+                    try:
+                        await self._visit(consumer, tp)
+                    except TidelogError as error:
+                        if partition_of(error, (tp,)) is not None:
+                            self._sessions.failed(tp, error)
+                    await around.pause(0, 0.3)
+        finally:
+            self._history.close()
+
+    async def _visit(self, consumer: Consumer, tp: TopicPartition) -> None:
+        around, known = self._around, self._around.acknowledged.get(tp)
+        consumer.assign([tp])
+        if known and around.dice.random() < 0.3:  # what was acknowledged last must be there
+            consumer.seek(tp, known[-1].offset)
+        elif known and around.dice.random() < 0.3:
+            await consumer.seek_to_time(around.dice.choice(known).timestamp, tp)
+        else:
+            begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+            consumer.seek(tp, around.dice.randint(begin, end))
+        self._sessions.begin(tp)
+        for _ in range(_POLLS_OF_A_VISIT):
+            for fetched in (await consumer.poll_batches(_POLL_MS)).values():
+                self._sessions.read_batches(tp, fetched)
+
+
+class ResetReader:
+    """Has no place to begin at, or one that is of no use, and is taken where its policy says.
+
+    That is an answer about a partition's first or last offset, as good as one that was asked for.
+    """
+
+    def __init__(self, around: Surroundings, name: str) -> None:
+        self.name = name
+        self._around = around
+        self._history = around.history(name)
+        self._sessions = Sessions(self._history, around.now_ns)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        around = self._around
+        try:
+            while not around.stopping.is_set():
+                policy = around.dice.choice(("earliest", "latest"))
+                with suppress(TidelogError):
+                    async with around.consumer(self.name, auto_offset_reset=policy) as consumer:
+                        await self._visit(consumer, around.dice.choice(around.tps), policy)
+                await around.pause(0.5, 2)
+        finally:
+            self._history.close()
+
+    async def _visit(self, consumer: Consumer, tp: TopicPartition, policy: str) -> None:
+        around = self._around
+        since = around.now_ns()
+        consumer.assign([tp])
+        if around.dice.random() < 0.5:
+            consumer.seek(tp, _NOWHERE)
+            while await consumer.position(tp) == _NOWHERE and not around.stopping.is_set():
+                await around.pause(0.02)
+        self._sessions.begin(tp)
+        offset = await consumer.position(tp)
+        if offset != _NOWHERE:
+            answer = EarliestOk if policy == "earliest" else LatestOk
+            self._history.write(answer(tp, offset, since, around.now_ns()))
+        for _ in range(_POLLS_OF_A_VISIT):
+            for fetched in (await consumer.poll_batches(_POLL_MS)).values():
+                self._sessions.read_batches(tp, fetched)
+
+
+def partition_of(error: TidelogError, tps: tuple[TopicPartition, ...] | list[TopicPartition]) -> TopicPartition | None:
+    """Which of these it is about; a consumer's errors begin with the partition where they have no field for it."""
+    if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:
+        return error.topic_partition
+    text = str(error)
+    return next((tp for tp in tps if text.startswith((f"{tp}:", f"{tp} "))), None)

@@ -1,0 +1,92 @@
+"""What every client of a run has around it: a cluster, clocks, dice, and somebody who takes down what it saw.
+
+In a run these are the real ones; in a simulation the same clients get virtual ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from tidelog.aio import Admin, Consumer, Producer
+from tidelog.chaos.load import LoadTopic
+from tidelog.checker.events import Client, Event
+from tidelog.client import Opener, open_connection
+from tidelog.clock import Clock, SystemClock
+from tidelog.model import TopicPartition
+
+#: What is remembered of each partition, for others to ask for.
+_REMEMBERED = 512
+
+
+class History(Protocol):
+    """Takes events; `tidelog.checker.history.HistoryWriter` does."""
+
+    def write(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Place(NamedTuple):
+    """Where an acknowledged record stands, and when."""
+
+    offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """One for all clients of a process; belongs to its event loop.
+
+    open_history    begins the history of a client
+    timeout_ms      for each operation, with all its repetitions
+    stopping        set when clients are to come to an end
+    acknowledged    of each partition the places of the last records that some producer here was told of
+    """
+
+    servers: str
+    topics: Sequence[LoadTopic]
+    open_history: Callable[[Client], History]
+    dice: random.Random = field(default_factory=random.Random)
+    clock: Clock = field(default_factory=SystemClock)
+    now_ns: Callable[[], int] = time.monotonic_ns
+    opener: Opener = open_connection
+    timeout_ms: int = 15_000
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    acknowledged: dict[TopicPartition, deque[Place]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_REMEMBERED))
+    )
+
+    @property
+    def tps(self) -> list[TopicPartition]:
+        return [tp for topic in self.topics for tp in topic.tps]
+
+    def history(self, name: str, *, acks: int = -1, idempotent: bool = True) -> History:
+        """Of the client of this name."""
+        return self.open_history(Client(name, acks, idempotent, self.timeout_ms, self.now_ns()))
+
+    def producer(self, name: str, **options: Any) -> Producer:
+        return Producer(self.servers, client_id=name, **self._seams(), **options)
+
+    def consumer(self, name: str, **options: Any) -> Consumer:
+        options = {"default_api_timeout_ms": self.timeout_ms, **options}
+        return Consumer(self.servers, client_id=name, **self._seams(), **options)
+
+    def admin(self, name: str) -> Admin:
+        return Admin(self.servers, client_id=name, default_api_timeout_ms=self.timeout_ms, **self._seams())
+
+    async def pause(self, least_s: float, most_s: float | None = None) -> None:
+        """Sleeps that long (drawn, where two are given), or until clients are to come to an end."""
+        seconds = least_s if most_s is None else self.dice.uniform(least_s, most_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+
+    def _seams(self) -> dict[str, Any]:
+        return {"_clock": self.clock, "_opener": self.opener, "_rng": random.Random(self.dice.random())}
