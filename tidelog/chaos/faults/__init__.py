@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from tidelog.chaos.fault import Catalogue
-from tidelog.chaos.faults import processes, turned_back, zookeeper
+from tidelog.chaos.fault import Catalogue, Furnishing
+from tidelog.chaos.faults import network, processes, turned_back, zookeeper
 from tidelog.chaos.faults.harm import Harm, Timing
+from tidelog.chaos.faults.namespaces import Namespaces
 
 _FAULTS: tuple[type[Harm], ...] = (
     processes.LeaderKilled,
@@ -35,6 +36,19 @@ _FAULTS: tuple[type[Harm], ...] = (
     zookeeper.ZooKeeperAwayForLong,
     zookeeper.ZooKeeperPaused,
     turned_back.ZooKeeperTurnedBack,
+    network.LeaderCutFromFollowers,
+    network.LeaderCutFromZooKeeper,
+    network.LeaderCutFromAllButClients,
+    network.LeaderUnheard,
+    network.LeaderDeaf,
+    network.PairCut,
+    network.ClientsCutFromLeader,
+    network.IsolationAndKill,
+    network.AnswersLost,
+    network.Resets,
+    network.PacketsLost,
+    network.HalfOpen,
+    network.StaleQueues,
 )
 
 
@@ -42,3 +56,8 @@ def catalogue(timing: Timing | None = None) -> Catalogue:
     """Each row with how to make its faults, in the catalogue's order; durations follow the cluster's `timing`."""
     rows = dict.fromkeys(sorted({fault.row for fault in _FAULTS}, key=lambda row: int(row[1:])))
     return {row: [partial(fault, timing) for fault in _FAULTS if fault.row == row] for row in rows}
+
+
+def furnishings() -> list[Furnishing]:
+    """What a cluster of one's own is built upon for these faults, in the order in which it is to be set up."""
+    return [Namespaces()]
