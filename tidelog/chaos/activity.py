@@ -50,7 +50,7 @@ class Activity:
         elif (error := getattr(event, "error", None)) is not None:
             self._errors.append((cast(events.ReadFailed, event).t1, error))
         elif isinstance(event, events.Read):
-            self._succeeded(event.t1, len(event.ids))
+            self._succeeded(event.t1, 1)
         elif (t1 := getattr(event, "t1", None)) is not None:
             self._succeeded(t1, 1)
 

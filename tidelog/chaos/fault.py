@@ -152,15 +152,31 @@ class Target(Protocol):
 
     #: Where files of the run may lie.
     directory: Path
-    bootstrap_servers: str
-    #: Where the run reaches ZooKeeper; None where it does not.
-    zookeeper_hosts: str | None
-    broker_ids: tuple[int, ...]
-    #: The partitions that the clients use. Each has as many replicas as there are brokers, at most three.
-    tps: tuple[TopicPartition, ...]
-    session_timeout_ms: int
-    replica_lag_time_max_ms: int
-    undo: UndoLog
+
+    @property
+    def undo(self) -> UndoLog: ...
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def zookeeper_hosts(self) -> str | None:
+        """Where the run reaches ZooKeeper; None where it does not."""
+        ...
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def tps(self) -> tuple[TopicPartition, ...]:
+        """What the clients use. Each has as many replicas as there are brokers, at most three."""
+        ...
+
+    @property
+    def session_timeout_ms(self) -> int: ...
+
+    @property
+    def replica_lag_time_max_ms(self) -> int: ...
 
     def lacks(self, need: Need) -> str | None:
         """Why a need cannot be met here; None: it can."""

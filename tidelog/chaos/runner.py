@@ -163,7 +163,7 @@ class Course:
         return registered and all(
             (found := view.partitions.get(tp)) is not None
             and found.leader in found.isr
-            and len(found.isr) == self.replicas
+            and len(found.isr) >= self.replicas
             for tp in self.target.tps
         )
 

@@ -58,7 +58,8 @@ class LocalTarget:
         self.directory = directory
         self.undo = undo
         self.tps: tuple[TopicPartition, ...] = ()
-        self.clients: Sequence[Process] = ()
+        #: The processes of the load, as they are now.
+        self.clients: Callable[[], Sequence[Process]] = tuple
         self._cluster = cluster
         self._brokers = brokers
         self._furnishings = {each.need: each for each in furnishings}
@@ -218,12 +219,14 @@ class LocalTarget:
 
     def client_processes(self) -> Sequence[Process]:
         """The clients that may be killed; each is replaced by a new one."""
-        return self.clients
+        return self.clients()
 
 
-def own_cluster(directory: Path, brokers: int, undo: UndoFile, furnishings: Sequence[Furnishing]) -> LocalTarget:
-    """A cluster that lies in the run's directory."""
-    cluster = LocalCluster(directory / CLUSTER, home=directory / "home", histories=directory / HISTORIES)
+def own_cluster(
+    directory: Path, results: Path, brokers: int, undo: UndoFile, furnishings: Sequence[Furnishing]
+) -> LocalTarget:
+    """A cluster that lies in the run's directory, and whose brokers keep histories among the results."""
+    cluster = LocalCluster(directory / CLUSTER, home=directory / "home", histories=results / HISTORIES)
     return LocalTarget(directory, undo, cluster, brokers=brokers, furnishings=furnishings)
 
 

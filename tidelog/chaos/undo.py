@@ -41,6 +41,11 @@ class UndoFile:
         """A file about to be made."""
         return self._add({"remove": str(path)})
 
+    @property
+    def pending(self) -> bool:
+        """Whether anything is left to undo."""
+        return bool(self._open)
+
     def perform(self) -> list[str]:
         """Undoes what is not done; returns what could not be undone, each in one line, and tries no entry twice."""
         failures = []
