@@ -13,7 +13,7 @@ from tidelog.aio import Consumer
 from tidelog.chaos.clients.brokers import for_each_broker
 from tidelog.chaos.clients.lines import Line, Lines
 from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.events import CommitFailed, CommitOk, CommittedFailed, CommittedOk, CommitUnknown
+from tidelog.checker.events import CommitFailed, CommitInvoked, CommitOk, CommittedFailed, CommittedOk, CommitUnknown
 from tidelog.checker.outcomes import Outcome, commit_outcome, error_name
 from tidelog.errors import (
     BrokerError,
@@ -77,8 +77,7 @@ class Committer:
         around = self._around
         async with around.consumer(self.name, group_id=self._group, enable_auto_commit=False) as consumer:
             while not around.stopping.is_set():
-                self._value += 1
-                t0 = around.now_ns()
+                t0 = self._begin()
                 try:
                     await consumer.commit({tp: OffsetAndMetadata(self._value) for tp in self._tps}, around.timeout_ms)
                 except TidelogError as error:
@@ -113,9 +112,8 @@ class Committer:
 
     async def _commit_once(self, line: Line) -> TidelogError | None:
         """The first refusal, if any."""
-        self._value += 1
+        t0 = self._begin()
         entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
-        t0 = self._around.now_ns()
         refusal: TidelogError | None = None
         try:
             answer = await line.ask(OffsetCommitRequest(self._group, entries), _PATIENCE_MS)
@@ -132,6 +130,14 @@ class Committer:
             ends[TopicPartition(each.topic, each.partition)] = (commit_outcome([name]) if name else Outcome.OK, name)
         self._ended(ends, t0)
         return refusal
+
+    def _begin(self) -> int:
+        """The next value is about to be committed."""
+        self._value += 1
+        t0 = self._around.now_ns()
+        for tp in self._tps:
+            self._history.write(CommitInvoked(self._group, tp, self._value, t0))
+        return t0
 
     def _ended(self, ends: dict[TopicPartition, tuple[Outcome, str]], t0: int) -> None:
         t1, group, value = self._around.now_ns(), self._group, self._value
@@ -154,7 +160,7 @@ class CommittedReader:
         groups: Sequence[str],
         tps: Sequence[TopicPartition],
         *,
-        pause_s: float = 0.05,
+        pause_s: float = 0.1,
     ) -> None:
         self.name = name
         self._around = around

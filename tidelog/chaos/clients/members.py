@@ -8,7 +8,15 @@ from tidelog.aio import Consumer
 from tidelog.chaos.clients.observing import Sessions
 from tidelog.chaos.clients.reading import partition_of
 from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.events import Assigned, CommitOk, CommittedFailed, CommittedOk, CommitUnknown, Revoked
+from tidelog.checker.events import (
+    Assigned,
+    CommitInvoked,
+    CommitOk,
+    CommittedFailed,
+    CommittedOk,
+    CommitUnknown,
+    Revoked,
+)
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import TidelogError
 from tidelog.fetch_buffer import ConsumerRecord
@@ -51,6 +59,7 @@ class MemberClient(ConsumerRebalanceListener):
                 self._consumer = consumer
                 consumer.subscribe([topic.name for topic in around.topics], listener=self)
                 while not around.stopping.is_set():
+                    self._sessions.polling()
                     try:
                         polled = await consumer.poll(_POLL_MS, _MOST_AT_ONCE)
                     except TidelogError as error:
@@ -71,6 +80,8 @@ class MemberClient(ConsumerRebalanceListener):
         await around.pause(0, _LONGEST_WORK_S)
         offsets = {tp: records[-1].offset + 1 for tp, records in polled.items()}
         me, t0 = consumer.group_metadata(), around.now_ns()
+        for tp, offset in offsets.items():
+            self._history.write(CommitInvoked(self._group, tp, offset, t0, me.generation_id, me.member_id))
         try:
             await consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}, around.timeout_ms)
         except TidelogError as error:

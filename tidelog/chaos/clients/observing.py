@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
 from tidelog.chaos.clients.surroundings import History
@@ -14,10 +13,6 @@ from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records.decode import decode_columns
 from tidelog.records.header import iter_headers
-
-#: What a consumer gives out now was asked for after the third answer before it was given out: it holds two, and waits
-#: for one.
-_ASKED_AHEAD = 3
 
 
 def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[int]]:
@@ -50,14 +45,16 @@ class Sessions:
         self._next = 0
         self._session: dict[TopicPartition, int] = {}
         self._position: dict[TopicPartition, int] = {}
-        self._asked: defaultdict[TopicPartition, deque[int]] = defaultdict(lambda: deque(maxlen=_ASKED_AHEAD))
+        self._polled = now_ns()
 
     def begin(self, tp: TopicPartition) -> None:
         """At an assignment, a seek or a reset."""
         self._session[tp], self._next = self._next, self._next + 1
         self._position.pop(tp, None)
-        self._asked[tp].clear()
-        self._asked[tp].append(self._now_ns())
+
+    def polling(self) -> None:
+        """What is told next came of a call that begins now."""
+        self._polled = self._now_ns()
 
     def position(self, tp: TopicPartition) -> int:
         """Where it goes on in its session; −1 where nothing was read yet."""
@@ -84,13 +81,10 @@ class Sessions:
         """What came instead."""
         if tp not in self._session:
             self.begin(tp)
-        since, session = self._asked[tp][0], self._session[tp]
-        event = ReadFailed(tp, error_name(error), since, self._now_ns(), session, self.position(tp))
-        self._history.write(event)
+        session, position = self._session[tp], self.position(tp)
+        self._history.write(ReadFailed(tp, error_name(error), self._polled, self._now_ns(), session, position))
 
     def _write(self, tp: TopicPartition, hw: int, offsets: list[int], ids: list[int], ts: list[int]) -> None:
         if tp not in self._session:
             self.begin(tp)
-        now, asked = self._now_ns(), self._asked[tp]
-        self._history.write(Read(tp, self._session[tp], hw, asked[0], now, offsets, ids, ts))
-        asked.append(now)
+        self._history.write(Read(tp, self._session[tp], hw, self._polled, self._now_ns(), offsets, ids, ts))

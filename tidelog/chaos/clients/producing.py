@@ -19,7 +19,7 @@ from tidelog.chaos.clients.timestamps import timestamp_ms
 from tidelog.chaos.payload import make_id, payload
 from tidelog.checker.events import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
-from tidelog.errors import TidelogError
+from tidelog.errors import DuplicateSequenceError, TidelogError
 from tidelog.model import RecordMetadata, TopicPartition
 from tidelog.partitioner import partition_for_key
 from tidelog.record_future import RecordFuture
@@ -62,6 +62,7 @@ class ProducingClient:
         self._around = around
         self._number = number
         self._rate = rate
+        self._acks = acks
         self._history = around.history(name, acks=acks, idempotent=idempotent)
         self._options: dict[str, Any] = {
             "acks": acks,
@@ -163,9 +164,13 @@ class ProducingClient:
         future.add_errback(failed)
 
     def _acknowledged(self, draft: _Draft, place: RecordMetadata) -> None:
-        tp = TopicPartition(place.topic, place.partition)
-        self._ok[tp].append((draft.record_id, place.offset, self._around.now_ns()))
-        if place.offset >= 0:
+        tp, now = TopicPartition(place.topic, place.partition), self._around.now_ns()
+        if self._acks < 0 and place.offset < 0:
+            # A repetition that the broker knew, and whose place it had forgotten: that it is there proves no offset.
+            self._not_ok[Outcome.UNKNOWN, tp].append((draft.record_id, error_name(DuplicateSequenceError), now))
+            return
+        self._ok[tp].append((draft.record_id, place.offset, now))
+        if self._acks < 0:
             self._around.acknowledged[tp].append(Place(place.offset, place.timestamp))
 
     def _settled(self, draft: _Draft, outcome: Outcome, error: TidelogError) -> None:

@@ -55,6 +55,7 @@ class TailReader:
             self._history.close()
 
     async def _poll(self, consumer: Consumer) -> None:
+        self._sessions.polling()
         try:
             if self._batches:
                 for tp, fetched in (await consumer.poll_batches(_POLL_MS)).items():
@@ -107,6 +108,7 @@ class Wanderer:
 
     async def _visit(self, consumer: Consumer, tp: TopicPartition) -> None:
         around, known = self._around, self._around.acknowledged.get(tp)
+        self._sessions.polling()
         consumer.assign([tp])
         if known and around.dice.random() < 0.3:  # what was acknowledged last must be there
             consumer.seek(tp, known[-1].offset)
@@ -117,6 +119,7 @@ class Wanderer:
             consumer.seek(tp, around.dice.randint(begin, end))
         self._sessions.begin(tp)
         for _ in range(_POLLS_OF_A_VISIT):
+            self._sessions.polling()
             for fetched in (await consumer.poll_batches(_POLL_MS)).values():
                 self._sessions.read_batches(tp, fetched)
 
@@ -160,6 +163,7 @@ class ResetReader:
             answer = EarliestOk if policy == "earliest" else LatestOk
             self._history.write(answer(tp, offset, since, around.now_ns()))
         for _ in range(_POLLS_OF_A_VISIT):
+            self._sessions.polling()
             for fetched in (await consumer.poll_batches(_POLL_MS)).values():
                 self._sessions.read_batches(tp, fetched)
 
