@@ -284,6 +284,7 @@ class Broker:
             listener=door.name,
             settle=self._replicas.waiting.wake,
             now_ns=time.monotonic_ns,
+            journal=self._journal,
         )
         server.start()
         self._undo.callback(server.stop)

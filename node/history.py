@@ -14,6 +14,7 @@ from node.journal import Journal
 from tidelog.checker import events
 from tidelog.checker.events import Broker, BrokerEvent
 from tidelog.checker.history import HistoryWriter
+from tidelog.messages import ApiKey
 from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class KeptJournal(Journal):
                 sorted(partition.maximal_isr.difference(partition.isr)),
                 leos,
                 partition.replicas,
-                partition.min_insync_replicas,
+                min(partition.min_insync_replicas, len(partition.replicas)),
             )
         )
 
@@ -87,19 +88,26 @@ class KeptJournal(Journal):
     def controller(self, epoch: int) -> None:
         self._keep(events.Controller(self._now_ns(), epoch))
 
-    def processed(self, api: str, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
+    def processed(self, api: int, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
         # A deadline of whole milliseconds holds to the end of its last one.
         deadline = (deadline_ms + 1) * _NS_PER_MS if deadline_ms >= 0 else 0
-        self._keep(events.Processed(self._now_ns(), api, deadline, epoch, known))
+        self._keep(events.Processed(self._now_ns(), _name(api), deadline, epoch, known))
 
-    def reject(self, api: str, why: str) -> None:
-        self._keep(events.Reject(self._now_ns(), api, why))
+    def reject(self, api: int, why: str) -> None:
+        self._keep(events.Reject(self._now_ns(), _name(api), why))
 
-    def error(self, api: str, code: int) -> None:
-        self._keep(events.Error(self._now_ns(), api, code))
+    def error(self, api: int, code: int) -> None:
+        self._keep(events.Error(self._now_ns(), _name(api), code))
 
     def traceback(self, text: str) -> None:
         self._keep(events.Traceback(self._now_ns(), text))
+
+
+def _name(api: int) -> str:
+    try:
+        return ApiKey(api).name
+    except ValueError:
+        return str(api)
 
 
 class Tracebacks(logging.Handler):

@@ -148,9 +148,9 @@ class Replicas:
         known = self.metadata.controller_epoch
         admitted = self.metadata.admit_controller(request.controller_id, request.controller_epoch)
         if admitted:
-            self.journal.processed(request.api.name, epoch=request.controller_epoch, known=known)
+            self.journal.processed(request.api, epoch=request.controller_epoch, known=known)
         else:
-            self.journal.reject(request.api.name, f"controller epoch {request.controller_epoch}, {known} is known")
+            self.journal.reject(request.api, f"controller epoch {request.controller_epoch}, {known} is known")
         return admitted
 
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest, deadline_ms: int = -1) -> LeaderAndIsrResponse:
@@ -291,14 +291,16 @@ class Replicas:
             log.error(
                 "%s: the log has epoch %d, the controller says %d; refused", tp, latest_epoch, message.leader_epoch
             )
-            self.journal.reject("LEADER_AND_ISR", f"{tp}: epoch {message.leader_epoch}, the log has {latest_epoch}")
+            self.journal.reject(
+                LeaderAndIsrRequest.api, f"{tp}: epoch {message.leader_epoch}, the log has {latest_epoch}"
+            )
             return FencedLeaderEpochError.code
         if partition.is_stale(versioned):
             # In the same epoch it is a repetition that crossed with the leader's own ISR change: that part is taken.
             if message.leader_epoch == partition.leader_epoch:
                 return 0
             self.journal.reject(
-                "LEADER_AND_ISR", f"{tp}: epoch {message.leader_epoch}, {partition.leader_epoch} is known"
+                LeaderAndIsrRequest.api, f"{tp}: epoch {message.leader_epoch}, {partition.leader_epoch} is known"
             )
             return FencedLeaderEpochError.code
         if message.leader == self.broker_id:
@@ -335,7 +337,9 @@ class Replicas:
         tp = TopicPartition(stop.topic, stop.partition)
         replica = self._replicas.get(tp)
         if replica is not None:
-            if 0 <= stop.leader_epoch < replica.partition.leader_epoch:
+            known = replica.partition.leader_epoch
+            if 0 <= stop.leader_epoch < known:
+                self.journal.reject(StopReplicaRequest.api, f"{tp}: epoch {stop.leader_epoch}, {known} is known")
                 return FencedLeaderEpochError.code
             self._stop_serving(replica)
         return 0

@@ -16,6 +16,7 @@ from typing import Any
 
 from node.durations import RequestTimes
 from node.identity import Identity
+from node.journal import NO_JOURNAL, Journal
 from node.later import LaterResponse
 from node.router import Listen, Listening, Router
 from tidelog.admin_messages import ADMIN_REQUESTS
@@ -129,6 +130,7 @@ class Server:
         settle: Callable[[], None] = lambda: None,
         now_ns: Callable[[], int] = lambda: 0,
         listen: Listen = Router,
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self.endpoint = endpoint
         self._identity = identity
@@ -136,6 +138,7 @@ class Server:
         self._settle = settle
         self.times = RequestTimes(now_ns)
         self._clock = clock
+        self._journal = journal
         self._between_brokers = between_brokers
         self._max_envelope_bytes = MAX_BROKER_ENVELOPE_BYTES if between_brokers else MAX_CLIENT_ENVELOPE_BYTES
         self._listener = listener
@@ -232,13 +235,9 @@ class Server:
             del self._unanswered[peer]
 
     def _checked_request(self, header: RequestHeader, body: Body) -> Request:
-        identity = self._identity
-        if header.cluster_id and header.cluster_id != identity.cluster_id:
-            raise InconsistentClusterIdError(f"this is cluster {identity.cluster_id}, not {header.cluster_id}")
-        if header.addressee_epoch not in (-1, identity.broker_epoch):
-            raise StaleBrokerEpochError(f"broker {identity.broker_id} has epoch {identity.broker_epoch} now")
-        if 0 <= header.deadline_ms < self._clock.monotonic_ms():
-            raise RequestTimedOutError("the request came after its deadline")
+        if stale := self._why_stale(header):
+            self._journal.reject(header.api_key, str(stale))
+            raise stale
         cls = _REQUESTS.get(header.api_key)
         if cls is None:
             raise UnsupportedVersionError(f"this broker knows no API {header.api_key}")
@@ -254,7 +253,19 @@ class Server:
             raise InvalidRequestError(str(error)) from None
         if not self._between_brokers and is_for_brokers(request):
             raise ClusterAuthorizationFailedError(f"{cls.api.name} of this kind is for brokers")
+        self._journal.processed(header.api_key, header.deadline_ms, header.addressee_epoch, self._identity.broker_epoch)
         return request
+
+    def _why_stale(self, header: RequestHeader) -> BrokerError | None:
+        """What has waited in a queue may be of an earlier world, or nobody waits for its answer any more."""
+        identity = self._identity
+        if header.cluster_id and header.cluster_id != identity.cluster_id:
+            return InconsistentClusterIdError(f"this is cluster {identity.cluster_id}, not {header.cluster_id}")
+        if header.addressee_epoch not in (-1, identity.broker_epoch):
+            return StaleBrokerEpochError(f"broker {identity.broker_id} has epoch {identity.broker_epoch} now")
+        if 0 <= header.deadline_ms < self._clock.monotonic_ms():
+            return RequestTimedOutError("the request came after its deadline")
+        return None
 
     def _introduction(self) -> ApiVersionsResponse:
         identity = self._identity
@@ -278,6 +289,8 @@ class Server:
 
     def _refuse(self, peer: bytes, header: RequestHeader, error: BrokerError) -> None:
         self.times.refused_with(error.code)
+        if isinstance(error, UnknownServerError):
+            self._journal.error(header.api_key, error.code)
         self._send(peer, encode(ResponseHeader(header.correlation_id, error.code, str(error)[:_MOST_ERROR_TEXT])))
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:

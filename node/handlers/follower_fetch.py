@@ -122,7 +122,7 @@ class FollowerFetches:
             session.drop(tp)
             return refusal(asked, error)
         known = replica.partition.leader_epoch
-        self._replicas.journal.processed(FetchRequest.api.name, epoch=asked.current_leader_epoch, known=known)
+        self._replicas.journal.processed(FetchRequest.api, epoch=asked.current_leader_epoch, known=known)
         session.name(tp, Member(asked, replica, known))
         return None
 

@@ -13,9 +13,13 @@ import msgpack
 import pytest
 import zmq
 
+from node.history import KeptJournal
 from node.identity import Identity
+from node.journal import NO_JOURNAL, Journal
 from node.later import LaterResponse
 from node.server import MAX_UNANSWERED, RequestContext, Server
+from tidelog.checker import events
+from tidelog.checker.events import BrokerEvent
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, decode_response
 from tidelog.connection import Connection
@@ -53,9 +57,11 @@ Handle = Callable[[Request, RequestContext], Response | LaterResponse | Awaitabl
 
 
 @asynccontextmanager
-async def serving(handle: Handle, *, between_brokers: bool = False) -> AsyncIterator[Server]:
-    identity = Identity("c", 7, broker_epoch=42)
-    server = Server(Endpoint("127.0.0.1", 0), identity, handle, SystemClock(), between_brokers=between_brokers)
+async def serving(
+    handle: Handle, *, between_brokers: bool = False, journal: Journal = NO_JOURNAL
+) -> AsyncIterator[Server]:
+    identity, clock = Identity("c", 7, broker_epoch=42), SystemClock()
+    server = Server(Endpoint("127.0.0.1", 0), identity, handle, clock, between_brokers=between_brokers, journal=journal)
     server.start()
     try:
         yield server
@@ -335,6 +341,14 @@ async def test_garbage_in_place_of_a_header_is_ignored_and_the_server_lives(fram
                 assert await connection.call(MetadataRequest(), timeout_ms=5000) == EMPTY
 
 
+async def ask_raw(server: Server, header: RequestHeader, body: list[Any]) -> list[bytes]:
+    with zmq.Context.instance().socket(zmq.DEALER) as raw:
+        raw.setsockopt(zmq.LINGER, 0)
+        raw.connect(f"tcp://{server.endpoint}")
+        raw.send_multipart([msgpack.packb([[0, *header], *body[:1]]), *body[1:]])
+        return await asyncio.to_thread(raw.recv_multipart)
+
+
 @pytest.mark.parametrize(
     ("header", "body", "code"),
     [
@@ -353,10 +367,36 @@ async def test_garbage_in_place_of_a_header_is_ignored_and_the_server_lives(fram
 )
 async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body: list[Any], code: int) -> None:
     async with serving(answering(EMPTY)) as server:
-        with zmq.Context.instance().socket(zmq.DEALER) as raw:
-            raw.setsockopt(zmq.LINGER, 0)
-            raw.connect(f"tcp://{server.endpoint}")
-            raw.send_multipart([msgpack.packb([[0, *header], *body[:1]]), *body[1:]])
-            frames = await asyncio.to_thread(raw.recv_multipart)
+        frames = await ask_raw(server, header, body)
     assert decode_response(frames)[0][:2] == (5, code)
     assert len(frames) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        (GOOD, [events.Processed(5, "METADATA", 0, -1, 42)]),
+        (GOOD._replace(addressee_epoch=42), [events.Processed(5, "METADATA", 0, 42, 42)]),
+        (GOOD._replace(addressee_epoch=41), [events.Reject(5, "METADATA", "broker 7 has epoch 42 now")]),
+        (GOOD._replace(cluster_id="another"), [events.Reject(5, "METADATA", "this is cluster c, not another")]),
+        (GOOD._replace(deadline_ms=0), [events.Reject(5, "METADATA", "the request came after its deadline")]),
+        (GOOD._replace(api_key=999, deadline_ms=0), [events.Reject(5, "999", "the request came after its deadline")]),
+    ],
+)
+async def test_what_is_refused_as_stale_is_told_and_so_is_what_is_acted_upon(
+    header: RequestHeader, told: list[BrokerEvent]
+) -> None:
+    kept: list[BrokerEvent] = []
+    async with serving(answering(EMPTY), journal=KeptJournal(kept.append, lambda: 5)) as server:
+        await ask_raw(server, header, [[None]])
+    assert kept == told
+
+
+async def test_a_failure_that_nobody_foresaw_is_told_with_what_was_asked() -> None:
+    def fail(request: Request, context: RequestContext) -> Response:
+        raise ZeroDivisionError
+
+    kept: list[BrokerEvent] = []
+    async with serving(fail, journal=KeptJournal(kept.append, lambda: 5)) as server:
+        await ask_raw(server, GOOD, [[None]])
+    assert kept[1:] == [events.Error(5, "METADATA", UnknownServerError.code)]

@@ -42,16 +42,28 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     metavar="FILE",
     help="Settings for every broker (TOML, as for tidelog broker); kept for the next time.",
 )
+@click.option(
+    "--histories",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    metavar="DIR",
+    help="A directory where each broker that is started keeps a history of itself.",
+)
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
 @click.option("--json", "as_json", is_flag=True, help="When it is ready, one JSON object, as tidelog status --json.")
 def up(
-    brokers: int | None, data_dir: Path | None, zookeeper: str | None, config: Path | None, detach: bool, as_json: bool
+    brokers: int | None,
+    data_dir: Path | None,
+    zookeeper: str | None,
+    config: Path | None,
+    histories: Path | None,
+    detach: bool,
+    as_json: bool,
 ) -> int | None:
     """Start a local cluster, and keep its data for the next time.
 
     Stays in the foreground until Ctrl-C, which stops the cluster, unless --detach is given.
     """
-    cluster = LocalCluster(data_dir)
+    cluster = LocalCluster(data_dir, histories=histories and histories.absolute())
     joined = cluster.state is not None and cluster.state.running
     reporter = _ready_reporter(_running(cluster), to_error=as_json)
     with interrupted_by(*_STOP_SIGNALS):

@@ -8,7 +8,7 @@ from tidelog.errors import ConfigError, LocalError
 from tidelog.settings_file import SettingsFile
 
 #: What differs between the brokers of one machine, and what the layout of the data directory says.
-DECIDED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_listener", "log_file")
+DECIDED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_listener", "log_file", "history_file")
 
 
 def names_in(config: str) -> frozenset[str]:

@@ -246,14 +246,19 @@ def _controller_of(client: KazooClient) -> int | None:
 
 @contextmanager
 def running_cluster(
-    directory: Path, brokers: int = 3, zookeeper: str | None = None, zookeeper_hosts: str = "", **settings: str | int
+    directory: Path,
+    brokers: int = 3,
+    zookeeper: str | None = None,
+    zookeeper_hosts: str = "",
+    histories: Path | None = None,
+    **settings: str | int,
 ) -> Iterator[RunningCluster]:
-    """A cluster that is up; `settings` are brokers' settings.
+    """A cluster that is up; `settings` are brokers' settings, and in `histories` they tell of themselves.
 
     Brokers reach ZooKeeper at `zookeeper`, or have one of their own; the test looks at it at `zookeeper_hosts`, where
     that is another way to the same.
     """
-    local = LocalCluster(directory / "data", home=directory / "home")
+    local = LocalCluster(directory / "data", home=directory / "home", histories=histories)
     try:
         local.start(brokers, zookeeper=zookeeper, settings=settings)
         cluster = RunningCluster(local, zookeeper_hosts)

@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.checker.outcomes import Outcome
-from tidelog.checker.timeline import RunningMax
+from tests.processes.harness.histories import Outcome, RunningMax
 from tidelog.frozen import frozen
 from tidelog.model import TopicPartition
 

@@ -1,0 +1,67 @@
+"""What real brokers write down of themselves outlives them, and tells what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+from tests.processes.harness.cluster import running_cluster
+from tests.processes.harness.waiting import wait_for
+from tidelog import Producer, TopicPartition
+from tidelog.checker import events
+from tidelog.checker.events import Broker
+from tidelog.checker.history import read_history
+
+E = TypeVar("E", events.BecomeLeader, events.Ack, events.Append)
+
+
+def test_the_histories_of_three_brokers_tell_how_one_died_and_another_led_on(tmp_path: Path) -> None:
+    histories = tmp_path / "histories"
+    with running_cluster(tmp_path, histories=histories) as cluster:
+        (tp,) = cluster.create_topic("t")
+        victim = cluster.leader(tp)
+        with Producer(cluster.bootstrap_servers) as producer:
+            before = [producer.send("t", b"x", partition=0).result(30).offset for _ in range(50)][-1]
+            cluster.kill(victim)
+            after = [producer.send("t", b"y", partition=0).result(30).offset for _ in range(50)][-1]
+        cluster.restart(victim)
+        cluster.wait_in_sync(tp)
+        wait_for("the first leader to follow", lambda: end_of(histories / f"{victim}.jsonl", tp) == after + 1)
+    told = {broker_id: list(read_history(histories / f"{broker_id}.jsonl")) for broker_id in (1, 2, 3)}
+
+    lives = [each for each in told[victim] if isinstance(each, Broker)]
+    assert [each.name for each in lives] == [str(victim)] * 2
+    first_life = told[victim][: told[victim].index(lives[1])]
+    shown = [each.value for each in first_life if isinstance(each, events.HighWatermark) and each.tp == tp]
+    assert shown[-1] == before + 1, "what was acknowledged when it was killed is on file"
+
+    leads = sorted((each.epoch, who) for who, all_ in told.items() for each in of(all_, events.BecomeLeader, tp))
+    assert all(one < other for (one, _), (other, _) in pairwise(leads)), "each epoch has one leader"
+    (_, first), (epoch, heir), *_ = leads
+    assert first == victim != heir
+    acknowledged = [each for each in of(told[heir], events.Ack, tp) if each.epoch == epoch]
+    assert acknowledged[-1].last == after
+    for ack in acknowledged:
+        assert len(ack.isr) >= ack.min_isr == 2
+        assert min(ack.leos[member] for member in (*ack.isr, *ack.pending)) > ack.last
+
+    everything = [event for all_ in told.values() for event in all_]
+    assert len({each.epoch for each in everything if isinstance(each, events.Controller)}) >= 1
+    assert len({each.epoch for each in everything if isinstance(each, events.Registered)}) == 4
+    assert {each.api for each in everything if isinstance(each, events.Processed)} >= {
+        "PRODUCE",
+        "FETCH",
+        "LEADER_AND_ISR",
+    }
+    assert not [each for each in everything if isinstance(each, (events.Traceback, events.Error))]
+
+
+def of(history: Iterable[object], kind: type[E], tp: TopicPartition) -> list[E]:
+    return [each for each in history if isinstance(each, kind) and each.tp == tp]
+
+
+def end_of(path: Path, tp: TopicPartition) -> int:
+    """Up to where the log is known to be filled."""
+    return of(read_history(path), events.Append, tp)[-1].last + 1
