@@ -369,7 +369,7 @@ class FakeCluster:
     def _fetch_one(self, broker: int, code: int, asked: FetchPartition) -> FetchPartitionResponse:
         try:
             partition = self._led(broker, asked.topic, asked.partition, asked.current_leader_epoch)
-            if asked.topic_id != self.topic_ids[asked.topic]:
+            if asked.topic_id not in ("", self.topic_ids[asked.topic]):
                 raise InconsistentTopicIdError(asked.topic_id)
             if code:
                 return FetchPartitionResponse(asked.topic, asked.partition, code)

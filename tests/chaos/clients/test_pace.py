@@ -1,0 +1,32 @@
+"""A fixed rate, whoever asks when."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.chaos.clients.pace import Pace
+
+SECOND = 1_000_000_000
+
+
+@given(st.integers(1, 5_000), st.lists(st.integers(0, 3 * SECOND), max_size=50))
+def test_nothing_is_lost_without_being_counted(rate: int, waits: list[int]) -> None:
+    pace, now, given_out = Pace(rate, 0), 0, 0
+    for wait in waits:
+        now += wait
+        given_out += pace.due(now)
+    assert given_out + pace.left_out == now * rate // SECOND
+
+
+def test_what_was_late_is_made_up_for() -> None:
+    pace = Pace(100, 0)
+    assert pace.due(SECOND // 2) == 50
+    assert pace.due(SECOND // 2) == 0
+    assert pace.due(SECOND) == 50
+
+
+def test_more_than_a_second_is_not_made_up_for_and_is_counted() -> None:
+    pace = Pace(100, 0)
+    assert pace.due(10 * SECOND) == 100
+    assert pace.left_out == 900

@@ -1,0 +1,130 @@
+"""Producers that say before what they do, and after what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.chaos.clients.a_world import World
+from tests.tidelog.fake_cluster import Fault
+from tests.virtual_time import on_virtual_time, until
+from tidelog.chaos.clients.producing import ProducingClient
+from tidelog.chaos.load import LoadTopic, Times
+from tidelog.chaos.payload import producer_of, sequence_of
+from tidelog.checker.events import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.errors import InvalidTimestampError
+from tidelog.messages import ProduceRequest
+from tidelog.model import TopicPartition
+
+ORDERS = LoadTopic("orders", 2)
+
+
+@on_virtual_time
+async def test_it_sends_at_its_rate_and_takes_down_where_each_record_stands() -> None:
+    world = World(ORDERS, LoadTopic("clicks", 2, keys=10), LoadTopic("scattered", 1, times=Times.SCATTERED))
+    async with world.running(ProducingClient(world.around, "p", 7, rate=200)):
+        await asyncio.sleep(10)
+    invoked = world.ids(ProduceInvoked)
+    assert 1_900 <= len(invoked) <= 2_010
+    assert sorted(world.ids(ProduceOk)) == sorted(invoked)
+    assert {producer_of(each) for each in invoked} == {7}
+    assert sorted(map(sequence_of, invoked)) == list(range(len(invoked)))
+    for event in world.told(ProduceOk):
+        log = world.log(*event.tp)
+        assert [log[offset] for offset in event.offsets] == list(event.ids)
+    by_record = {each: t for event in world.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    assert all(
+        by_record[each] <= t for event in world.told(ProduceOk) for each, t in zip(event.ids, event.t, strict=True)
+    )
+
+
+@on_virtual_time
+async def test_a_keyed_record_is_announced_for_the_partition_that_its_key_has() -> None:
+    world = World(LoadTopic("clicks", 5, keys=50))
+    async with world.running(ProducingClient(world.around, "p", 1, rate=500)):
+        await asyncio.sleep(3)
+    for partition in range(5):
+        tp = TopicPartition("clicks", partition)
+        announced = [each for event in world.told(ProduceInvoked) if event.tp == tp for each in event.ids]
+        assert announced and sorted(announced) == sorted(world.log(*tp))
+
+
+@on_virtual_time
+async def test_what_was_only_ever_refused_has_failed() -> None:
+    world = World(ORDERS)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100, options={"retries": 0})):
+        await until(lambda: len(world.ids(ProduceOk)) > 20)
+        world.cluster.fault_of = lambda broker, request: (
+            Fault.NOT_ENOUGH_REPLICAS if isinstance(request, ProduceRequest) else None
+        )
+        await until(lambda: len(world.ids(ProduceFailed)) > 20)
+        world.cluster.fault_of = lambda broker, request: None
+    assert {name for event in world.told(ProduceFailed) for name in event.errors} == {"NOT_ENOUGH_REPLICAS"}
+    stored = {*world.log("orders", 0), *world.log("orders", 1)}
+    assert stored.isdisjoint(world.ids(ProduceFailed))
+    assert not world.told(ProduceUnknown)
+
+
+@on_virtual_time
+async def test_a_refusal_behind_an_attempt_that_was_stored_is_an_unknown_outcome() -> None:
+    world = World(LoadTopic("orders", 1), timeout_ms=2_000)
+    attempts: dict[int, int] = {}
+
+    def fault(broker: int, request: object) -> Fault | None:
+        if not isinstance(request, ProduceRequest):
+            return None
+        attempts[broker] = attempts.get(broker, 0) + 1
+        return Fault.LOSE_ANSWER if attempts[broker] == 1 else Fault.NOT_ENOUGH_REPLICAS
+
+    async with world.running(ProducingClient(world.around, "p", 1, rate=50, options={"retries": 1})):
+        world.cluster.fault_of = fault
+        await until(lambda: len(world.ids(ProduceUnknown)) > 0)
+    assert set(world.ids(ProduceUnknown)) & set(world.log("orders"))
+    assert not set(world.ids(ProduceFailed)) & set(world.log("orders"))
+
+
+@on_virtual_time
+async def test_no_record_is_without_an_outcome_when_the_brokers_never_answer() -> None:
+    world = World(ORDERS, timeout_ms=2_000)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100)):
+        await until(lambda: len(world.ids(ProduceOk)) > 20)
+        world.cluster.fault_of = lambda broker, request: Fault.SWALLOW if isinstance(request, ProduceRequest) else None
+        await asyncio.sleep(5)
+    ended = [*world.ids(ProduceOk), *world.ids(ProduceFailed), *world.ids(ProduceUnknown)]
+    assert sorted(ended) == sorted(world.ids(ProduceInvoked))
+    invoked = {each: t for event in world.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    for event in world.told(ProduceUnknown):
+        assert all(t - invoked[each] <= 3e9 for each, t in zip(event.ids, event.t, strict=True))
+
+
+@on_virtual_time
+async def test_a_repetition_whose_place_is_forgotten_claims_no_offset() -> None:
+    world = World(LoadTopic("orders", 1))
+    async with world.running(ProducingClient(world.around, "p", 1, rate=10)):
+        await until(lambda: len(world.ids(ProduceOk)) > 3)
+        world.cluster.refusals[ProduceRequest].extend([46] * 3)
+        await until(lambda: len(world.ids(ProduceUnknown)) > 0)
+    assert all(min(event.offsets) >= 0 for event in world.told(ProduceOk))
+
+
+@on_virtual_time
+async def test_its_header_says_what_its_acknowledgements_are_worth() -> None:
+    world = World(ORDERS)
+    unsafe = ProducingClient(world.around, "unsafe", 1, rate=10, acks=1, idempotent=False)
+    async with world.running(unsafe, ProducingClient(world.around, "safe", 2, rate=10)):
+        await asyncio.sleep(2)
+    headers = {name: (diary.header.acks, diary.header.idempotent) for name, diary in world.diaries.items()}
+    assert headers == {"unsafe": (1, False), "safe": (-1, True)}
+    safe = {each for diary in ("safe",) for event in world.diaries[diary].events if isinstance(event, ProduceOk)
+            for each in event.offsets}  # fmt: skip
+    known = {place.offset for places in world.around.acknowledged.values() for place in places}
+    assert known <= safe  # others ask only for what acks=all has promised
+
+
+@on_virtual_time
+async def test_a_refusal_of_a_whole_topic_is_told_record_by_record() -> None:
+    world = World(LoadTopic("orders", 1))
+    world.cluster.partitions["orders"][0].max_batch_bytes = 0
+    world.cluster.partitions["orders"][0].too_large = InvalidTimestampError
+    async with world.running(ProducingClient(world.around, "p", 1, rate=20)):
+        await until(lambda: len(world.ids(ProduceFailed)) > 5)
+    assert {name for event in world.told(ProduceFailed) for name in event.errors} == {"INVALID_TIMESTAMP"}

@@ -1,0 +1,31 @@
+"""What clients have to do, as it travels to their processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.chaos.load import TOPICS, Load, LoadTopic, Part, Times
+
+
+def test_a_part_travels_as_json() -> None:
+    part = Part(Load(rate=77, groups=("range",)), "h:1,h:2", "/somewhere", process=3, life=2, seed=5)
+    assert Part.of_json(part.to_json()) == part
+
+
+def test_the_topics_have_every_kind_that_the_invariants_speak_of() -> None:
+    assert any(topic.is_compacted and topic.keys for topic in TOPICS)
+    assert any(topic.keys and not topic.is_compacted for topic in TOPICS)
+    assert any(topic.times is Times.SCATTERED for topic in TOPICS)
+    assert any(topic.configs.get("message.timestamp.type") == "LogAppendTime" for topic in TOPICS)
+    assert len(Load().tps) == 8
+
+
+@pytest.mark.parametrize(("replicas", "min_isr"), [(1, "1"), (2, "1"), (3, "2")])
+def test_acks_all_outlives_one_replica(replicas: int, min_isr: str) -> None:
+    topic = LoadTopic("t", 1).new_topic(replicas)
+    assert topic.configs is not None and topic.configs["min.insync.replicas"] == min_isr
+
+
+def test_a_load_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a topic"):
+        Load(rate=0)
