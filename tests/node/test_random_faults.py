@@ -10,11 +10,11 @@ from math import inf
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from verdicts.look_ups import LookUp, StoredRecord, judge
 
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
+from tidelog.checker.look_ups import LookUp, StoredRecord, judge
 from tidelog.messages import FetchPartition, FetchRequest
 from tidelog.records import Record, decode_records, encode_batch, iter_headers
 

@@ -13,11 +13,12 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator, wait_moved, wait_offsets_topic
 from tests.processes.harness.group_member import SESSION_TIMEOUT_MS
 from tests.processes.harness.handovers import Turn, by_partition, handover_violations, unowned_s
-from tests.processes.harness.histories import Assigned, Commit, Outcome, fencing_violations, sharing_violations
 from tests.processes.harness.members import Member, Members, assignments, commits, members_of, turns
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import Consumer, TopicPartition
+from tidelog.checker.committed_offsets import Assigned, Commit, fencing_violations, sharing_violations
+from tidelog.checker.outcomes import Outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -209,6 +209,18 @@ class TrimUnknown:
 
 
 @frozen
+class CommitInvoked:
+    """A commit that is about to be sent: written by clients that may be killed before they know how it ended."""
+
+    group: str
+    tp: TopicPartition
+    offset: int
+    t: int
+    generation: int = -1
+    member: str = ""
+
+
+@frozen
 class CommitOk:
     """One partition's offset, committed for a group; of no member where the generation is −1.
 
@@ -480,6 +492,7 @@ ClientEvent: TypeAlias = (
     | LookUpFailed
     | TrimOk
     | TrimUnknown
+    | CommitInvoked
     | CommitOk
     | CommitFailed
     | CommitUnknown

@@ -32,6 +32,7 @@ _OPERATIONS: Final[dict[tuple[str, str], type[Any]]] = {
     ("failed", "look_up"): events.LookUpFailed,
     ("ok", "trim"): events.TrimOk,
     ("unknown", "trim"): events.TrimUnknown,
+    ("invoke", "commit"): events.CommitInvoked,
     ("ok", "commit"): events.CommitOk,
     ("failed", "commit"): events.CommitFailed,
     ("unknown", "commit"): events.CommitUnknown,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,49 @@ class FinalLog:
         lengths = {len(self.offsets), len(self.ids), len(self.ts), len(self.leader_epochs)}
         if len(lengths) > 1:
             raise ValueError(f"the columns of {self.tp} on {self.broker} have different lengths")
+        self.offsets = consecutive(self.offsets)
+        self.ids, self.ts, self.leader_epochs = _array(self.ids), _array(self.ts), _array(self.leader_epochs)
+
+    @property
+    def name(self) -> str:
+        return "what a client reads" if self.broker == READ else f"broker {self.broker}'s log"
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.tp}: offsets {self.log_start}–{self.leo}, {len(self.ids)} records"
+
+    def place(self, offset: int) -> int | None:
+        """Where in the columns an offset stands."""
+        if isinstance(self.offsets, range):
+            place = offset - self.offsets.start
+            return place if 0 <= place < len(self.offsets) else None
+        place = bisect_left(self.offsets, offset)
+        return place if place < len(self.offsets) and self.offsets[place] == offset else None
+
+    def id_at(self, offset: int) -> int | None:
+        """The record that stands there."""
+        place = self.place(offset)
+        return None if place is None else self.ids[place]
+
+    def holds(self, offsets: Column, ids: Column, ts: Column | None = None) -> bool:
+        """Whether each of these records stands at its offset, with its timestamp where those are given."""
+        if not ids:
+            return True
+        run = consecutive(offsets)
+        if isinstance(self.offsets, range) and isinstance(run, range):
+            part = slice(run.start - self.offsets.start, run.stop - self.offsets.start)
+            same_times = ts is None or self.ts[part] == _array(ts)
+            return part.start >= 0 and self.ids[part] == _array(ids) and same_times
+        if isinstance(self.offsets, range) and self.offsets.start == 0 and ts is None and min(offsets) >= 0:
+            return max(offsets) < len(self.offsets) and list(map(self.ids.__getitem__, offsets)) == list(ids)
+        places = [self.place(offset) for offset in offsets]
+        return all(
+            place is not None and self.ids[place] == record_id and (ts is None or self.ts[place] == ts[index])
+            for index, (place, record_id) in enumerate(zip(places, ids, strict=True))
+        )
+
+
+def _array(values: Column) -> array[int]:
+    return values if isinstance(values, array) else array("q", values)
 
 
 def write_final_log(directory: Path, log: FinalLog, *, records_per_line: int = 10_000) -> Path:

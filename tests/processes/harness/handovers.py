@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.processes.harness.histories import Outcome, RunningMax
+from tidelog.checker.outcomes import Outcome
+from tidelog.checker.timeline import RunningMax
 from tidelog.frozen import frozen
 from tidelog.model import TopicPartition
 

@@ -14,10 +14,9 @@ from math import inf
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from verdicts.look_ups import LookUp, StoredRecord, Trim, judge
-
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
+from tidelog.checker.look_ups import LookUp, StoredRecord, Trim, judge
 from tidelog.connection import Connection
 from tidelog.errors import TidelogError, error_for
 from tidelog.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes.harness.handovers import Kept, Processed, Turn
-from tests.processes.harness.histories import Assigned, Commit, Outcome
+from tidelog.checker.committed_offsets import Assigned, Commit
+from tidelog.checker.outcomes import Outcome
 from tidelog.model import TopicPartition
 
 PROGRAM = Path(__file__).parent / "group_member.py"

@@ -13,11 +13,12 @@ from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tests.processes.harness.histories import Commit, Fetched, Outcome, outcome_of, register_violations
 from tests.processes.harness.offset_manager import Lines
 from tests.processes.harness.waiting import Void, wait_bitten, wait_for
 from tidelog import OffsetAndMetadata, TopicPartition
 from tidelog.aio import Consumer
+from tidelog.checker.committed_offsets import Commit, Fetched, register_violations
+from tidelog.checker.outcomes import Outcome, commit_outcome, error_name
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, NotCoordinatorError, TidelogError, error_for
 from tidelog.group_messages import (
     OffsetCommitPartition,
@@ -35,6 +36,11 @@ _PATIENCE_MS = 2_000
 #: For a broker that is asked in its sleep, to answer when it wakes up.
 _LONG_PATIENCE_MS = 20_000
 _ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError)
+
+
+def _outcome_of(error_code: int) -> Outcome:
+    """What a coordinator's answer says of the commit."""
+    return commit_outcome([error_name(error_code)]) if error_code else Outcome.OK
 
 
 class Registers:
@@ -114,7 +120,7 @@ class Registers:
 
     def longest_gap_s(self, group: str, since: float) -> float:
         """The longest time without an accepted commit of the group that began or lasted after `since` (monotonic)."""
-        times = sorted({each.done_s for each in self._commits if each.group == group and each.outcome is Outcome.OK})
+        times = sorted({each.done for each in self._commits if each.group == group and each.outcome is Outcome.OK})
         times = [since, *(at_s for at_s in times if at_s >= since)]
         return max((after - before for before, after in itertools.pairwise(times)), default=math.inf)
 
@@ -131,7 +137,7 @@ class Registers:
         print(f"verdict: {len(self._commits)} commits and {len(self._fetches)} readings judged, {len(found)} wrong")
         if not any(each.offset >= 0 for each in self._fetches):
             raise Void("void: nothing committed was ever read")
-        assert not found, "\n".join(found[:10])
+        assert not found, "\n".join(map(str, found[:10]))
 
     # --- the work ------------------------------------------------------------------------------------
 
@@ -184,7 +190,7 @@ class Registers:
                     answer = await lines.to(coordinator).ask(OffsetCommitRequest(group, entries), _PATIENCE_MS)
                     assert isinstance(answer, OffsetCommitResponse)
                     for each in answer.partitions:
-                        outcomes[TopicPartition(each.topic, each.partition)] = outcome_of(each.error_code)
+                        outcomes[TopicPartition(each.topic, each.partition)] = _outcome_of(each.error_code)
                         refusal = refusal or error_for(each.error_code)
                 except TidelogError as error:
                     refusal = error

@@ -1,4 +1,4 @@
-"""Look-ups by time, judged after the fault: was each answer one that the log could give while it was asked for?
+"""I18: look-ups by time, judged after the fault: was each answer one that the log could give while it was asked for?
 
 The promise is that of `Consumer.offsets_for_times`: the earliest offset whose timestamp is at or after the target. Who
 looks on from outside knows of every moment only what must be there and what may be gone by then:
@@ -14,6 +14,7 @@ All times are of one clock, in any unit.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import NamedTuple
+
+from tidelog.checker.timeline import RunningMax
 
 
 class StoredRecord(NamedTuple):
@@ -101,32 +104,48 @@ class Verdict:
         return Counter(each.fault for each in self.wrong)
 
 
-def judge(records: Iterable[StoredRecord], trims: Iterable[Trim], look_ups: Iterable[LookUp]) -> Verdict:
-    """Of one partition, in O((records + look-ups) log records).
+class StoredLog(ABC):
+    """The final log of one partition, with what compaction or a trim took of it."""
 
-    From the latest target to the earliest, with those records at hand that are at or after it.
-    """
-    by_offset = {record.offset: record for record in records}
+    @abstractmethod
+    def record(self, offset: int) -> StoredRecord | None: ...
+
+    @abstractmethod
+    def first_that_lasts(self, target: int, after: float) -> int | None:
+        """The least offset at or after the target that cannot be gone at that moment. Targets never rise."""
+
+    @abstractmethod
+    def committed_end(self, before: float) -> int:
+        """The offset behind the last record that was acknowledged before then."""
+
+
+def judge(records: Iterable[StoredRecord], trims: Iterable[Trim], look_ups: Iterable[LookUp]) -> Verdict:
+    """Of one partition, in O((records + look-ups) log records)."""
     trimmed = _Trims(trims)
-    lasting = _FirstThatLasts({offset: _may_go_at(each, trimmed) for offset, each in by_offset.items()})
-    committed = _Committed(by_offset.values())
-    waiting = sorted(by_offset.values(), key=lambda record: record.timestamp)
+    return _judge(_RecordsThatMayGo(records, trimmed), trimmed, look_ups)
+
+
+def judge_log(log: StoredLog, look_ups: Iterable[LookUp]) -> Verdict:
+    """The same where nothing was trimmed."""
+    return _judge(log, _Trims(()), look_ups)
+
+
+def _judge(log: StoredLog, trimmed: _Trims, look_ups: Iterable[LookUp]) -> Verdict:
     verdict = Verdict()
     for look_up in sorted(look_ups, key=lambda each: each.target, reverse=True):
-        while waiting and waiting[-1].timestamp >= look_up.target:
-            lasting.add(waiting.pop().offset)
-        first = lasting.first(after=look_up.answered_at)
+        first = log.first_that_lasts(look_up.target, after=look_up.answered_at)
         if look_up.found is None:
-            if first is not None and first < committed.end(look_up.asked_at):
-                verdict.wrong.append(Wrong(look_up, Fault.NOTHING_FOUND, by_offset[first]))
+            if first is not None and first < log.committed_end(look_up.asked_at):
+                verdict.wrong.append(Wrong(look_up, Fault.NOTHING_FOUND, log.record(first)))
             else:
                 verdict.nothing += 1
             continue
-        offset, record = look_up.found[0], by_offset.get(look_up.found[0])
+        offset = look_up.found[0]
+        record = log.record(offset)
         if fault := _fault_of(look_up, record, trimmed):
             verdict.wrong.append(Wrong(look_up, fault, record))
         elif first is not None and first < offset:
-            verdict.wrong.append(Wrong(look_up, Fault.TOO_LATE, by_offset[first]))
+            verdict.wrong.append(Wrong(look_up, Fault.TOO_LATE, log.record(first)))
         else:
             verdict.found += 1
             verdict.forced += first == offset
@@ -150,10 +169,6 @@ def _fault_of(look_up: LookUp, record: StoredRecord | None, trimmed: _Trims) -> 
     if trimmed.gone_at(record.offset) <= look_up.asked_at:
         return Fault.TRIMMED
     return None
-
-
-def _may_go_at(record: StoredRecord, trimmed: _Trims) -> float:
-    return min(record.superseded_at, trimmed.may_go_at(record.offset))
 
 
 class _Trims:
@@ -180,21 +195,30 @@ def _least_from_each(values: Sequence[float]) -> list[float]:
     return least[::-1]
 
 
-class _Committed:
-    """How far the log was committed at a moment, by the acknowledgements until then."""
+class _RecordsThatMayGo(StoredLog):
+    """From the latest target to the earliest, with those records at hand that are at or after it."""
 
-    def __init__(self, records: Iterable[StoredRecord]) -> None:
-        acknowledged = sorted((each.acknowledged_at, each.offset) for each in records if each.acknowledged_at < inf)
-        self._times: list[float] = []
-        self._ends: list[int] = []
-        for time, offset in acknowledged:
-            self._times.append(time)
-            self._ends.append(max(offset + 1, self._ends[-1] if self._ends else 0))
+    def __init__(self, records: Iterable[StoredRecord], trimmed: _Trims) -> None:
+        self._by_offset = {record.offset: record for record in records}
+        self._lasting = _FirstThatLasts(
+            {offset: min(each.superseded_at, trimmed.may_go_at(offset)) for offset, each in self._by_offset.items()}
+        )
+        self._acknowledged = RunningMax(
+            (each.acknowledged_at, each.offset) for each in self._by_offset.values() if each.acknowledged_at < inf
+        )
+        self._waiting = sorted(self._by_offset.values(), key=lambda record: record.timestamp)
 
-    def end(self, before: float) -> int:
-        """The offset behind the last record that was acknowledged before then."""
-        count = bisect_left(self._times, before)
-        return self._ends[count - 1] if count else 0
+    def record(self, offset: int) -> StoredRecord | None:
+        return self._by_offset.get(offset)
+
+    def first_that_lasts(self, target: int, after: float) -> int | None:
+        while self._waiting and self._waiting[-1].timestamp >= target:
+            self._lasting.add(self._waiting.pop().offset)
+        return self._lasting.first(after=after)
+
+    def committed_end(self, before: float) -> int:
+        last = self._acknowledged.before(before)
+        return 0 if last is None else last + 1
 
 
 class _FirstThatLasts:

@@ -8,7 +8,8 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verdicts.look_ups import Fault, LookUp, StoredRecord, Trim, Verdict, judge
+
+from tidelog.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Verdict, judge
 
 #: Offset, timestamp, sent, acknowledged, superseded: times go up and down, 2 and 4 are equal, 3 has a successor.
 LOG = [

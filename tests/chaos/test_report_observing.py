@@ -1,0 +1,118 @@
+"""From histories to what is drawn of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelog.chaos.injections import Injection, Outcome
+from tidelog.chaos.report.availability import Gap, meanwhile, unavailable
+from tidelog.chaos.report.facts import Level, RunFacts, Span
+from tidelog.chaos.report.observing import Observer
+from tidelog.checker.events import (
+    BecomeFollower,
+    BecomeLeader,
+    Broker,
+    Client,
+    Controller,
+    Event,
+    Header,
+    HighWatermark,
+    IsrChange,
+    ProduceInvoked,
+    ProduceOk,
+    ProduceUnknown,
+    Read,
+    Session,
+)
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("orders", 0)
+SECOND = 1_000_000_000
+
+
+def observed(*histories: Sequence[Header | Event]) -> RunFacts:
+    observer = Observer()
+    for history in histories:
+        observer.take(history)
+    return observer.facts()
+
+
+def test_a_leader_leads_until_the_next_epoch_begins() -> None:
+    first = [Broker("1"), BecomeLeader(10, TP, 3, 0, 0)]
+    second = [Broker("2"), BecomeLeader(50, TP, 4, 0, 0), Session(90, "connected")]
+    assert observed(second, first).partitions[TP].leaders == [Span(10, 50, "3", 1), Span(50, 90, "4", 2)]
+
+
+def test_a_leader_that_steps_down_before_there_is_another_leaves_a_gap() -> None:
+    first = [Broker("1"), BecomeLeader(10, TP, 3, 0, 0), BecomeFollower(30, TP, 4, -1)]
+    second = [Broker("2"), BecomeLeader(50, TP, 5, 0, 0), Session(90, "connected")]
+    assert observed(first, second).partitions[TP].leaders == [Span(10, 30, "3", 1), Span(50, 90, "5", 2)]
+
+
+def test_a_zombie_that_learns_late_does_not_lead_beside_its_successor() -> None:
+    zombie = [Broker("1"), BecomeLeader(10, TP, 3, 0, 0), BecomeFollower(80, TP, 4, 2)]
+    successor = [Broker("2"), BecomeLeader(50, TP, 4, 0, 0), Session(90, "connected")]
+    assert observed(zombie, successor).partitions[TP].leaders[0] == Span(10, 50, "3", 1)
+
+
+def test_the_isr_is_what_was_confirmed() -> None:
+    history = [
+        Broker("1"),
+        IsrChange(10, TP, (1, 2, 3), 0, 1, True),
+        IsrChange(20, TP, (1, 2), 0, 1, False),
+        IsrChange(30, TP, (1, 3), 0, 2, True),
+        Session(40, "connected"),
+    ]
+    assert observed(history).partitions[TP].isr == [Level(10, 30, 3, "{1, 2, 3}"), Level(30, 40, 2, "{1, 3}")]
+
+
+def test_the_high_watermark_is_the_leaders_and_not_a_followers() -> None:
+    leader = [Broker("1"), BecomeLeader(10, TP, 3, 5, 5), HighWatermark(20, TP, 3, 8)]
+    follower = [Broker("2"), HighWatermark(25, TP, 3, 6)]
+    drawn = observed(leader, follower).partitions[TP].high_watermarks
+    assert list(zip(*drawn, strict=True)) == [(10, 5), (20, 8)]
+
+
+def test_a_latency_goes_from_the_call_to_the_answer_and_reads_count_records() -> None:
+    client = [
+        Client("c"),
+        ProduceInvoked(TP, [1, 2], [0, 0], [10, 12]),
+        ProduceOk(TP, [1], [0], [15]),
+        ProduceUnknown(TP, [2], ["NetworkError"], [30]),
+        Read(TP, 1, 1, 31, 33, [0, 1, 2], [1, 2, 3], [0, 0, 0]),
+    ]
+    facts = observed(client)
+    assert list(zip(*facts.latencies, strict=True)) == [(15, 5)]
+    assert list(facts.unfinished) == [30]
+    assert list(zip(*facts.records_read, strict=True)) == [(33, 3)]
+    assert (facts.begin, facts.end) == (10, 33)
+
+
+def test_sessions_and_the_seat_of_the_controller_are_spans_of_their_broker() -> None:
+    first = [Broker("1", 1), Session(5, "connected"), Session(6, "connected"), Controller(10, 1), Session(50, "lost")]
+    second = [Broker("2", 2), Session(5, "connected"), Controller(60, 2), Session(80, "lost")]
+    facts = observed(first, second)
+    assert facts.controllers == [Span(10, 60, "1", 1), Span(60, 80, "2", 2)]
+    assert facts.sessions[1] == [Span(1, 5, "starting", 1), Span(5, 50, "connected", 1), Span(50, 80, "lost", 1)]
+
+
+def test_a_partition_is_unavailable_where_it_acknowledges_nothing_and_others_do() -> None:
+    other = TopicPartition("orders", 1)
+    steady = [ProduceOk(other, [n], [n], [n * SECOND // 10]) for n in range(100)]
+    halting = [ProduceOk(TP, [n], [n], [n * SECOND // 10]) for n in range(100) if not 20 < n < 50 and n < 90]
+    facts = observed([Client("c"), *steady, *halting])
+    # nobody is missed for the half second after the last acknowledgement of all
+    assert [(gap.tp, gap.length_s) for gap in unavailable(facts)] == [(TP, 3.0)]
+
+
+def test_a_gap_names_the_faults_that_were_there() -> None:
+    before = Injection("F1", "leader killed", Outcome.BIT, "", t_inject=0, t_heal=5)
+    during = Injection("F7", "leader paused", Outcome.BIT, "", t_inject=12, t_heal=15)
+    lasting = Injection("F8", "leader paused", Outcome.BIT, "", t_inject=1)
+    skipped = Injection("F9", "follower paused", Outcome.SKIPPED, "needs root")
+    assert meanwhile(Gap(TP, 10, 20), [before, during, lasting, skipped]) == [during, lasting]
+
+
+def test_of_nothing_nothing_is_drawn() -> None:
+    facts = observed()
+    assert (facts.partitions, facts.controllers, facts.begin, facts.end) == ({}, [], 0, 1)

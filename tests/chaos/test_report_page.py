@@ -1,0 +1,184 @@
+"""The page of a run: what stands on it, and what must never."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.told_run import START, ToldRun, at, fault_line, verdict
+from tidelog.chaos.injections import Injection, Outcome
+from tidelog.chaos.report import write_report
+from tidelog.chaos.report.__main__ import main
+from tidelog.chaos.report.facts import Moments, PartitionFacts, RunFacts, Span
+from tidelog.chaos.report.page import page
+from tidelog.chaos.report.promises import PROMISES
+from tidelog.chaos.report.verdict import Judged, Violation, headline
+from tidelog.errors import HistoryError
+from tidelog.model import TopicPartition
+
+STORY = Path(__file__).parent / "report_story.txt"
+EVIL = "</script><img src=x onerror=alert(1)>\"'&"
+KILLED = Injection("F1", "leader killed", Outcome.BIT, "", "SIGKILL to broker 1", 1, 2, 3)
+VOID = Injection("F7", "leader paused", Outcome.VOID, "nobody noticed", "", 1, None, 3)
+SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
+ALL_KEPT = [Judged(name, 10, 0) for name in PROMISES]
+
+
+class Told(HTMLParser):
+    """What a reader is told: the texts, and what appears under the mouse, in their order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self._hidden = self._closer = 0
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._hidden += tag in ("style", "script")
+        # the marks for closer looks follow from those for the first
+        if tag == "div":
+            self._closer = int(dict(attrs).get("data-level") or 0)
+        self.texts += [f"({value})".replace("\n", ": ") for name, value in attrs if name == "title" and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("style", "script")
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and not self._hidden and not self._closer:
+            self.texts.append(data.strip())
+
+
+def told_run(**changed: object) -> ToldRun:
+    finding = {
+        "invariant": "I1",
+        "tp": ["orders", 0],
+        "t": at(9),
+        "says": "1:42 was acknowledged at offset 42 and is not there",
+        "operations": ["client-1 produced 1:42", "broker 2 holds 1:43 at offset 42"],
+    }
+    faults = [
+        fault_line("F1", "leader killed", 5, 8, what="SIGKILL to broker 2", longest_gap_ms=1030.0, most_gap_ms=2500),
+        fault_line("F7", "leader paused", 12, 14, t_bit=None, outcome="void", why="nobody noticed"),
+        fault_line("F19", "leader cut off", 0, 0, t_inject=None, t_bit=None, t_heal=None, outcome="skipped"),
+    ]
+    run = ToldRun(seconds=20, partitions=2, rate=20, faults=faults, verdict=verdict(I1=[finding]))
+    for name, value in changed.items():
+        setattr(run, name, value)
+    return run
+
+
+def test_a_run_is_told_as_this_story(tmp_path: Path) -> None:
+    """Who changes what a page says reads the difference, and puts the new story (shown on failure) in its place."""
+    html = write_report(told_run().write(tmp_path)).read_text()
+    story = "\n".join(Told(html).texts) + "\n"
+    (tmp_path / STORY.name).write_text(story)
+    assert story == STORY.read_text(), f"the new story is in {tmp_path / STORY.name}"
+
+
+def test_what_the_run_is_called_and_does_is_text_wherever_it_stands(tmp_path: Path) -> None:
+    evil = fault_line(EVIL, EVIL, 5, 8, what=EVIL, why=EVIL)
+    finding = {"tp": [EVIL, 0], "t": at(9), "says": EVIL, "operations": [EVIL]}
+    run = told_run(topic=EVIL, faults=[evil], verdict=verdict(I2=[finding]))
+    run.write(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps({EVIL: EVIL}))
+    html = write_report(tmp_path).read_text()
+    assert "img" not in Told(html).tags
+    assert Told(html).tags.count("script") == 2
+    assert "<img" not in html
+    assert sum(EVIL in text for text in Told(html).texts) > 10
+
+
+def test_a_page_needs_nothing_besides_itself(tmp_path: Path) -> None:
+    html = write_report(told_run().write(tmp_path)).read_text()
+    assert not {"link", "img", "iframe", "object"} & set(Told(html).tags)
+    assert not re.search(r"https?:|url\(|@import|src=|fetch\(|XMLHttp", html)
+
+
+def test_a_long_run_of_many_partitions_stays_below_five_megabytes() -> None:
+    facts = RunFacts(START, START + 7_200 * 10**9)
+    moves = [at(number) for number in range(7_200)]
+    for number in range(150):
+        spans = [Span(t, t + 10**8, str(epoch), epoch % 9) for epoch, t in enumerate(moves[number::10])]
+        watermarks = Moments.of((t, offset * 1000 + offset % 7) for offset, t in enumerate(moves))
+        facts.partitions[TopicPartition("t" * 249, number)] = PartitionFacts(spans, [], watermarks)
+    faults = [Injection("F1", "n" * 100, Outcome.BIT, "w" * 5000, "x" * 5000, t, t, t + 5) for t in moves[::3]]
+    violation = Violation("t-0", START, "s" * 5000, ["o" * 5000] * 100)
+    html = page("long", facts, faults, [Judged(name, 1, 10**6, [violation] * 100) for name in PROMISES])
+    assert len(html.encode()) < 5 << 20
+    assert "86 more partitions are not drawn" in html
+    assert "999,990 more violations of I1 are not shown." in html
+
+
+@pytest.mark.parametrize(
+    ("judged", "faults", "passed", "says"),
+    [
+        (ALL_KEPT, [KILLED], True, "Passed: 1 fault hit the cluster, and every promise was kept."),
+        (None, [KILLED], None, "There is no verdict"),
+        ([*ALL_KEPT, Judged("I1", 10, 2)], [KILLED], False, "Failed: a promise was broken"),
+        ([*ALL_KEPT, Judged("I1", 0, 0)], [KILLED], None, "Not proved"),
+        (ALL_KEPT, [KILLED, VOID], None, "Not proved"),
+        (ALL_KEPT, [KILLED, SKIPPED], None, "Not proved"),
+    ],
+)
+def test_only_a_run_in_which_nothing_is_missing_has_passed(
+    judged: list[Judged] | None, faults: list[Injection], passed: bool | None, says: str
+) -> None:
+    verdict, sentence, _ = headline(judged, faults)
+    assert (verdict, sentence.startswith(says)) == (passed, True)
+
+
+def test_what_stands_against_a_run_is_named() -> None:
+    _, _, against = headline([Judged("I1", 9, 1), Judged("I17", 0, 0)], [KILLED, VOID, SKIPPED])
+    assert against == [
+        "I1 is broken: 1 violation.",
+        "Nothing was seen of I17: that has not passed.",
+        "1 fault had no effect, and proved nothing: F7.",
+        "1 fault could not be injected here: F19.",
+    ]
+
+
+def test_a_history_that_cannot_be_read_is_complained_of_and_the_rest_is_drawn(tmp_path: Path) -> None:
+    run = told_run().write(tmp_path)
+    with (run / "histories" / "2.jsonl").open("a") as file:
+        file.write('{"e":"hw"}\n')
+    html = write_report(run).read_text()
+    assert "Not all could be read" in html
+    assert "orders-1" in html
+
+
+def test_a_run_that_left_nothing_has_a_page_that_says_so(tmp_path: Path) -> None:
+    html = write_report(tmp_path).read_text()
+    assert "There is no verdict" in html
+    assert "there is no history in" in html
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("faults.jsonl", '{"row":"F1"}\n'),
+        ("faults.jsonl", '{"row":"F1","name":"n","outcome":"perhaps"}\n'),
+        ("faults.jsonl", '{"row":"F1","name":"n","outcome":"bit","t_inject":"noon"}\n'),
+        ("verdict.json", "{}"),
+        ("verdict.json", "[1]"),
+        ("run.json", "[1]"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_an_error_that_names_it(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(HistoryError, match=name):
+        write_report(tmp_path)
+
+
+def test_a_page_can_be_made_once_more_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
+    (tmp_path / "verdict.json").write_text("{")
+    assert main([str(tmp_path)]) == 1
+    assert "verdict.json" in capsys.readouterr().err
+    assert main([]) == 2

@@ -1,0 +1,217 @@
+"""One page about a run: the verdict, the faults, what each invariant saw, and all that happened on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+
+from tidelog.chaos.injections import Injection
+from tidelog.chaos.report.availability import Gap, meanwhile, unavailable
+from tidelog.chaos.report.axis import Axis
+from tidelog.chaos.report.chart import chart
+from tidelog.chaos.report.facts import RunFacts
+from tidelog.chaos.report.markup import Markup, Part, element, together
+from tidelog.chaos.report.promises import PROMISES, number_of
+from tidelog.chaos.report.verdict import Judged, Violation, headline, outcomes_by_row
+
+#: More than these are counted, not shown: a page is for reading.
+_MOST_FAULTS, _MOST_VIOLATIONS, _MOST_OPERATIONS, _MOST_GAPS = 500, 10, 12, 15
+_LONGEST_TEXT = 300
+#: In the chart the longest ones, of all partitions.
+_MOST_DRAWN_GAPS = 2000
+
+
+def page(
+    title: str,
+    facts: RunFacts,
+    faults: Sequence[Injection],
+    judged: Sequence[Judged] | None,
+    about: Mapping[str, object] | None = None,
+) -> str:
+    """The HTML. It needs nothing besides itself.
+
+    about   what the reader should know of the run, as its seed, by name
+    """
+    axis = Axis(facts.begin, facts.end)
+    absent = unavailable(facts)
+    passed, _, _ = headline(judged, faults)
+    body = together(
+        element("h1", title),
+        _about(facts, about or {}),
+        _verdict(judged, faults, facts),
+        element("h2", "What happened, on one time axis"),
+        chart(facts, faults[:_MOST_FAULTS], absent[:_MOST_DRAWN_GAPS]),
+        _violations(judged or (), axis),
+        element("h2", "Faults"),
+        _faults(faults, axis),
+        element("h2", "Promises"),
+        _invariants(judged or ()),
+        element("h2", "Longest times without an acknowledged produce"),
+        _gaps(absent, faults, axis),
+    )
+    mark = {True: "passed", False: "failed", None: "not proved"}[passed]
+    head = together(
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", f"{title}: {mark}"),
+        element("style", Markup(_resource("page.css"))),
+    )
+    script = element("script", Markup(_resource("page.js")))
+    return "<!doctype html>\n" + element("html", element("head", head), element("body", body, script), lang="en") + "\n"
+
+
+def _resource(name: str) -> str:
+    return files("tidelog.chaos.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _about(facts: RunFacts, about: Mapping[str, object]) -> Markup:
+    acknowledged = sum(len(partition.acknowledged) for partition in facts.partitions.values())
+    told = [
+        *(f"{name} {value}" for name, value in about.items()),
+        f"{(facts.end - facts.begin) / 1e9:,.0f} s",
+        f"{len(facts.partitions):,} partitions",
+        f"{acknowledged:,} records acknowledged",
+        f"{sum(facts.records_read.values):,} read",
+        f"{len(facts.unfinished):,} failed or unknown",
+    ]
+    return element("p", " · ".join(told), class_="facts")
+
+
+def _verdict(judged: Sequence[Judged] | None, faults: Sequence[Injection], facts: RunFacts) -> Markup:
+    passed, sentence, against = headline(judged, faults)
+    complaints = [f"Not all could be read: {_short(complaint)}" for complaint in facts.complaints[:_MOST_VIOLATIONS]]
+    points = [element("li", point) for point in (*against, *complaints)]
+    kind = {True: "passed", False: "failed", None: "unproved"}[passed]
+    return element(
+        "section", element("h2", sentence), element("ul", *points) if points else None, class_=f"verdict {kind}"
+    )
+
+
+def _violations(judged: Sequence[Judged], axis: Axis) -> Markup:
+    broken = [each for each in judged if each.violations]
+    if not broken:
+        return Markup()
+    drawn: list[Part] = [element("h2", "What was broken, and the operations that prove it")]
+    for each in sorted(broken, key=lambda each: number_of(each.invariant)):
+        drawn.append(element("p", element("strong", each.invariant), " ", PROMISES.get(each.invariant)))
+        drawn += [_violation(violation, axis) for violation in each.told[:_MOST_VIOLATIONS]]
+        if (more := each.violations - min(len(each.told), _MOST_VIOLATIONS)) > 0:
+            drawn.append(element("p", f"{more:,} more violations of {each.invariant} are not shown."))
+    return together(*drawn)
+
+
+def _violation(violation: Violation, axis: Axis) -> Markup:
+    when = axis.seconds(violation.t) if violation.t else None
+    where = ", ".join(filter(None, (violation.where, when)))
+    operations = [_short(operation) for operation in violation.operations[:_MOST_OPERATIONS]]
+    if (more := len(violation.operations) - len(operations)) > 0:
+        operations.append(f"… and {more:,} more")
+    return element(
+        "details",
+        element("summary", element("span", f"{where}: " if where else "", class_="facts"), _short(violation.says)),
+        element("pre", "\n".join(operations)) if operations else None,
+        open="",
+    )
+
+
+def _faults(faults: Sequence[Injection], axis: Axis) -> Markup:
+    if not faults:
+        return element("p", "None was injected.")
+    summary = _table(
+        ("row", "fault", "#injected", "#bit", "#void", "#skipped"),
+        [
+            [element("td", each.row, class_="word"), element("td", each.name)]
+            + [
+                _number(count, "doubt" if column and count else "")
+                for count, column in zip(each[2:], (0, 0, 1, 1), strict=True)
+            ]
+            for each in outcomes_by_row(faults)
+        ],
+    )
+    kinds = {"bit": "good", "void": "doubt", "skipped": "doubt"}
+    rows = [
+        [
+            element("td", fault.row, class_="word"),
+            element("td", element("strong", fault.name), " ", _short(fault.what)),
+            *(_moment(at, axis) for at in (fault.t_inject, fault.t_bit, fault.t_heal, fault.t_whole)),
+            element("td", _cost(fault), class_="number"),
+            element("td", element("span", fault.outcome, class_=kinds[fault.outcome]), " ", _short(fault.why)),
+        ]
+        for fault in faults[:_MOST_FAULTS]
+    ]
+    left_out = len(faults) - len(rows)
+    return together(
+        summary,
+        element(
+            "details",
+            element("summary", f"Each of the {len(faults):,}, in order"),
+            _table(("row", "what was done", "#injected", "#noticed", "#healed", "#whole", "#gap", "outcome"), rows),
+            element("p", f"{left_out:,} more are not shown.") if left_out else None,
+            open="" if len(faults) <= 60 else None,
+        ),
+    )
+
+
+def _cost(fault: Injection) -> str:
+    """How long a partition was unavailable, of what the fault may cost."""
+    if fault.t_inject is None:
+        return "–"
+    allowed = "" if fault.most_gap_ms is None else f" of {fault.most_gap_ms / 1000:.1f}"
+    return f"{fault.longest_gap_ms / 1000:.1f}{allowed} s"
+
+
+def _invariants(judged: Sequence[Judged]) -> Markup:
+    kinds = {"kept": "good", "broken": "bad", "no data": "doubt"}
+    return _table(
+        ("", "promise", "#observations", "#violations", ""),
+        [
+            [
+                element("td", each.invariant, class_="word"),
+                element("td", PROMISES.get(each.invariant)),
+                _number(each.observations),
+                _number(each.violations),
+                element("td", element("span", each.word, class_=kinds[each.word]), class_="word"),
+            ]
+            for each in sorted(judged, key=lambda each: number_of(each.invariant))
+        ],
+    )
+
+
+def _gaps(absent: Sequence[Gap], faults: Sequence[Injection], axis: Axis) -> Markup:
+    if not absent:
+        return element("p", "There was none worth telling.")
+    rows = []
+    for gap in absent[:_MOST_GAPS]:
+        during = list(dict.fromkeys(f"{fault.row} {fault.name}" for fault in meanwhile(gap, faults)))
+        rows.append(
+            [
+                element("td", str(gap.tp), class_="word"),
+                _moment(gap.begin, axis),
+                element("td", f"{gap.length_s:.2f} s", class_="number"),
+                element("td", _short(", ".join(during)) or "no fault"),
+            ]
+        )
+    left_out = len(absent) - len(rows)
+    return together(
+        _table(("partition", "#from", "#for", "during"), rows),
+        element("p", f"{left_out:,} shorter ones are not shown.") if left_out else None,
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Markup]]) -> Markup:
+    """A head that begins with # stands over numbers."""
+    cells = [element("th", head.lstrip("#"), class_="number" if head.startswith("#") else None) for head in heads]
+    body = [element("tr", *row) for row in rows]
+    return element("table", element("thead", element("tr", *cells)), element("tbody", *body))
+
+
+def _number(number: int, kind: str = "") -> Markup:
+    return element("td", f"{number:,}", class_=f"number {kind}".rstrip())
+
+
+def _moment(at: int | None, axis: Axis) -> Markup:
+    return element("td", "–" if at is None else axis.seconds(at), class_="number")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

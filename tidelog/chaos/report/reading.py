@@ -1,0 +1,115 @@
+"""A run's directory: what the chaos run, its clients, its brokers and the checker left there.
+
+histories/NAME.jsonl   tidelog.checker.history
+faults.jsonl           one fault a line: {"row", "name", "what", "t_inject", "t_bit", "t_heal", "outcome", "why"},
+                       the times null where there is none, the outcome "bit", "void" or "skipped"
+verdict.json           the checker's; see `read_verdict`
+run.json               what to know of the run, as {"scenario": "all", "seed": 3}; may be absent
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tidelog.chaos.injections import FAULTS_FILE, Injection, Outcome
+from tidelog.chaos.report.facts import RunFacts
+from tidelog.chaos.report.observing import Observer
+from tidelog.chaos.report.verdict import Judged, Violation
+from tidelog.checker.history import DIRECTORY, SUFFIX, line_errors, numbered_lines, read_history
+from tidelog.errors import HistoryError
+from tidelog.model import TopicPartition
+
+VERDICT: Final = "verdict.json"
+RUN: Final = "run.json"
+
+
+def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
+    """All histories. What cannot be read of them stands in the facts' complaints: a report is wanted most when
+    something went wrong."""
+    observer = Observer()
+    complaints = []
+    paths = sorted((directory / DIRECTORY).glob(f"*{SUFFIX}"))
+    if not paths:
+        complaints.append(f"there is no history in {directory / DIRECTORY}")
+    for path in paths:
+        try:
+            observer.take(read_history(path))
+        except (HistoryError, OSError) as error:
+            complaints.append(str(error))
+    facts = observer.facts(
+        [fault.t_inject for fault in faults if fault.t_inject is not None],
+        [fault.t_heal for fault in faults if fault.t_heal is not None],
+    )
+    facts.complaints = complaints
+    return facts
+
+
+def read_faults(directory: Path) -> list[Injection]:
+    """In their order; none where there is no such file. HistoryError where a line is none."""
+    path = directory / FAULTS_FILE
+    if not path.exists() or not path.stat().st_size:
+        return []
+    found = []
+    for number, line in numbered_lines(path):
+        with line_errors(path, number):
+            found.append(_fault(line))
+    return found
+
+
+def read_verdict(directory: Path) -> list[Judged] | None:
+    """None where there is none. HistoryError where it is not a verdict."""
+    path = directory / VERDICT
+    if not path.exists():
+        return None
+    with line_errors(path, 1):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return [_judged(name, each) for name, each in document["invariants"].items()]
+
+
+def read_about(directory: Path) -> Mapping[str, object]:
+    """Empty where nothing is said."""
+    path = directory / RUN
+    if not path.exists():
+        return {}
+    with line_errors(path, 1):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if type(document) is not dict:
+            raise TypeError("it is no JSON object")
+        return {name: value for name, value in document.items() if isinstance(value, str | int | float)}
+
+
+def _fault(line: Mapping[str, Any]) -> Injection:
+    most_gap_ms = line.get("most_gap_ms")
+    return Injection(
+        row=str(line["row"]),
+        name=str(line["name"]),
+        outcome=Outcome(line["outcome"]),
+        why=str(line.get("why") or ""),
+        what=str(line.get("what") or ""),
+        t_inject=_time(line.get("t_inject")),
+        t_bit=_time(line.get("t_bit")),
+        t_heal=_time(line.get("t_heal")),
+        t_whole=_time(line.get("t_whole")),
+        longest_gap_ms=float(line.get("longest_gap_ms") or 0),
+        most_gap_ms=None if most_gap_ms is None else int(most_gap_ms),
+    )
+
+
+def _time(value: object) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    raise TypeError(f"a time is nanoseconds or null, not {value!r}")
+
+
+def _judged(name: str, each: Mapping[str, Any]) -> Judged:
+    told = [_violation(finding) for finding in each["findings"]]
+    return Judged(name, int(each["observations"]), int(each["violations"]), told)
+
+
+def _violation(finding: Mapping[str, Any]) -> Violation:
+    tp = finding.get("tp")
+    where = "" if tp is None else str(TopicPartition(str(tp[0]), int(tp[1])))
+    return Violation(where, int(finding["t"]), str(finding["says"]), [str(each) for each in finding["operations"]])

@@ -1,0 +1,128 @@
+"""I1 and I13: what was acknowledged is there in the end, also what a leader acknowledged that was deposed later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tidelog.checker.events import Ack, BecomeLeader, ProduceOk
+from tidelog.checker.facts import Facts, PartitionFacts, Source
+from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.logs import FinalLog
+
+
+class Acknowledged(Invariant):
+    """I1: each record acknowledged with acks=all stands at its offset, in what a client reads and in every replica.
+
+    Before the end it is asked of each new leader that its log ends behind what was acknowledged. A record before the
+    log's start was trimmed, or is lost: lost unless somebody asked for a trim.
+    """
+
+    key, name = "I1", "acknowledged records are there"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._elections: list[tuple[Source, BecomeLeader]] = []
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {BecomeLeader: lambda source, event: self._elections.append((source, event))}
+
+    def examine(self) -> None:
+        elections, self._elections = self._elections, []
+        for source, event in elections:
+            facts = self.facts.of(event.tp)
+            promised = facts.acknowledgements.before(event.t)
+            if promised is None:
+                continue
+            self.tally.observations += 1
+            if event.leo <= promised and not self.only_counted():
+                leads = f"broker {source.name} leads in epoch {event.epoch} from offset {event.leo} on"
+                self.violated(
+                    event.tp,
+                    event.t,
+                    f"{leads}, and offset {promised} had been acknowledged",
+                    *facts.witnesses(promised, facts.sightings.id_at(promised)),
+                    f"{leads}, since {seconds(event.t)}",
+                )
+
+    def conclude(self, ending: Ending) -> None:
+        self.examine()
+        for facts in self.partitions():
+            for log in ending.logs.get(facts.tp, ()):
+                for _, event in facts.produces:
+                    self.tally.observations += len(event.ids)
+                    if not log.holds(event.offsets, event.ids):
+                        self._missing(facts, log, event, facts.tp.topic in ending.compacted)
+
+    def _missing(self, facts: PartitionFacts, log: FinalLog, event: ProduceOk, compacted: bool) -> None:
+        trimmed = min(log.log_start, max((offset for offset, _, _ in facts.trims), default=0))
+        for offset, record_id, t in zip(event.offsets, event.ids, event.t, strict=True):
+            found = log.id_at(offset)
+            if found == record_id or (found is None and (compacted or offset < trimmed)) or self.only_counted():
+                continue
+            there = "nothing" if found is None else record_name(found)
+            self.violated(
+                facts.tp,
+                t,
+                f"{record_name(record_id)} was acknowledged at offset {offset}; there is {there} in {log.name}",
+                facts.produce(record_id),
+                str(log),
+            )
+
+
+class LeaderCompleteness(Invariant):
+    """I13: what was acknowledged in an epoch that a later leader ended is there, in that epoch or an earlier one.
+
+    Judged are the acknowledgements of clients that name the epoch, and those that the brokers wrote down themselves.
+    """
+
+    key, name = "I13", "what deposed leaders acknowledged is there"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._acks: list[tuple[Source, Ack]] = []
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {Ack: lambda source, event: self._acks.append((source, event))}
+
+    def conclude(self, ending: Ending) -> None:
+        last_epochs = {tp: max(epoch for _, epoch in led) for tp, led in self.facts.leaderships.items()}
+        for source, ack in self._acks:
+            log = ending.log(ack.tp)
+            if log is None or ack.epoch >= last_epochs.get(ack.tp, -1):
+                continue
+            self.tally.observations += 1
+            wrong = _later_or_gone(log, ack.last, ack.epoch, ending)
+            if wrong and not self.only_counted():
+                told = f"broker {source.name} acknowledged up to offset {ack.last} in epoch {ack.epoch}"
+                self.violated(ack.tp, ack.t, f"{told}; in the end {wrong}", f"{told} at {seconds(ack.t)}", str(log))
+        for facts in self.partitions():
+            log, last_epoch = ending.log(facts.tp), last_epochs.get(facts.tp, -1)
+            if log is None or last_epoch < 0:
+                continue
+            for record_id, offset, epoch, t in _acknowledged_in(facts):
+                if epoch >= last_epoch:
+                    continue
+                self.tally.observations += 1
+                wrong = _later_or_gone(log, offset, epoch, ending)
+                if wrong and not self.only_counted():
+                    says = f"offset {offset} was acknowledged in epoch {epoch}, which ended; in the end {wrong}"
+                    self.violated(facts.tp, t, says, facts.produce(record_id), str(log))
+
+
+def _acknowledged_in(facts: PartitionFacts) -> Iterator[tuple[int, int, int, int]]:
+    """(id, offset, epoch, moment) of the acknowledgements whose epoch the client was told."""
+    for _, event in facts.produces:
+        if event.epochs is not None:
+            yield from zip(event.ids, event.offsets, event.epochs, event.t, strict=True)
+
+
+def _later_or_gone(log: FinalLog, offset: int, epoch: int, ending: Ending) -> str:
+    """What is wrong with an offset that was acknowledged in this epoch; empty where nothing is."""
+    place = log.place(offset)
+    if place is None:
+        if offset < log.log_start or log.tp.topic in ending.compacted:
+            return ""
+        return f"the log ends at {log.leo}" if offset >= log.leo else f"there is nothing at {offset}"
+    found = log.leader_epochs[place]
+    return f"offset {offset} is of epoch {found}" if found > epoch else ""

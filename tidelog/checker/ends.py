@@ -1,0 +1,84 @@
+"""I8: where a partition ends, as its clients are told, never goes back and lies behind what was acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.checker.events import LatestOk, ReadFailed
+from tidelog.checker.facts import Facts, PartitionFacts, Source
+from tidelog.checker.findings import seconds
+from tidelog.checker.invariant import Handler, Invariant
+from tidelog.checker.outcomes import error_name
+from tidelog.errors import OffsetOutOfRangeError
+
+_OUT_OF_RANGE = error_name(OffsetOutOfRangeError)
+
+
+class Ends(Invariant):
+    """I8: the end that is told does not fall, in real time over all clients, also across leaders (KIP-207).
+
+    It lies behind each offset acknowledged before the question, and no reader of such an offset is told that it is out
+    of range, unless it was trimmed.
+    """
+
+    key, name = "I8", "the end never goes back"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._told: list[tuple[Source, LatestOk]] = []
+        self._refused: list[tuple[Source, ReadFailed]] = []
+        self._judged_until = 0
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {LatestOk: self._latest, ReadFailed: self._read_failed}
+
+    def _latest(self, source: Source, event: LatestOk) -> None:
+        self._told.append((source, event))
+
+    def _read_failed(self, source: Source, event: ReadFailed) -> None:
+        if event.error == _OUT_OF_RANGE and event.offset >= 0:
+            self._refused.append((source, event))
+
+    def examine(self) -> None:
+        told, start = self._told, self._judged_until
+        self._judged_until = len(told)
+        for index in range(start, len(told)):
+            source, event = told[index]
+            facts = self.facts.of(event.tp)
+            self.tally.observations += 1
+            seen = facts.latest.before(event.t0)
+            if seen is not None and event.offset < seen and not self.only_counted():
+                earlier = next(
+                    (who, each)
+                    for who, each in told
+                    if each.tp == event.tp and each.offset == seen and each.t1 < event.t0
+                )
+                says = f"the end was told as {event.offset}, and before that as {seen}"
+                self.violated(event.tp, event.t1, says, _story(*earlier), _story(source, event))
+            self._behind_acknowledged(facts, source, event)
+        refused, self._refused = self._refused, []
+        for source, failure in refused:
+            self._in_range(self.facts.of(failure.tp), source, failure)
+
+    def _behind_acknowledged(self, facts: PartitionFacts, source: Source, event: LatestOk) -> None:
+        acknowledged = facts.acknowledgements.before(event.t0)
+        if acknowledged is not None and event.offset <= acknowledged and not self.only_counted():
+            says = f"the end was told as {event.offset}, and offset {acknowledged} had been acknowledged"
+            witness = facts.produce(facts.sightings.id_at(acknowledged))
+            self.violated(event.tp, event.t1, says, witness, _story(source, event))
+
+    def _in_range(self, facts: PartitionFacts, source: Source, event: ReadFailed) -> None:
+        self.tally.observations += 1
+        acknowledged = facts.acknowledgements.before(event.t0)
+        trimmed = any(offset > event.offset and asked <= event.t1 for offset, asked, _ in facts.trims)
+        if acknowledged is None or event.offset > acknowledged or trimmed or self.only_counted():
+            return
+        says = f"offset {event.offset} was called out of range, and {acknowledged} had been acknowledged"
+        when = f"{seconds(event.t0)}–{seconds(event.t1)}"
+        witness = facts.produce(facts.sightings.id_at(acknowledged))
+        self.violated(event.tp, event.t1, says, witness, f"read by {source.name} at {event.offset}, {when}: refused")
+
+
+def _story(source: Source, event: LatestOk) -> str:
+    epoch = "" if event.epoch is None else f" in epoch {event.epoch}"
+    return f"{source.name} asked for the end, {seconds(event.t0)}–{seconds(event.t1)}: {event.offset}{epoch}"

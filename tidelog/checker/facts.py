@@ -1,0 +1,176 @@
+"""What all invariants stand on: who wrote, what was produced and read, and what was told of each offset."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tidelog.checker.events import (
+    SEQUENCE_BITS,
+    BecomeLeader,
+    Client,
+    Column,
+    Header,
+    HighWatermark,
+    LatestOk,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    Read,
+    TrimOk,
+    TrimUnknown,
+)
+from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.sightings import Sightings
+from tidelog.checker.timeline import RunningMax
+from tidelog.frozen import frozen
+from tidelog.model import TopicPartition
+
+
+@frozen
+class Source:
+    """One life of who writes a history: its process from one start to its end.
+
+    life   from 0
+    """
+
+    header: Header
+    life: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.header.name
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether what it is told to be written is promised to stay: it produces with acks=all."""
+        return isinstance(self.header, Client) and self.header.acks == -1
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    """Of one partition. Only what was acknowledged with acks=all counts as acknowledged.
+
+    invoked_at       by id
+    acknowledged     by id: when
+    failed           by id: when it was refused for certain
+    refusals         the ids of the same, as they were told
+    acknowledgements the offsets that were acknowledged, in time
+    high_watermarks  that any broker wrote down, in time
+    reads            every answer that showed records
+    trims            (offset, asked at, answered at or None)
+    """
+
+    tp: TopicPartition
+    invoked_at: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    failed: dict[int, int] = field(default_factory=dict)
+    refusals: list[Column] = field(default_factory=list)
+    acknowledgements: RunningMax = field(default_factory=RunningMax)
+    latest: RunningMax = field(default_factory=RunningMax)
+    high_watermarks: RunningMax = field(default_factory=RunningMax)
+    sightings: Sightings = field(default_factory=Sightings)
+    produces: list[tuple[Source, ProduceOk]] = field(default_factory=list)
+    reads: list[tuple[Source, Read]] = field(default_factory=list)
+    trims: list[tuple[int, int, int | None]] = field(default_factory=list)
+
+    def produce(self, record_id: int) -> str:
+        """The whole story of a record's produce, as proof."""
+        told = f"produce of {record_name(record_id)} to {self.tp}"
+        if record_id not in self.invoked_at:
+            return f"{told}: never invoked"
+        told += f", invoked at {seconds(self.invoked_at[record_id])}"
+        if record_id in self.acknowledged:
+            for source, event in self.produces:
+                if record_id in event.ids:
+                    offset = event.offsets[list(event.ids).index(record_id)]
+                    told += f", acknowledged to {source.name} with offset {offset}"
+                    break
+            return f"{told} at {seconds(self.acknowledged[record_id])}"
+        if record_id in self.failed:
+            return f"{told}, refused at {seconds(self.failed[record_id])}"
+        return f"{told}, outcome unknown"
+
+    def witnesses(self, offset: int, record_id: int) -> Iterator[str]:
+        """Who was told that this record stands there."""
+        for _, event in self.produces:
+            if record_id in event.ids and event.offsets[list(event.ids).index(record_id)] == offset:
+                yield self.produce(record_id)
+        for source, read in self.reads:
+            if offset in read.offsets and read.ids[list(read.offsets).index(offset)] == record_id:
+                yield read_story(source, read, offset, record_id)
+
+
+def read_story(source: Source, read: Read, offset: int, record_id: int) -> str:
+    """A read that showed a record, as proof."""
+    return (
+        f"read by {source.name} (session {read.session}) of {read.tp}, {seconds(read.t0)}–{seconds(read.t1)}:"
+        f" {record_name(record_id)} at offset {offset}"
+    )
+
+
+class Facts:
+    """Gathers them from events; each invariant reads here what others have told."""
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self.partitions: dict[TopicPartition, PartitionFacts] = {}
+        #: Who invoked for the producer with that number.
+        self.producers: dict[int, Source] = {}
+        #: The leaders that a partition has had, by the events of brokers: (moment, epoch).
+        self.leaderships: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+
+    def of(self, tp: TopicPartition) -> PartitionFacts:
+        facts = self.partitions.get(tp)
+        if facts is None:
+            facts = self.partitions[tp] = PartitionFacts(tp)
+        return facts
+
+    def home_of(self, record_id: int) -> TopicPartition | None:
+        """The partition that a record was produced to."""
+        return next((tp for tp, facts in self.partitions.items() if record_id in facts.invoked_at), None)
+
+    def is_idempotent(self, record_id: int) -> bool:
+        source = self.producers.get(record_id >> SEQUENCE_BITS)
+        return source is not None and isinstance(source.header, Client) and source.header.idempotent
+
+    def invoked(self, source: Source, event: ProduceInvoked) -> None:
+        self.of(event.tp).invoked_at.update(zip(event.ids, event.t, strict=True))
+        if event.ids:
+            self.producers[event.ids[0] >> SEQUENCE_BITS] = source
+            self.producers[event.ids[-1] >> SEQUENCE_BITS] = source
+
+    def acknowledged(self, source: Source, event: ProduceOk) -> None:
+        if source.waits_for_all:
+            facts = self.of(event.tp)
+            facts.acknowledged.update(zip(event.ids, event.t, strict=True))
+            facts.acknowledgements.extend(event.t, event.offsets)
+            facts.sightings.see(event.offsets, event.ids)
+            facts.produces.append((source, event))
+
+    def failed(self, _source: Source, event: ProduceFailed) -> None:
+        facts = self.of(event.tp)
+        facts.failed.update(zip(event.ids, event.t, strict=True))
+        facts.refusals.append(event.ids)
+
+    def read(self, source: Source, event: Read) -> None:
+        facts = self.of(event.tp)
+        facts.reads.append((source, event))
+        facts.sightings.see(event.offsets, event.ids)
+
+    def told_latest(self, _source: Source, event: LatestOk) -> None:
+        self.of(event.tp).latest.add(event.t1, event.offset)
+
+    def trimmed(self, _source: Source, event: TrimOk) -> None:
+        self.of(event.tp).trims.append((event.offset, event.t0, event.t1))
+
+    def maybe_trimmed(self, _source: Source, event: TrimUnknown) -> None:
+        self.of(event.tp).trims.append((event.offset, event.t0, None))
+
+    def led(self, _source: Source, event: BecomeLeader) -> None:
+        self.leaderships[event.tp].append((event.t, event.epoch))
+        self.of(event.tp).high_watermarks.add(event.t, event.hw)
+
+    def high_watermark(self, _source: Source, event: HighWatermark) -> None:
+        self.of(event.tp).high_watermarks.add(event.t, event.value)

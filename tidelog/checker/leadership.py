@@ -1,0 +1,121 @@
+"""I12: one leader an epoch, one controller an epoch, and each change of the ISR on a version of its own."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.checker.events import BecomeFollower, BecomeLeader, Controller, IsrChange
+from tidelog.checker.facts import Facts, Source
+from tidelog.checker.findings import seconds
+from tidelog.checker.invariant import Handler, Invariant
+from tidelog.model import TopicPartition
+
+
+class _Change(NamedTuple):
+    """A change of the ISR that succeeded, in the order of its versions."""
+
+    partition_epoch: int
+    epoch: int
+    told: str
+
+
+class Leadership(Invariant):
+    """I12. A broker's leader epochs of a partition never fall; nor does its controller epoch.
+
+    Of ISR changes the versions are distinct, rise for each broker, and leader epochs rise with them: who was deposed
+    can change nothing any more. They are compared by version and not by the clock, since who was stopped between the
+    compare-and-set and its answer learns of it late.
+    """
+
+    key, name = "I12", "one leader an epoch"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._leaders: dict[tuple[TopicPartition, int], tuple[str, int]] = {}
+        self._epochs: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+        self._controllers: dict[int, tuple[str, int]] = {}
+        self._controller_epochs: dict[str, tuple[int, int]] = {}
+        self._changes: dict[TopicPartition, list[_Change]] = defaultdict(list)
+        self._versions: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {
+            BecomeLeader: self._leads,
+            BecomeFollower: lambda source, event: self._follows(source, event.tp, event.epoch, event.t),
+            IsrChange: self._isr_changed,
+            Controller: self._controls,
+        }
+
+    def _leads(self, source: Source, event: BecomeLeader) -> None:
+        self._follows(source, event.tp, event.epoch, event.t)
+        name, since = self._leaders.setdefault((event.tp, event.epoch), (source.name, event.t))
+        if name != source.name and not self.only_counted():
+            says = f"brokers {name} and {source.name} led in epoch {event.epoch}"
+            proof = (
+                f"broker {who} became leader of epoch {event.epoch} at {seconds(at)}"
+                for who, at in ((name, since), (source.name, event.t))
+            )
+            self.violated(event.tp, event.t, says, *proof)
+
+    def _follows(self, source: Source, tp: TopicPartition, epoch: int, t: int) -> None:
+        self.tally.observations += 1
+        last, at = self._epochs.get((source.name, tp), (epoch, t))
+        self._epochs[source.name, tp] = epoch, t
+        if epoch < last and not self.only_counted():
+            says = f"broker {source.name} went back from leader epoch {last} to {epoch}"
+            proof = (
+                f"broker {source.name}: epoch {each} at {seconds(when)}" for each, when in ((last, at), (epoch, t))
+            )
+            self.violated(tp, t, says, *proof)
+
+    def _controls(self, source: Source, event: Controller) -> None:
+        self.tally.observations += 1
+        name, since = self._controllers.setdefault(event.epoch, (source.name, event.t))
+        mine = f"broker {source.name} became controller of epoch {event.epoch} at {seconds(event.t)}"
+        if name != source.name and not self.only_counted():
+            says = f"brokers {name} and {source.name} were controllers of epoch {event.epoch}"
+            self.violated(None, event.t, says, f"broker {name} became controller at {seconds(since)}", mine)
+        last, at = self._controller_epochs.get(source.name, (-1, 0))
+        self._controller_epochs[source.name] = event.epoch, event.t
+        if event.epoch <= last and not self.only_counted():
+            says = f"broker {source.name}'s controller epoch did not rise from {last}"
+            self.violated(None, event.t, says, f"broker {source.name}: {last} at {seconds(at)}", mine)
+
+    def _isr_changed(self, source: Source, event: IsrChange) -> None:
+        if not event.ok:
+            return
+        self.tally.observations += 1
+        told = (
+            f"broker {source.name} set the ISR to {list(event.isr)} in leader epoch {event.epoch},"
+            f" partition epoch {event.partition_epoch}, at {seconds(event.t)}"
+        )
+        wrong, proof = self._wrong_version(source, event)
+        self._versions[source.name, event.tp] = event.partition_epoch, told
+        insort(self._changes[event.tp], _Change(event.partition_epoch, event.epoch, told))
+        if wrong and not self.only_counted():
+            self.violated(event.tp, event.t, wrong, *proof, told)
+
+    def _wrong_version(self, source: Source, event: IsrChange) -> tuple[str, list[str]]:
+        version, changes = event.partition_epoch, self._changes[event.tp]
+        if version <= 0:
+            return f"a change of the ISR succeeded without a version ({version})", []
+        last, told = self._versions.get((source.name, event.tp), (-1, ""))
+        if version < last:
+            return f"broker {source.name}'s ISR changes went back from partition epoch {last} to {version}", [told]
+        place = _place(changes, version)
+        if place < len(changes) and changes[place].partition_epoch == version:
+            return f"two changes of the ISR have the partition epoch {version}", [changes[place].told]
+        if place > 0 and changes[place - 1].epoch > event.epoch:
+            earlier = changes[place - 1]
+            return f"epoch {event.epoch} changed the ISR after epoch {earlier.epoch} had", [earlier.told]
+        if place < len(changes) and changes[place].epoch < event.epoch:
+            later = changes[place]
+            return f"epoch {later.epoch} changed the ISR after epoch {event.epoch} had", [later.told]
+        return "", []
+
+
+def _place(changes: list[_Change], version: int) -> int:
+    return bisect_left(changes, version, key=lambda each: each.partition_epoch)

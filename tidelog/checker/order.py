@@ -1,0 +1,104 @@
+"""I5 and I6: the log's order is that of real time, and each producer's own."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tidelog.checker.events import SEQUENCE_BITS
+from tidelog.checker.facts import Facts, PartitionFacts
+from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.invariant import Ending, Invariant
+from tidelog.model import TopicPartition
+
+
+class RealTimeOrder(Invariant):
+    """I5: a record that was acknowledged before another was sent stands before it.
+
+    At the end that holds for all of the log, also for records whose own produce came to nobody knows what.
+    """
+
+    key, name = "I5", "order of real time"
+
+    def examine(self) -> None:
+        for facts in self.partitions():
+            for _, event in self.new_in(facts.produces):
+                self._judge(facts, zip(event.ids, event.offsets, strict=True), len(event.ids))
+
+    def conclude(self, ending: Ending) -> None:
+        self.examine()
+        for facts in self.partitions():
+            log = ending.log(facts.tp)
+            if log is not None and facts.produces:
+                unknown = facts.invoked_at.keys() - facts.acknowledged.keys()
+                rest = [(each, offset) for each, offset in zip(log.ids, log.offsets, strict=True) if each in unknown]
+                self._judge(facts, rest, len(rest))
+
+    def _judge(self, facts: PartitionFacts, records: Iterable[tuple[int, int]], count: int) -> None:
+        self.tally.observations += count
+        invoked_at = facts.invoked_at
+        times, greatest = facts.acknowledgements.settled()
+        for record_id, offset in records:
+            asked = invoked_at.get(record_id)
+            if asked is None:
+                continue
+            before = bisect_left(times, asked)
+            if before and greatest[before - 1] >= offset and not self.only_counted():
+                earlier = greatest[before - 1]
+                there = facts.sightings.id_at(earlier)
+                says = f"{record_name(record_id)} was sent after offset {earlier} was acknowledged, and got {offset}"
+                self.violated(facts.tp, asked, says, facts.produce(there), facts.produce(record_id))
+
+
+@dataclass(slots=True)
+class _Chain:
+    """One producer's records that were seen in a partition, by id, each with its offset."""
+
+    ids: array[int] = field(default_factory=lambda: array("q"))
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+
+
+class ProducerOrder(Invariant):
+    """I6: the records of an idempotent producer stand in the order in which it sent them."""
+
+    key, name = "I6", "order of each producer"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._chains: dict[TopicPartition, dict[int, _Chain]] = defaultdict(lambda: defaultdict(_Chain))
+
+    def examine(self) -> None:
+        for facts in self.partitions():
+            chains = self._chains[facts.tp]
+            for ids, offsets in self.new_in(facts.sightings.fresh):
+                self.tally.observations += len(ids)
+                for record_id, offset in zip(ids, offsets, strict=True):
+                    chain = chains[record_id >> SEQUENCE_BITS]
+                    if not chain.ids or (record_id > chain.ids[-1] and offset > chain.offsets[-1]):
+                        chain.ids.append(record_id)
+                        chain.offsets.append(offset)
+                    else:
+                        self._insert(facts, chain, record_id, offset)
+
+    def _insert(self, facts: PartitionFacts, chain: _Chain, record_id: int, offset: int) -> None:
+        """Between its neighbours; a record that is out of order is told of and left out."""
+        place = bisect_left(chain.ids, record_id)
+        if place < len(chain.ids) and chain.ids[place] == record_id:
+            return
+        neighbours = []
+        if place > 0 and chain.offsets[place - 1] > offset:
+            neighbours.append(place - 1)
+        if place < len(chain.ids) and chain.offsets[place] < offset:
+            neighbours.append(place)
+        if not neighbours:
+            chain.ids.insert(place, record_id)
+            chain.offsets.insert(place, offset)
+        elif self.facts.is_idempotent(record_id) and not self.only_counted():
+            other, other_offset = chain.ids[neighbours[0]], chain.offsets[neighbours[0]]
+            at = f"{record_name(record_id)} stands at offset {offset}"
+            says = f"{at}, and its producer's {record_name(other)} at {other_offset}"
+            t = facts.invoked_at.get(record_id, 0)
+            self.violated(facts.tp, t, says, facts.produce(other), facts.produce(record_id), f"{at} ({seconds(t)})")

@@ -1,0 +1,133 @@
+"""I7, I9, I10: readers get every record, none that is not there in the end, and none above the high watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from tidelog.checker.events import Read
+from tidelog.checker.facts import Facts, PartitionFacts, Source, read_story
+from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.logs import FinalLog
+from tidelog.model import TopicPartition
+
+
+class Contiguity(Invariant):
+    """I7: within a session a consumer gets offset after offset, none left out and none twice.
+
+    What it left out of a compacted topic nobody can hold against it.
+    """
+
+    key, name = "I7", "consumers miss nothing"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._last: dict[tuple[str, int, int, TopicPartition], tuple[int, Read]] = {}
+        self._gaps: list[tuple[TopicPartition, int, str, tuple[str, ...]]] = []
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {Read: self._read}
+
+    def _read(self, source: Source, event: Read) -> None:
+        offsets = event.offsets
+        if not offsets:
+            return
+        self.tally.observations += len(offsets)
+        key = (source.name, source.life, event.session, event.tp)
+        before = self._last.get(key)
+        if before is not None and offsets[0] != before[0] + 1:
+            self._broken(source, before[1], event, before[0], offsets[0])
+        if not isinstance(offsets, range):
+            for last, following in pairwise(offsets):
+                if following != last + 1:
+                    self._broken(source, event, event, last, following)
+        self._last[key] = offsets[-1], event
+
+    def _broken(self, source: Source, before: Read, event: Read, last: int, following: int) -> None:
+        proof = (_shown(source, before, last), _shown(source, event, following))
+        if following > last:
+            says = f"{source.name} was given offset {following} after {last} in one session"
+            self._gaps.append((event.tp, event.t1, says, proof))
+        elif not self.only_counted():
+            says = f"{source.name} was given offset {following} again, after {last}, in one session"
+            self.violated(event.tp, event.t1, says, *proof)
+
+    def examine(self) -> None:
+        self._tell_gaps(frozenset())
+
+    def conclude(self, ending: Ending) -> None:
+        self._tell_gaps(ending.compacted)
+
+    def _tell_gaps(self, compacted: frozenset[str]) -> None:
+        gaps, self._gaps = self._gaps, []
+        for tp, t, says, proof in gaps:
+            if tp.topic not in compacted and not self.only_counted():
+                self.violated(tp, t, says, *proof)
+
+
+def _shown(source: Source, read: Read, offset: int) -> str:
+    return read_story(source, read, offset, read.ids[list(read.offsets).index(offset)])
+
+
+class NoDirtyReads(Invariant):
+    """I9: each record that anybody was ever shown is there in the end, at its offset, with its timestamp."""
+
+    key, name = "I9", "no dirty reads"
+
+    def conclude(self, ending: Ending) -> None:
+        for facts in self.partitions():
+            log = ending.log(facts.tp)
+            if log is None:
+                continue
+            for source, read in facts.reads:
+                self.tally.observations += len(read.ids)
+                if not log.holds(read.offsets, read.ids, read.ts):
+                    self._dirty(facts, source, read, log, facts.tp.topic in ending.compacted)
+
+    def _dirty(self, facts: PartitionFacts, source: Source, read: Read, log: FinalLog, compacted: bool) -> None:
+        trimmed = min(log.log_start, max((offset for offset, _, _ in facts.trims), default=0))
+        for offset, record_id, timestamp in zip(read.offsets, read.ids, read.ts, strict=True):
+            place = log.place(offset)
+            if place is None:
+                if compacted or offset < trimmed:
+                    continue
+                there = "nothing"
+            elif log.ids[place] != record_id:
+                there = record_name(log.ids[place])
+            elif log.ts[place] != timestamp:
+                there = f"the record with timestamp {log.ts[place]} instead of {timestamp}"
+            else:
+                continue
+            if not self.only_counted():
+                says = f"{record_name(record_id)} was read at offset {offset}, and in the end there is {there}"
+                proof = read_story(source, read, offset, record_id)
+                self.violated(facts.tp, read.t1, says, proof, facts.produce(record_id), str(log))
+
+
+class BelowHighWatermark(Invariant):
+    """I10: no answer shows a record at or above the high watermark that it names, nor names one that no broker had.
+
+    The latter is asked where brokers wrote down their high watermarks, each before it told anybody.
+    """
+
+    key, name = "I10", "no reads above the high watermark"
+
+    def examine(self) -> None:
+        for facts in self.partitions():
+            for source, read in self.new_in(facts.reads):
+                if read.hw < 0:
+                    continue
+                self.tally.observations += 1
+                had = facts.high_watermarks.until(read.t1)
+                if read.offsets and read.offsets[-1] >= read.hw:
+                    says = f"offset {read.offsets[-1]} was shown with high watermark {read.hw}"
+                elif had is not None and read.hw > had:
+                    says = f"an answer named high watermark {read.hw}, and the greatest that any broker had was {had}"
+                else:
+                    continue
+                if not self.only_counted():
+                    when = f"{seconds(read.t0)}–{seconds(read.t1)}"
+                    last = f", last offset {read.offsets[-1]}" if read.offsets else ""
+                    proof = f"read by {source.name} (session {read.session}), {when}{last}, high watermark {read.hw}"
+                    self.violated(facts.tp, read.t1, says, proof)

@@ -1,0 +1,121 @@
+"""Which record stands at which offset of a partition, by all who ever told of it: one table for I2, I3, I4 and I6."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tidelog.checker.events import Column
+
+#: Nobody has told of this offset.
+UNSEEN: Final = -2
+
+
+class Contradiction(NamedTuple):
+    """An offset for which two records were told."""
+
+    offset: int
+    first: int
+    other: int
+
+
+class Duplicate(NamedTuple):
+    """A record that was told of at two offsets."""
+
+    record_id: int
+    first: int
+    other: int
+
+
+@dataclass(slots=True)
+class Sightings:
+    """Of one partition. What has been said a thousand times over costs one comparison of columns each.
+
+    All three only grow, so that who looks again goes on where it was.
+
+    fresh   (ids, offsets) of what was not known before
+    told    how often somebody told of an offset
+    """
+
+    contradictions: list[Contradiction] = field(default_factory=list)
+    duplicates: list[Duplicate] = field(default_factory=list)
+    fresh: list[tuple[Column, Column]] = field(default_factory=list)
+    told: int = 0
+    _origin: int = -1
+    _ids: array[int] = field(default_factory=lambda: array("q"))
+    _place: dict[int, int] = field(default_factory=dict)
+
+    def offset_of(self, record_id: int) -> int | None:
+        """Where the record was seen first."""
+        return self._place.get(record_id)
+
+    def id_at(self, offset: int) -> int:
+        """The record that was seen there first, or `UNSEEN`."""
+        place = offset - self._origin
+        return self._ids[place] if self._origin >= 0 and 0 <= place < len(self._ids) else UNSEEN
+
+    def __len__(self) -> int:
+        """How many records were seen."""
+        return len(self._place)
+
+    def __contains__(self, record_id: int) -> bool:
+        return record_id in self._place
+
+    def see(self, offsets: Column, ids: Column) -> None:
+        """Of these offsets somebody told that these records stand there."""
+        if not ids:
+            return
+        self.told += len(ids)
+        self._reach(min(offsets[0], offsets[-1]))
+        if isinstance(offsets, range):
+            start = offsets.start - self._origin
+            told = ids if isinstance(ids, array) else array("q", ids)
+            if self._ids[start : start + len(told)] == told:
+                return
+            if start == len(self._ids) and self._append(told, offsets):
+                return
+        self._see_each(offsets, ids)
+
+    def _reach(self, offset: int) -> None:
+        """Makes room in front: twice as much as there is, so that going backwards costs no square."""
+        if self._origin < 0:
+            self._origin = offset
+        if offset < self._origin:
+            origin = max(0, min(offset, self._origin - len(self._ids)))
+            self._ids = array("q", [UNSEEN]) * (self._origin - origin) + self._ids
+            self._origin = origin
+
+    def _append(self, told: array[int], offsets: range) -> bool:
+        """What is all new and stands behind all others; False, and nothing done, where a record is not new."""
+        if not self._place.keys().isdisjoint(told) or len(set(told)) < len(told) or -1 in told:
+            return False
+        self._place.update(zip(told, offsets, strict=True))
+        self._ids.extend(told)
+        self.fresh.append((told, offsets))
+        return True
+
+    def _see_each(self, offsets: Column, ids: Column) -> None:
+        new_ids, new_offsets = array("q"), array("q")
+        table, place_of, origin = self._ids, self._place, self._origin
+        for offset, record_id in zip(offsets, ids, strict=True):
+            place = offset - origin
+            if place < 0:
+                self._reach(offset)
+                table, origin = self._ids, self._origin
+                place = offset - origin
+            if place >= len(table):
+                table.extend(array("q", [UNSEEN]) * (place + 1 - len(table)))
+            known = table[place]
+            if known == record_id:
+                continue
+            if known != UNSEEN:
+                self.contradictions.append(Contradiction(offset, known, record_id))
+            else:
+                table[place] = record_id
+            if record_id >= 0 and (first := place_of.setdefault(record_id, offset)) != offset:
+                self.duplicates.append(Duplicate(record_id, first, offset))
+            new_ids.append(record_id)
+            new_offsets.append(offset)
+        if new_ids:
+            self.fresh.append((new_ids, new_offsets))

@@ -1,0 +1,69 @@
+"""Values at moments, and the greatest of them before a moment."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+
+
+class RunningMax:
+    """Moments are of one clock, in any unit.
+
+    May be told in any order; that costs a sort at the next question, unless it was the order of the moments."""
+
+    def __init__(self, events: Iterable[tuple[float, int]] = ()) -> None:
+        self._times: list[float] = []
+        self._greatest: list[int] = []
+        #: What was told since the last question.
+        self._new_times: list[float] = []
+        self._new_values: list[int] = []
+        for moment, value in events:
+            self.add(moment, value)
+
+    def add(self, moment: float, value: int) -> None:
+        self._new_times.append(moment)
+        self._new_values.append(value)
+
+    def extend(self, moments: Iterable[float], values: Iterable[int]) -> None:
+        """As many of the one as of the other."""
+        self._new_times.extend(moments)
+        self._new_values.extend(values)
+
+    def before(self, moment: float) -> int | None:
+        """The greatest strictly before; None where there is none."""
+        if self._new_times:
+            self._settle()
+        count = bisect_left(self._times, moment)
+        return self._greatest[count - 1] if count else None
+
+    def until(self, moment: float) -> int | None:
+        """The greatest before or at that moment."""
+        if self._new_times:
+            self._settle()
+        count = bisect_right(self._times, moment)
+        return self._greatest[count - 1] if count else None
+
+    def settled(self) -> tuple[list[float], list[int]]:
+        """All moments in order, and the greatest value until each: to be read only."""
+        if self._new_times:
+            self._settle()
+        return self._times, self._greatest
+
+    def _settle(self) -> None:
+        times, values = self._new_times, self._new_values
+        self._new_times, self._new_values = [], []
+        last = self._times[-1] if self._times else times[0]
+        if len(times) == 1 and times[0] >= last:
+            self._times.append(times[0])
+            self._greatest.append(max(values[0], self._greatest[-1]) if self._greatest else values[0])
+            return
+        pairs = sorted(zip(times, values, strict=True))
+        if self._times and pairs[0][0] < last:
+            # Running maxima stand in for the values that they came from: the maxima stay the same.
+            pairs = sorted([*zip(self._times, self._greatest, strict=True), *pairs])
+            self._times, self._greatest = [], []
+        self._times.extend(moment for moment, _ in pairs)
+        least = [self._greatest[-1]] if self._greatest else []
+        greatest = list(accumulate([*least, *(value for _, value in pairs)], max))
+        self._greatest.extend(greatest[len(least) :])
