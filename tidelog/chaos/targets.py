@@ -76,7 +76,7 @@ class LocalTarget:
         try:
             if self._brokers is not None:
                 await self._furnish(self._brokers)
-                self._ends.push_async_callback(self._stop_cluster)
+                self._ends.push_async_callback(self.stop)
                 await self._run(lambda: self._cluster.start(self._brokers, settings=SETTINGS))
             self._eye = ZooKeeperEye(self._state.zookeeper)
         except BaseException:
@@ -109,8 +109,10 @@ class LocalTarget:
             places = await furnishing.set_up(self.undo, self.directory, places)
         self._cluster.places.update(places)
 
-    async def _stop_cluster(self) -> None:
-        await self._run(self._cluster.stop)
+    async def stop(self) -> None:
+        """Stops a cluster of the run's own, politely; its files stay until the end."""
+        if self.is_ours:
+            await self._run(self._cluster.stop)
 
     async def _run(self, work: Callable[[], object]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._starting, work)

@@ -29,10 +29,11 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One invariant: how much was looked at, how much of it was wrong."""
+    """One invariant: how much was looked at, how much of it was wrong; of some of that a sentence and its proof."""
 
     observations: int
     violations: int
+    findings: Sequence[str] = ()
 
 
 def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[RowCount]:

@@ -30,6 +30,7 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: One stands in a higher room of the same wheel; it is a name here and no import, so that tidelog works without it.
 _COMMANDS = {
     "broker": "tidelog.cli.cluster",
+    "chaos": "tidelog.cli.chaos",
     "completion": "tidelog.cli.completion",
     "config": "tidelog.cli.config",
     "consume": "tidelog.cli.consume",
@@ -48,6 +49,7 @@ _COMMANDS = {
 }
 _SUMMARIES = {
     "broker": "Run one broker in the foreground (for compose or systemd).",
+    "chaos": "Break a cluster on purpose, and say whether it kept its promises.",
     "completion": "Print the completion script of a shell.",
     "config": "Show the settings of a topic or a broker, each with its source.",
     "consume": "Write a topic's records to standard output.",

@@ -20,7 +20,7 @@ class Progress:
         self.size_bytes = 0
         self._verb = verb
         self._clock = clock or SystemClock()
-        self._shown = _is_terminal() if shown is None else shown
+        self._shown = is_terminal() if shown is None else shown
         self._started_ms = self._due_ms = self._clock.monotonic_ms()
 
     def __enter__(self) -> Self:
@@ -47,11 +47,11 @@ class Progress:
             f"{self.records:,} records {self._verb}, {self.size_bytes / 1e6:,.1f} MB"
             f" ({self.records / seconds:,.0f} records/s, {self.size_bytes / 1e6 / seconds:,.1f} MB/s)"
         )
-        sys.stderr.write("\r\x1b[K" + line[: _width() - 1])  # a line that wraps could not be erased
+        sys.stderr.write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps could not be erased
         sys.stderr.flush()
 
 
-def _width() -> int:
+def terminal_width() -> int:
     """The terminal's columns, as many as there may be where it does not say."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
@@ -59,5 +59,6 @@ def _width() -> int:
         return sys.maxsize
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
+    """Whether a line on standard error can be written over."""
     return sys.stderr is not None and sys.stderr.isatty()

@@ -1,0 +1,172 @@
+"""`tidelog chaos`: breaks a cluster on purpose, and says whether it kept its promises."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import click
+
+from tidelog.chaos.load import Load
+from tidelog.chaos.run import Request, run
+from tidelog.chaos.runner import LEAST_RATE
+from tidelog.chaos.runs import RunDirectory, clean_up
+from tidelog.chaos.scenarios import SCENARIOS
+from tidelog.cli.chaos_lines import Reporting, show
+from tidelog.cli.find import Seconds, bootstrap_option, json_option
+from tidelog.errors import LocalError
+from tidelog.local.cluster import DEFAULT_BROKERS
+from tidelog.local.home import data_home, last_up
+from tidelog.local.state import load_state
+from tidelog.model import Endpoint
+
+_LONGEST_S = 7 * 86_400.0
+_MOST_RATE, _MOST_BROKERS = 100_000, 9
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in SCENARIOS.values())
+
+
+@click.command()
+@click.option(
+    "--scenario",
+    type=click.Choice(list(SCENARIOS)),
+    default="all",
+    show_default=True,
+    help=f"What breaks. {_SCENARIO_HELP}.",
+)
+@click.option(
+    "--seconds",
+    type=Seconds(1, _LONGEST_S),
+    metavar="N",
+    help="How long faults are injected; each of the scenario's is injected once, however long that takes. "
+    "[default: about as long as that takes]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    metavar="N",
+    help="Draws the schedule: the same seed, the same one. [default: from the clock, and printed]",
+)
+@click.option(
+    "--report",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write report.html there, with all it is made of. The directory must be new or empty.",
+)
+@click.option(
+    "--rate",
+    type=click.IntRange(LEAST_RATE, _MOST_RATE),
+    default=400,
+    show_default=True,
+    metavar="N",
+    help="Records a second that are produced, and read by several consumers.",
+)
+@click.option(
+    "--brokers",
+    type=click.IntRange(DEFAULT_BROKERS, _MOST_BROKERS),
+    metavar="N",
+    help=f"Brokers of the cluster that is started. [default: {DEFAULT_BROKERS}]",
+)
+@click.option("--keep", is_flag=True, help="Leave the run's directory: histories, logs and data of the brokers.")
+@bootstrap_option
+@click.option("--yes", is_flag=True, help="Yes, break the cluster that --bootstrap-servers names.")
+@json_option
+def chaos(
+    scenario: str,
+    seconds: float | None,
+    seed: int | None,
+    report: Path | None,
+    rate: int,
+    brokers: int | None,
+    keep: bool,
+    bootstrap_servers: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Break a cluster on purpose, and say whether it kept its promises.
+
+    Starts three brokers of its own, lets clients work and takes down all that they and the brokers see, injects one
+    fault after another, heals each, and judges in the end: was anything lost, doubled, reordered, shown too early?
+    With --bootstrap-servers it breaks a cluster of this machine that runs already, as far as that can be done.
+
+    Ctrl-C heals what is broken and still gives the verdict on what was seen.
+
+    \b
+    Exit status:
+      0  every fault bit, and every promise was kept
+      1  a promise was broken, or the run failed
+      2  it was asked for wrongly
+      3  nothing was seen broken, but something that was asked for was not proved:
+         a fault was void, skipped or not reached, or an invariant saw no data
+    """
+    if seed is None:
+        seed = time.time_ns() % 1_000_000_000
+    if report is not None and report.exists() and any(report.iterdir()):
+        raise click.UsageError(f"{report} is not empty: --report wants a new directory, or an empty one")
+    data_dir = None
+    if bootstrap_servers is not None:
+        if brokers is not None:
+            raise click.UsageError("--brokers is for a cluster that is started, --bootstrap-servers for one that runs")
+        data_dir = _find_data_dir(bootstrap_servers)
+        if not yes:
+            raise click.UsageError(f"this would break the cluster in {data_dir}: pass --yes if you want that")
+
+    chosen = SCENARIOS[scenario]
+    reporting = Reporting()
+    home = data_home()
+    clean_up(home, reporting.line)
+    place = RunDirectory(home)
+    request = Request(
+        chosen,
+        seed,
+        chosen.seconds if seconds is None else seconds,
+        Load(rate=rate),
+        brokers or DEFAULT_BROKERS,
+        data_dir,
+        report and report.absolute(),
+    )
+    reporting.line(f"scenario {chosen.name}, seed {seed}, {request.seconds:g} s: {place.path}")
+
+    async def main() -> int:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, stop.set)
+        result = await run(request, place, reporting, stop)
+        if keep or result.must_be_kept:
+            place.keep()
+        reporting.clear()
+        show(result, request, as_json=as_json)
+        return result.status
+
+    try:
+        with reporting:
+            return asyncio.run(main())
+    finally:
+        for failure in place.close():
+            reporting.line(f"could not be undone: {failure}")
+
+
+def _find_data_dir(bootstrap_servers: str) -> Path:
+    """Of the cluster of this user's last `tidelog up`, if that is the one that is meant."""
+    named = {_endpoint(server) for server in bootstrap_servers.split(",")}
+    data_dir = last_up(data_home())
+    state = load_state(data_dir) if data_dir else None
+    if data_dir is None or state is None or not named & {str(broker.endpoint) for broker in state.brokers}:
+        raise LocalError(
+            f"{bootstrap_servers} is not the cluster of the last tidelog up, and no other can be broken from here:"
+            " leave --bootstrap-servers out, and one is started"
+        )
+    return data_dir
+
+
+def _endpoint(server: str) -> str:
+    try:
+        found = Endpoint.parse(server.strip())
+    except ValueError as error:
+        raise click.UsageError(f"--bootstrap-servers: {error}") from None
+    return f"127.0.0.1:{found.port}" if found.host == "localhost" else str(found)

@@ -1,0 +1,134 @@
+"""What `tidelog chaos` says: while it runs on standard error, its verdict on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import click
+
+from tidelog.chaos.run import Request, Result
+from tidelog.chaos.runner import Reporter
+from tidelog.chaos.verdict import BROKEN, INVARIANTS, KEPT, Judged, shortcomings
+from tidelog.cli.progress import is_terminal, terminal_width
+from tidelog.cli.table import format_table
+
+#: Where no line can move, a line now and then says that it is not hung.
+_STAYS_EVERY_S = 10.0
+_MOST_FINDINGS = 3
+
+
+class Reporting(Reporter):
+    """One line that moves, on a terminal; elsewhere lines that stay."""
+
+    def __init__(self) -> None:
+        self._moves = is_terminal()
+        self._began = self._told = time.monotonic()
+        self._is_shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def status(self, text: str) -> None:
+        now = time.monotonic()
+        line = f"{now - self._began:5.0f} s  {text}"
+        if self._moves:
+            self._is_shown = True
+            sys.stderr.write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps could not be erased
+            sys.stderr.flush()
+        elif now - self._told >= _STAYS_EVERY_S:
+            self._told = now
+            click.echo(line, err=True)
+
+    def line(self, text: str) -> None:
+        self.clear()
+        self._told = time.monotonic()
+        click.echo(f"{self._told - self._began:5.0f} s  {text}", err=True)
+
+    def clear(self) -> None:
+        """Takes away the line that moves."""
+        if self._is_shown:
+            self._is_shown = False
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def show(result: Result, request: Request, *, as_json: bool) -> None:
+    """The verdict, on standard output."""
+    if as_json:
+        click.echo(json.dumps(_as_object(result, request), ensure_ascii=False))
+        return
+    click.echo()
+    rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
+    for line in format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows):
+        click.echo(line)
+    click.echo()
+    judged = result.invariants or {}
+    for line in format_table(
+        ("invariant", "observations", "violations"),
+        [(name, each.observations, each.violations) for name in INVARIANTS if (each := judged.get(name, _UNSEEN))],
+    ):
+        click.echo(line)
+    click.echo()
+    for line in _words(result):
+        click.echo(line)
+    click.echo(f"seed {request.seed}: tidelog chaos --scenario {request.scenario.name} --seed {request.seed} again")
+    if result.report is not None:
+        click.echo(f"report: {result.report}")
+
+
+_UNSEEN = Judged(0, 0)
+
+
+def _words(result: Result) -> Iterator[str]:
+    for name in INVARIANTS:
+        judged = (result.invariants or {}).get(name, _UNSEEN)
+        yield from judged.findings[:_MOST_FINDINGS]
+        if judged.violations > _MOST_FINDINGS:
+            yield f"{name}: {judged.violations - _MOST_FINDINGS} more in {result.results}"
+    missing = shortcomings(result.rows, result.invariants)
+    yield from missing
+    if result.status == BROKEN:
+        yield f"BROKEN: promises were not kept; what proves it lies in {result.results}"
+    elif result.status == KEPT:
+        yield "KEPT: every fault bit, and every promise was kept"
+    else:
+        yield "NOT PROVED: no promise was seen broken, but not all that was asked for was seen"
+
+
+def _as_object(result: Result, request: Request) -> dict[str, object]:
+    return {
+        "scenario": request.scenario.name,
+        "seed": request.seed,
+        "seconds": request.seconds,
+        "status": result.status,
+        "rows": [
+            {
+                "row": row.row,
+                "name": row.name,
+                "injected": row.injected,
+                "bit": row.bit,
+                "void": row.void,
+                "skipped": row.skipped,
+            }
+            for row in result.rows
+        ],
+        "invariants": None
+        if result.invariants is None
+        else {
+            name: {"observations": each.observations, "violations": each.violations, "findings": list(each.findings)}
+            for name, each in result.invariants.items()
+        },
+        "shortcomings": shortcomings(result.rows, result.invariants),
+        "results": str(result.results),
+        "report": None if result.report is None else str(result.report),
+    }
