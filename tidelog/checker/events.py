@@ -382,7 +382,7 @@ class Ack:
 
     isr       as it was confirmed
     pending   who else would be in the ISR if a compare-and-set in flight succeeded
-    leos      each broker's log end offset as the leader knows it, its own too
+    leos      each broker's log end offset as the leader knows it, its own too; who has told none yet is missing
     """
 
     t: int
@@ -398,7 +398,7 @@ class Ack:
 
 @frozen
 class Session:
-    """Of its ZooKeeper session: "connected", "suspended", "lost"."""
+    """Of its ZooKeeper session: "connected", "suspended", "expired"."""
 
     t: int
     state: str

@@ -37,7 +37,8 @@ def _wrong(leader: int, ack: Ack) -> Iterator[str]:
     isr, maximal = set(ack.isr), {*ack.isr, *ack.pending}
     if len(isr) < ack.min_isr:
         yield f"acknowledged by an ISR of {len(isr)}, below min.insync.replicas {ack.min_isr}"
-    short = {each: ack.leos.get(each, -1) for each in sorted(maximal) if ack.leos.get(each, -1) <= ack.last}
+    # Of one that registered anew since the record was committed (a retry is acknowledged again) nothing is known yet.
+    short = {each: ack.leos[each] for each in sorted(maximal) if each in ack.leos and ack.leos[each] <= ack.last}
     if short:
         yield f"offset {ack.last} was acknowledged before all of the maximal ISR had it: {short}"
     if leader not in isr:
