@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
@@ -71,9 +72,9 @@ class Coordination(TopicNodes):
             await self._patient.ensure(path)
         await self._patient.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
-    async def cluster_id(self) -> str:
+    async def cluster_id(self, dice: random.Random | None = None) -> str:
         """The cluster's id; the first caller ever invents it."""
-        fresh = random_uuid()
+        fresh = random_uuid(dice) if dice else random_uuid()
         await self._patient.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
         return znodes.decode_cluster_id(
             (await self._patient.until_answered(lambda: self._store.get(znodes.CLUSTER_ID))).data

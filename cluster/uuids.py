@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import random
 import uuid
 
+_SYSTEM = random.SystemRandom()
 
-def random_uuid() -> str:
+
+def random_uuid(dice: random.Random = _SYSTEM) -> str:
     """A random UUID in base64url form (22 characters) that a command line would not take for an option."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        text = base64.urlsafe_b64encode(uuid.UUID(int=dice.getrandbits(128), version=4).bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text

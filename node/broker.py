@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration, TopicAssignment
-from cluster.zookeeper import ZooKeeperStore
 from node.controller_line import ControllerLine
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
@@ -33,7 +31,7 @@ from node.handover import Handover
 from node.housekeeping import Housekeeping
 from node.http_port import HttpPort
 from node.identity import Identity
-from node.journal import NO_JOURNAL, Journal
+from node.journal import NO_JOURNAL
 from node.measures import Measures
 from node.metadata_cache import MetadataCache
 from node.observation import Observation
@@ -44,18 +42,16 @@ from node.server import Server
 from node.session import Session
 from node.settings import BrokerSettings
 from node.waiting import Waiting
+from node.world import World
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
-from storage.files import RealFiles
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
-from tidelog.clock import Clock
 from tidelog.errors import StorageError
 from tidelog.model import Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: So many times as long a fetch may wait where nothing happens, and so often it still comes before a follower lags.
 _IDLE_WAITS = 4
 
@@ -63,10 +59,10 @@ _IDLE_WAITS = 4
 class Broker:
     """`start`, then `wait_ended`, then `stop`, whatever happened. `failure` is why it had to end by itself."""
 
-    def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
+    def __init__(self, settings: BrokerSettings, world: World) -> None:
         self._settings = settings
-        self._clock = clock
-        self._files = RealFiles()
+        self._world = world
+        self._clock = world.clock
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
         self._journal = NO_JOURNAL
@@ -81,23 +77,18 @@ class Broker:
         is taken).
         """
         settings = self._settings
-        if settings.history_file:
-            self._journal = self._kept_journal(settings.history_file)
+        self._journal, end_history = self._world.keep_history(settings)
+        self._undo.callback(end_history)
         # Before anything that may take long: it tells what the start waits for.
         await self._open_http_port()
         self._observation.stage = f"waiting for ZooKeeper at {settings.zookeeper}"
         # ZooKeeper first: it alone knows which cluster this is, and so whether the data directory belongs to it.
-        store = await ZooKeeperStore.open(
-            settings.zookeeper,
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            clock=self._clock,
-            connect_timeout_ms=settings.zookeeper_connect_timeout_ms,
-        )
+        store = await self._world.open_store(settings)
         self._undo.push_async_callback(store.close)
         coordination = Coordination(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
         await coordination.ensure_paths()
-        self._cluster_id = await coordination.cluster_id()
-        self._session = Session(store, self._clock, journal=self._journal)
+        self._cluster_id = await coordination.cluster_id(self._world.dice)
+        self._session = Session(store, self._clock, self._world.guard(store.session_timeout_ms), journal=self._journal)
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
         doors = settings.doors
@@ -187,7 +178,7 @@ class Broker:
     def _wire(self, coordination: Coordination) -> Handlers:
         """Makes what answers requests, and shows each part the others that it needs; nothing of it runs yet."""
         settings = self._settings
-        self._identity = Identity(self._cluster_id, settings.broker_id)
+        self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._world.dial, clock=self._clock)
         self._metadata = MetadataCache(self._cluster_id)
         wait_ms = settings.replica_fetch_wait_max_ms
         fetch_settings = FetchSettings(
@@ -203,7 +194,7 @@ class Broker:
             logs=self._logs,
             isr_store=coordination,
             metadata=self._metadata,
-            waiting=Waiting(asyncio.get_running_loop().call_soon, time.monotonic_ns),
+            waiting=Waiting(asyncio.get_running_loop().call_soon, self._world.monotonic_ns),
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
@@ -213,7 +204,15 @@ class Broker:
             journal=self._journal,
         )
         self._fetchers.on_storage_error = self._replicas.storage_failed
-        self._shell = ControllerShell(settings, coordination, self._clock, self._identity, journal=self._journal)
+        self._shell = ControllerShell(
+            settings,
+            coordination,
+            self._clock,
+            self._identity,
+            dice=self._world.dice,
+            probe=self._world.probe,
+            journal=self._journal,
+        )
         line = ControllerLine(self._identity, self._metadata, self._shell)
         self._coordinator = CoordinatorService(
             self._replicas,
@@ -222,6 +221,7 @@ class Broker:
             lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
             # A session may be ended by others at once; its connection is then the first to go.
             may_be_deposed=lambda: self._session.cut_off or not coordination.store.connected,
+            dice=self._world.dice,
         )
         in_zookeeper = ZooKeeperOffsetHandlers(
             coordination.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
@@ -233,42 +233,23 @@ class Broker:
         }
         return Handlers(self._replicas, self._metadata, coordination, self._shell, more)
 
-    def _kept_journal(self, path: str) -> Journal:
-        """OSError where the file cannot be written."""
-        # Late: of a hundred brokers one keeps a history.
-        from node.history import HistoryFile, KeptJournal, Tracebacks
-        from tidelog.checker import events
-
-        loop = asyncio.get_running_loop()
-        name, now_ns = str(self._settings.broker_id), time.monotonic_ns
-        history = HistoryFile(Path(path), events.Broker(name, now_ns()), loop.call_later)
-        self._undo.callback(history.close)
-        journal = KeptJournal(history.keep, now_ns)
-        tracebacks = Tracebacks(journal, loop)
-        logging.getLogger().addHandler(tracebacks)
-        self._undo.callback(logging.getLogger().removeHandler, tracebacks)
-        return journal
-
     def _housekeeping(self) -> Housekeeping:
         settings = self._settings
         cleaners = max(settings.log_cleaner_threads, 1)  # they share what the settings allow them together
         upkeep = Upkeep(
             self._logs,
-            self._files,
+            self._world.files,
             map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
             throttle=lambda: Throttle(
-                settings.log_cleaner_io_max_bytes_per_second // cleaners, time.monotonic_ns, time.sleep
+                settings.log_cleaner_io_max_bytes_per_second // cleaners, self._world.monotonic_ns, self._world.sleep_s
             ),
         )
         return Housekeeping(settings, self._replicas, self._logs, upkeep, self._clock)
 
     def _open_directories(self) -> LogManager:
-        try:
-            boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
-        except OSError:
-            boot_id = None
         paths = [Path(path) for path in self._settings.log_dirs]
-        return LogManager.open(paths, self._files, self._settings.broker_id, self._cluster_id, boot_id)
+        files, boot_id = self._world.files, self._world.boot_id()
+        return LogManager.open(paths, files, self._settings.broker_id, self._cluster_id, boot_id)
 
     async def _close_directories(self) -> None:
         # The marker is the last word on a disk, and a disk that failed does not get one.
@@ -283,7 +264,8 @@ class Broker:
             between_brokers=door.between_brokers,
             listener=door.name,
             settle=self._replicas.waiting.wake,
-            now_ns=time.monotonic_ns,
+            now_ns=self._world.monotonic_ns,
+            listen=self._world.listen,
             journal=self._journal,
         )
         server.start()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from cluster import znodes
 from cluster.backoff import Backoff
@@ -38,7 +38,7 @@ from tidelog.errors import (
 from tidelog.messages import (
     DescribePartition,
 )
-from tidelog.model import NO_LEADER
+from tidelog.model import NO_LEADER, Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,9 @@ class ControllerShell:
         coordination: Coordination,
         clock: Clock,
         identity: Identity,
-        source: random.Random | None = None,
+        *,
+        dice: random.Random | None = None,
+        probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
         journal: Journal = NO_JOURNAL,
     ) -> None:
         self._settings = settings
@@ -67,13 +69,15 @@ class ControllerShell:
         self._journal = journal
         self._limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
+        self._probe = probe
         self._addresses: dict[int, BrokerRegistration] = {}
         self._seat = ControllerSeat(NO_LEADER, 0, 0)
         self._seat_changed = asyncio.Event()
+        self._reigned_in = -1
         self._reign: Reign | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self.topics = TopicCommands(self._reign_or_raise, settings, clock, source or random.Random())
+        self.topics = TopicCommands(self._reign_or_raise, settings, clock, dice or random.Random())
         self.partitions = PartitionCommands(self._reign_or_raise, clock)
 
     # --- life ----------------------------------------------------------------------------------------
@@ -177,7 +181,9 @@ class ControllerShell:
         if mine is None:
             return
         self._seat = mine
-        self._journal.controller(mine.epoch)
+        if mine.epoch > self._reigned_in:  # else the reign stumbled, and goes on
+            self._reigned_in = mine.epoch
+            self._journal.controller(mine.epoch)
         settings = self._settings
         rebalancing = Rebalancing(
             settings.leader_imbalance_check_interval_seconds, settings.leader_imbalance_per_broker_percentage
@@ -193,6 +199,7 @@ class ControllerShell:
             doubt_timeout_ms=settings.unclean_recovery_timeout_ms,
             rebalancing=rebalancing if settings.auto_leader_rebalance_enable else None,
             refused=refused,
+            probe=self._probe,
         )
         try:
             await self._reign.run()
@@ -234,7 +241,7 @@ class ControllerShell:
                         connection.close()
                 except TidelogError as error:
                     log.debug("controller %d: %s", controller_id, error)
-                if await probe(known.replication_endpoint) is ProbeOutcome.REFUSED:
+                if await self._probe(known.replication_endpoint) is ProbeOutcome.REFUSED:
                     return known
             await asyncio.sleep(backoff.next_ms() / 1000)
 

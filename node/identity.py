@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tidelog.clock import Clock, SystemClock
 from tidelog.connection import Connection
+from tidelog.dealer import Dealer, Dial
 from tidelog.model import Endpoint
 
 #: A handshake takes four round trips, of half a second between continents.
@@ -13,11 +15,13 @@ CONNECT_TIMEOUT_MS = 2500
 
 @dataclass(slots=True)
 class Identity:
-    """`broker_epoch` is −1 while it is not registered."""
+    """`broker_epoch` is −1 while it is not registered. Others are reached by `dial`."""
 
     cluster_id: str
     broker_id: int
     broker_epoch: int = -1
+    dial: Dial = Dealer
+    clock: Clock = field(default_factory=SystemClock)
 
     async def connect(self, endpoint: Endpoint) -> Connection:
         """Opens a connection to another broker's replication endpoint, under the registration of now.
@@ -30,4 +34,6 @@ class Identity:
             timeout_ms=CONNECT_TIMEOUT_MS,
             sender_epoch=self.broker_epoch,
             cluster_id=self.cluster_id,
+            dial=self.dial,
+            clock=self.clock,
         )

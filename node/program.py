@@ -16,7 +16,7 @@ import uvloop
 from node.broker import Broker
 from node.process_log import log_to
 from node.settings import BrokerSettings
-from tidelog.clock import SystemClock
+from node.world import RealWorld
 from tidelog.errors import TidelogError
 
 log = logging.getLogger("node")
@@ -62,7 +62,7 @@ def _told(failure: Exception) -> str:
 
 
 async def _serve(settings: BrokerSettings) -> Exception | None:
-    broker = Broker(settings, SystemClock())
+    broker = Broker(settings, RealWorld())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, broker.end)

@@ -10,11 +10,11 @@ class Progress:
     """Wakes those who wait for a condition each time something happened that may have met it."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # woken in their order
 
     def made(self) -> None:
         """Something happened: every condition is looked at again."""
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -25,11 +25,11 @@ class Progress:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not condition():
                     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                    self._waiters.add(waiter)
+                    self._waiters[waiter] = None
                     try:
                         await waiter
                     finally:
-                        self._waiters.discard(waiter)
+                        self._waiters.pop(waiter, None)
         except TimeoutError:
             return condition()
         return True

@@ -36,7 +36,7 @@ from cluster.rebalancing import Rebalancing
 from cluster.state import BrokerRegistration, ControllerSeat, TopicAssignment
 from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
 from node.controller_channel import ControllerChannel, OpenConnection, Word
-from node.detector import Detector, FenceLimiter
+from node.detector import Detector, FenceLimiter, ProbeOutcome, probe
 from node.outbox import Batch, QuestionBatch, StateBatch, StopBatch
 from node.progress import Progress
 from tidelog.clock import Clock
@@ -47,7 +47,7 @@ from tidelog.control_messages import (
 )
 from tidelog.errors import IneligibleReplicaError, StorageError
 from tidelog.messages import Request, Response
-from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class Reign:
         rebalancing: Rebalancing | None = None,
         doubt_timeout_ms: int = 300_000,
         refused: BrokerRegistration | None = None,
+        probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
     ) -> None:
         self.seat = seat
         self._refused = refused
@@ -95,7 +96,7 @@ class Reign:
         self._progress = Progress()
         self._coordination = coordination
         self._clock = clock
-        self._detector = Detector(clock, limiter, self._fence)
+        self._detector = Detector(clock, limiter, self._fence, probe)
         self._open_connection = open_connection
         self._rebalancing = rebalancing
         self._channels: dict[int, ControllerChannel] = {}

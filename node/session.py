@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cluster.store import SessionChanged, SessionState, Store, StoreError, StoreEvent
 from node.journal import NO_JOURNAL, Journal
-from node.watchdog import Watchdog, end_process
+from node.watchdog import Guard
 from tidelog.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -23,28 +23,28 @@ class Session:
         self,
         store: Store,
         clock: Clock,
+        guard: Guard,
         *,
-        on_hung: Callable[[], None] = end_process,
         journal: Journal = NO_JOURNAL,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._watchdog = Watchdog(store.session_timeout_ms, on_hung)
+        self._guard = guard
         self._journal = journal
         self._unsubscribe: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Starts heartbeats and watchdog."""
+        """Starts heartbeats and guard."""
         self._task = asyncio.create_task(self._beat(), name="zookeeper-heartbeat")
-        self._watchdog.start()
+        self._guard.start()
         self._unsubscribe = self._store.subscribe(self._on_event)
         self._journal.session(SessionState.CONNECTED.value)
 
     async def stop(self) -> None:
         """Stops both; the store stays open."""
         self._unsubscribe()
-        self._watchdog.stop()
+        self._guard.stop()
         if self._task is not None:
             self._task.cancel()
 

@@ -38,8 +38,8 @@ def plan_topic(
 ) -> TopicAssignment:
     """The topic to create; raises the BrokerError to answer with.
 
-    `num_partitions`, `replication_factor` and the settings in `defaults` are the broker's; `source` chooses where
-    placing begins.
+    `num_partitions`, `replication_factor` and the settings in `defaults` are the broker's; `source` chooses its
+    id and where placing begins.
     """
     validate_topic(new.name)
     if new.name in existing:
@@ -62,7 +62,7 @@ def plan_topic(
         partitions = place_replicas(brokers, count, factor, source)
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
-    return TopicAssignment(new.name, random_uuid(), partitions, configs)
+    return TopicAssignment(new.name, random_uuid(source), partitions, configs)
 
 
 def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:

@@ -7,12 +7,20 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 _TICKS = 10
 #: The exit status of a process whose watchdog has bitten.
 HUNG_EXIT_STATUS = 70
+
+
+class Guard(Protocol):
+    """Ends the process where its loop hangs."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 class Watchdog:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from storage import lost_logs, meta_properties
 from storage.configs.log_config import LogConfig
@@ -27,6 +28,8 @@ from tidelog.model import TopicPartition
 _LOG = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], LogConfig]
+
+_T = TypeVar("_T")
 
 
 class LogManager:
@@ -134,11 +137,9 @@ class LogManager:
                     with self._failing(directory):
                         directory.open_log(tp, config_of(tp.topic))
 
-            with ThreadPoolExecutor(max(1, threads)) as pool:
-                list(pool.map(open_one, found[directory]))
+            _at_once(threads, open_one, found[directory])
 
-        with ThreadPoolExecutor(max(1, len(self.directories))) as pool:
-            list(pool.map(open_all, self.directories))
+        _at_once(len(self.directories), open_all, self.directories)
         if any(directory.closed for directory in self.directories):
             return
         self._note_absent(homes, hosted, doubted, strays)
@@ -443,6 +444,16 @@ class LogManager:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+
+def _at_once(count: int, work: Callable[[_T], object], items: Iterable[_T]) -> None:
+    """Works on so many items at the same time; for one at a time no thread is needed."""
+    if count <= 1:
+        for item in items:
+            work(item)
+    else:
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(work, items))
 
 
 def _has_owner(path: Path, files: Files) -> bool:

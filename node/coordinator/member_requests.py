@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from uuid import uuid4
+import random
+from uuid import UUID
 
 from cluster.groups.member import JoinRequest, Protocol
 from node.coordinator.coordinator import MOST_STRING_BYTES, GroupCoordinator, Waiter
@@ -25,19 +25,19 @@ from tidelog.group_messages import (
 _INT32_MAX = 2**31 - 1
 
 
-def _new_member_id(prefix: str) -> str:
-    return f"{prefix}-{uuid4()}"
-
-
 class MemberRequests:
     """The requests of members.
 
-    `new_member_id` makes an id that nobody has had, from the client's name or the instance's.
+    dice   new ids are drawn from it
     """
 
-    def __init__(self, coordinator: GroupCoordinator, new_member_id: Callable[[str], str] = _new_member_id) -> None:
+    def __init__(self, coordinator: GroupCoordinator, dice: random.Random) -> None:
         self._coordinator = coordinator
-        self._new_member_id = new_member_id
+        self._dice = dice
+
+    def _new_id(self, prefix: str) -> str:
+        """Nobody has had it; it begins with the client's name or the instance's."""
+        return f"{prefix}-{UUID(int=self._dice.getrandbits(128), version=4)}"
 
     def join(self, request: JoinGroupRequest, client_id: str, client_host: str, waiter: Waiter) -> None:
         """To be in the next generation. `waiter` is told when it begins; a BrokerError refuses the request."""
@@ -59,7 +59,7 @@ class MemberRequests:
             request.protocol_type,
             tuple(Protocol(protocol.name, protocol.metadata) for protocol in request.protocols),
             needs_id=True,
-            candidate_id=self._new_member_id(request.group_instance_id or client_id),
+            candidate_id=self._new_id(request.group_instance_id or client_id),
         )
         shard, found = coordinator.find(request.group_id)
         if found is None:

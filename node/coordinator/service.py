@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 
 from node.coordinator.coordinator import GroupCoordinator
@@ -26,10 +27,11 @@ class CoordinatorService:
         assignments: Assignments,
         create_topics: CreateTopics,
         may_be_deposed: Callable[[], bool],
+        dice: random.Random,
     ) -> None:
         self.topic = OffsetsTopic(settings, assignments, create_topics, replicas.clock)
         self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed)
-        self.members = MemberRequests(self.coordinator)
+        self.members = MemberRequests(self.coordinator, dice)
         self.offsets = OffsetManager(self.coordinator)
         self.deletion = Deletion(self.coordinator, self.offsets)
         self._expiry = Expiry(self.coordinator, self.offsets, self.deletion)

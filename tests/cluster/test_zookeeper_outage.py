@@ -102,11 +102,12 @@ HUNG = """
 import asyncio, sys, time
 from cluster.zookeeper import ZooKeeperStore
 from node.session import Session
+from node.watchdog import Watchdog, end_process
 from tidelog.clock import SystemClock
 
 async def main():
     store = await ZooKeeperStore.open(sys.argv[1], session_timeout_ms=1000, clock=SystemClock())
-    await Session(store, SystemClock()).start()
+    await Session(store, SystemClock(), Watchdog(store.session_timeout_ms, end_process)).start()
     await store.create("/brokers", ephemeral=True)
     print("up", flush=True)
     time.sleep(60)

@@ -80,7 +80,7 @@ class Broker:
             self.coordination,
             self.clock,
             self.identity,
-            source=random.Random(1),
+            dice=random.Random(1),
         )
         await self.shell.start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any, TypeVar, cast
 
 from cluster.conflicts import StateConflict
@@ -153,7 +154,9 @@ class Node:
         self.fetchers.on_storage_error = self.replicas.storage_failed
         settings = a_brokers_settings(broker_id, **network.group_settings)
         topic = MemoryOffsetsTopic()
-        self.groups = CoordinatorService(self.replicas, settings, topic, topic.create, lambda: self.cut_off)
+        self.groups = CoordinatorService(
+            self.replicas, settings, topic, topic.create, lambda: self.cut_off, Random(broker_id)
+        )
         more = {
             **admin_handlers(self.replicas, settings, TopicSettings()),
             **group_handlers(self.groups, NoZooKeeperOffsets()),
