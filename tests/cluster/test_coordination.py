@@ -96,9 +96,7 @@ async def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() ->
                 assert await rival.take_seat(2, dead, oust=True)
             return node
 
-    interrupted = Interrupted(zookeeper)
-    interrupted.session_id = zookeeper.new_session()
-    slow = Coordination(interrupted, SystemClock(), patience_ms=500)
+    slow = Coordination(zookeeper.connect(Interrupted), SystemClock(), patience_ms=500)
     seen = await slow.read_seat()
     assert await slow.take_seat(3, seen, oust=True) is None
     assert (await coordination.read_seat()).controller_id == 2
@@ -173,12 +171,12 @@ async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_i
     seat = await reign(coordination)
     await coordination.create_topic(TOPIC, seat.epoch_version)
     await coordination.write_state(TP, STATE, -1, seat.epoch_version)
-    store.suspend()
+    store.way.refuse()
     change = asyncio.create_task(coordination.change_isr(TP, replace(STATE, isr=(1,)), 0))
     await asyncio.sleep(0)
-    store.resume()
+    store.way.heal()
     assert await change == 1
-    store.suspend()
+    store.way.refuse()
     with pytest.raises(OutcomeUnknownError):
         await coordination.change_isr(TP, STATE, 1)
 

@@ -16,6 +16,7 @@ from cluster.store import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    OutcomeUnknownError,
     SessionChanged,
     SessionState,
     Set,
@@ -112,6 +113,35 @@ async def test_sequential_nodes_are_numbered_by_their_parent(server: Server) -> 
     await store.close()
 
 
+async def test_every_child_ever_made_is_counted_and_none_that_was_rolled_back(server: Server) -> None:
+    store = await server.connect()
+    await store.create("/q")
+    await store.create("/q/plain")
+    assert (await store.create("/q/n_", sequence=True))[0] == "/q/n_0000000001"
+    await store.delete("/q/plain")
+    with pytest.raises(TransactionFailedError):
+        await store.multi([Create("/q/other"), Delete("/q/nothing")])
+    assert (await store.create("/q/n_", sequence=True))[0] == "/q/n_0000000002"
+    await store.close()
+
+
+async def test_what_one_multi_makes_has_one_czxid(server: Server) -> None:
+    store = await server.connect()
+    await store.multi([Create("/a"), Create("/a/b"), Create("/c")])
+    stats = [await store.exists(path) for path in ("/a", "/a/b", "/c")]
+    assert len({stat.czxid for stat in stats if stat is not None}) == 1
+    await store.close()
+
+
+async def test_an_ephemeral_node_has_no_children(server: Server) -> None:
+    store = await server.connect()
+    await store.create("/e", ephemeral=True)
+    with pytest.raises(OutcomeUnknownError):
+        await store.create("/e/child")
+    assert await store.children("/e") == []
+    await store.close()
+
+
 async def test_a_multi_happens_whole_or_not_at_all_and_says_what_failed(server: Server) -> None:
     store = await server.connect()
     await store.create("/epoch", b"1")
@@ -162,6 +192,34 @@ async def test_a_watch_set_twice_fires_once(server: Server) -> None:
     await events.until(NodeChanged("/a"))
     await store.get("/a")
     assert events.seen == [NodeChanged("/a")]
+    await store.close()
+
+
+async def test_a_deletion_is_told_for_each_watch_on_the_node_and_on_its_children(server: Server) -> None:
+    store = await server.connect()
+    events = Events(store)
+    await store.create("/a")
+    await store.get("/a", watch=True)
+    await store.children("/a", watch=True)
+    await store.children("/", watch=True)
+    await store.delete("/a")
+    await events.until(NodeChanged("/"))
+    assert sorted(event.path for event in events.seen if isinstance(event, NodeChanged)) == ["/", "/a", "/a"]
+    await store.close()
+
+
+async def test_a_refused_multi_fires_no_watch(server: Server) -> None:
+    store = await server.connect()
+    events = Events(store)
+    await store.create("/a")
+    await store.get("/a", watch=True)
+    with pytest.raises(TransactionFailedError):
+        await store.multi([Set("/a", b"x"), Delete("/nothing")])
+    await store.create("/last")
+    await store.exists("/last", watch=True)
+    await store.delete("/last")
+    await events.until(NodeChanged("/last"))
+    assert NodeChanged("/a") not in events.seen
     await store.close()
 
 

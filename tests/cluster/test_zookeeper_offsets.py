@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cluster.coordination import Coordination
-from cluster.memory import MemoryStore, MemoryZooKeeper
+from cluster.memory import MemoryStore
 from cluster.store import BadVersionError, OutcomeUnknownError
 from cluster.znodes import MalformedZnodeError
 from tests.cluster.stores import Server
@@ -84,8 +84,7 @@ class SlowStore(MemoryStore):
 async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
     server, _, coordination = await twin()
     await coordination.zookeeper_offsets.commit("g", TP, 5)
-    slow = SlowStore(server)
-    slow.session_id = server.new_session()
+    slow = server.connect(SlowStore)
     stuck = Coordination(slow, server.clock).zookeeper_offsets
     slow.held = asyncio.Event()
     old = asyncio.ensure_future(stuck.commit("g", TP, 6))
@@ -100,8 +99,8 @@ async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
 class LateStore(MemoryStore):
     """A client whose writes are under way until `arrive`, whether anybody still waits for them or not."""
 
-    def __init__(self, server: MemoryZooKeeper) -> None:
-        super().__init__(server)
+    def begin(self) -> None:
+        super().begin()
         self.under_way: asyncio.Future[tuple[str, bytes, int]] = asyncio.get_running_loop().create_future()
 
     async def set(self, path: str, data: bytes, version: int = -1) -> int:
@@ -116,8 +115,7 @@ class LateStore(MemoryStore):
 async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_later_one() -> None:
     server, _, coordination = await twin()
     await coordination.zookeeper_offsets.commit("g", TP, 5)
-    late = LateStore(server)
-    late.session_id = server.new_session()
+    late = server.connect(LateStore)
     given_up = asyncio.ensure_future(Coordination(late, server.clock).zookeeper_offsets.commit("g", TP, 6))
     await late.under_way
     given_up.cancel()
@@ -129,7 +127,7 @@ async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_
 
 async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
     _, store, coordination = await twin()
-    store.suspend()
+    store.way.refuse()
     offsets = coordination.zookeeper_offsets
     calls = (offsets.commit("g", TP, 1), offsets.read("g", TP), offsets.partitions("g"), offsets.groups())
     outcomes = await asyncio.gather(*calls, return_exceptions=True)

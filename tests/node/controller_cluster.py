@@ -94,7 +94,7 @@ class Broker:
     async def kill(self) -> None:
         """As on SIGKILL: the door closes at once, and ZooKeeper knows nothing of it."""
         self.server.stop()
-        self.store.cut_off = True
+        self.store.vanish()
         await self.shell.stop()
         await self.registration.stop()
 

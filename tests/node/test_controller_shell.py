@@ -75,7 +75,7 @@ def test_a_silent_broker_is_left_to_its_session() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         cluster.brokers[2].deaf = True
-        cluster.brokers[2].store.cut_off = True
+        cluster.brokers[2].store.way.cut()
         await cluster.create("other", assignment={0: (3, 1)})
         assert (await cluster.state()).leader == 2
         cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
@@ -243,13 +243,13 @@ def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         controller = cluster.controller
-        cluster.brokers[1].store.suspend()
+        cluster.brokers[1].store.way.refuse()
         expired = cluster.brokers[2]
         epoch = expired.identity.broker_epoch
         cluster.zookeeper.expire(expired.store.session_id)
         await cluster.until(lambda: expired.identity.broker_epoch > epoch)
         assert (await cluster.state()).leader == 2, "nobody can act meanwhile"
-        cluster.brokers[1].store.resume()
+        cluster.brokers[1].store.way.heal()
         await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
         assert cluster.controller is controller
         assert controller.controller_epoch == 1
@@ -292,11 +292,11 @@ def test_settings_that_somebody_changes_reach_every_broker_and_the_notification_
 def test_settings_that_change_while_the_controller_cannot_hear_it_are_told_when_it_can() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(num_partitions=1)
-        cluster.brokers[1].store.suspend()
+        cluster.brokers[1].store.way.refuse()
         settings = cluster.brokers[3].coordination.topic_configs
         await settings.change("t", lambda before: {**before, "retention.ms": "5"})
         assert all(told_settings(broker) == {} for broker in cluster.brokers.values())
-        cluster.brokers[1].store.resume()
+        cluster.brokers[1].store.way.heal()
         everybody = cluster.brokers.values()
         await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
 

@@ -82,12 +82,12 @@ async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited
 ) -> None:
     node = Node(zookeeper)
     await node.start()
-    node.store.suspend()
+    node.store.way.refuse()
     await asyncio.sleep(0.01)  # the registration is looked for again, and there is nobody to ask
     assert node.story == []
-    node.store.resume()
+    node.store.way.heal()
     zookeeper.expire(node.store.session_id)
-    await asyncio.sleep(0)  # events come with the loop's next turn
+    await asyncio.sleep(0.01)  # long enough to connect, and less than until the next look
     assert node.story == ["lost"], "a new session may be confirmed long before the old one's question is over"
     await node.until("lost", "registered")
     await node.registration.stop()
@@ -97,9 +97,9 @@ async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited
 async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     epoch = await node.start()
-    node.store.suspend()
+    node.store.way.refuse()
     await asyncio.sleep(0.05)
-    node.store.resume()
+    node.store.way.heal()
     await asyncio.sleep(0.05)
     assert (node.story, node.registration.broker_epoch) == ([], epoch)
     await zookeeper.connect().delete(znodes.broker_path(1))
@@ -111,9 +111,9 @@ async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) ->
 async def test_a_registration_deleted_during_an_interruption_is_found_gone_after_it(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     await node.start()
-    node.store.suspend()
+    node.store.way.refuse()
     await zookeeper.connect().delete(znodes.broker_path(1))
-    node.store.resume()
+    node.store.way.heal()
     await node.until("lost", "registered")
     await node.registration.stop()
 
@@ -142,9 +142,9 @@ async def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouche
 async def test_who_loses_its_id_to_another_process_is_told_so(zookeeper: MemoryZooKeeper) -> None:
     first, second = Node(zookeeper), Node(zookeeper)
     await first.start()
-    first.store.suspend()
+    first.store.way.refuse()
     zookeeper.expire(first.store.session_id)
     await second.start()
-    first.store.resume()
+    first.store.way.heal()
     await first.until("lost", "BrokerIdTaken")
     await second.registration.stop()
