@@ -7,9 +7,10 @@ from __future__ import annotations
 from functools import partial
 
 from tidelog.chaos.fault import Catalogue, Furnishing
-from tidelog.chaos.faults import network, processes, turned_back, zookeeper
+from tidelog.chaos.faults import network, processes, slow_network, system_calls, turned_back, zookeeper
 from tidelog.chaos.faults.harm import Harm, Timing
 from tidelog.chaos.faults.namespaces import Namespaces
+from tidelog.chaos.faults.shim import Shim
 
 _FAULTS: tuple[type[Harm], ...] = (
     processes.LeaderKilled,
@@ -49,6 +50,17 @@ _FAULTS: tuple[type[Harm], ...] = (
     network.PacketsLost,
     network.HalfOpen,
     network.StaleQueues,
+    slow_network.Delayed,
+    slow_network.Narrow,
+    slow_network.ZooKeeperNarrow,
+    system_calls.HeldUp,
+    system_calls.TornWrite,
+    system_calls.WritesFail,
+    system_calls.SyncsFail,
+    system_calls.SlowDisk,
+    system_calls.ClockBehind,
+    system_calls.ClockAhead,
+    system_calls.ClockSwings,
 )
 
 
@@ -60,4 +72,4 @@ def catalogue(timing: Timing | None = None) -> Catalogue:
 
 def furnishings() -> list[Furnishing]:
     """What a cluster of one's own is built upon for these faults, in the order in which it is to be set up."""
-    return [Namespaces()]
+    return [Namespaces(), Shim()]

@@ -52,7 +52,7 @@ class Namespaces:
             return f"network namespaces cannot be made here ({error})"
         try:
             run("ip", "-n", probe, "link", "add", "br0", "type", "bridge")
-            run("ip", "-n", probe, "link", "add", "a", "type", "veth", "peer", "name", "b")
+            run("ip", "-n", probe, "link", "add", "end0", "type", "veth", "peer", "name", "end1")
             run(
                 *_inside(probe),
                 "iptables",

@@ -48,7 +48,7 @@ class BrokerFault(Harm):
 
     def pause(self, target: Target, *brokers: int) -> None:
         """SIGSTOP, until the fault is healed: then they go on in the order in which they are named."""
-        self.victims = brokers
+        self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
         for broker in reversed(brokers):
             process = target.broker_process(broker)
             went_on = target.undo.to_continue(process)
@@ -306,7 +306,6 @@ class PoliteStop(BrokerFault):
         """SIGTERM, and waits until it has ended; LocalError where it takes too long."""
         process = target.broker_process(victim)
         began = asyncio.get_running_loop().time()
-        self.will_restart(target, victim)
         send(process, SIGTERM, f"broker {victim}")
         if not await ended(process, 2 * _POLITE_MS):
             send(process, SIGKILL, f"broker {victim}")
@@ -316,6 +315,7 @@ class PoliteStop(BrokerFault):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
+        self.will_restart(target, victim)
         await self.stop(target, victim)
         return f"SIGTERM to {who}"
 
@@ -338,6 +338,7 @@ class PoliteStopAlone(PoliteStop):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
+        self.will_restart(target, victim)  # after ZooKeeper
         self.mend(target.start_zookeeper)
         await kill(target.zookeeper_process(), "ZooKeeper")
         await self.stop(target, victim)
@@ -359,6 +360,7 @@ class PoliteStopUncontrolled(PoliteStopAlone):
         if view.controller < 0 or not others:
             raise LocalError("there is no controller but the broker itself")
         victim = dice.choice(others)
+        self.will_restart(target, victim)
         self.pause(target, view.controller)
         await self.stop(target, victim)
         return f"SIGSTOP to broker {view.controller}, the controller, SIGTERM to broker {victim}"

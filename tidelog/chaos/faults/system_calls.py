@@ -1,0 +1,176 @@
+"""F15, F45, F51, F52 and F54: a broker whose system calls hold it up, fail, are slow, are cut short, or lie."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Mapping
+from typing import cast
+
+from tidelog.chaos.fault import Availability, Evidence, Need, Target
+from tidelog.chaos.faults import signs
+from tidelog.chaos.faults.harm import Timing, wait_until
+from tidelog.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one, led_by
+from tidelog.chaos.faults.shim import Page, Shim
+
+_HOUR_NS = 3_600 * 10**9
+
+
+class CallFault(BrokerFault):
+    """Orders to one broker, withdrawn when it is healed; a broker that ended of it is started again."""
+
+    needs = frozenset({Need.SHIM, Need.PROCESSES, Need.RESTARTS})
+    page: Page
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+        self._done: dict[str, int] = {}
+
+    def order(self, target: Target, victim: int, **orders: int) -> None:
+        """To a broker, until the fault is healed."""
+        self.page = cast(Shim, target.furnishing(Need.SHIM)).page(str(victim))
+        before = {name: self.page.read(name) for name in self.counters}
+
+        async def withdraw() -> None:
+            self._done = {name: self.page.read(name) - count for name, count in before.items()}
+            self.page.withdraw()
+
+        self.will_restart(target, victim)
+        self.mend(withdraw)
+        self.page.order(**orders)
+
+    #: What is counted of what was done.
+    counters: tuple[str, ...] = ()
+
+    def done(self) -> int:
+        """How often orders were carried out."""
+        return sum(self._done.values())
+
+
+class HeldUp(CallFault):
+    """One call in C that does not let go of the interpreter's lock for longer than a session."""
+
+    row, name = "F15", "leader's interpreter held up"
+    counters = ("holds",)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.lasts_ms = (self.timing.session_timeout_ms + 2_500, self.timing.session_timeout_ms + 5_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        hold_ms = self.timing.session_timeout_ms + 2_000
+        self.order(target, victim, hold_ms=hold_ms)
+        return f"{who}, held up for {hold_ms / 1000:g} s"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        moved = signs.leaders_changed(evidence, led_by(evidence.before, self.victims))
+        return moved if self.done() else None
+
+
+class TornWrite(CallFault):
+    """The process ends in the middle of a write to a log."""
+
+    row, name = "F45", "process ends in the middle of a write"
+    lasts_ms = (500, 3_000)
+    #: Within a batch's offset, its length, its epoch, its CRC, its header, and its records.
+    places = (1, 8, 11, 14, 19, 40, 60, 62, 75)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._torn = 0
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        after = dice.choice(self.places)
+        self.order(target, victim, tear_after=after + 1)
+        process = target.broker_process(victim)
+        await wait_until(f"broker {victim} to end in a write", lambda: not process.running, 20)
+        self._torn = self.page.read("torn_bytes") - 1
+        return f"{who}, killed {after} bytes into a write"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return (
+            f"a write ended after {self._torn} bytes" if self._torn >= 0 and signs.leaders_changed(evidence) else None
+        )
+
+
+class WritesFail(CallFault):
+    """An error of the disk takes the directory offline; nothing is tried again and forgotten."""
+
+    row, name = "F51", "writes fail with EIO"
+    counters = ("writes_failed", "syncs_failed")
+    orders: Mapping[str, int] = {"write_errno": errno.EIO}
+    lasts_ms = (2_000, 5_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        victim, who = dice.choice((leader_of_one, follower_of_one))(view, dice)
+        self.order(target, victim, **self.orders)
+        return f"{self.name}: {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        out = signs.left_isr(evidence, self.victims)
+        return f"{out}; {self.done()} calls failed" if self.done() and out else None
+
+
+class SyncsFail(WritesFail):
+    name = "fsyncs fail with EIO"
+    orders: Mapping[str, int] = {"sync_errno": errno.EIO}
+    lasts_ms = (3_000, 6_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        self.order(target, victim, **self.orders)
+        return f"{self.name}: {who}"
+
+
+class SlowDisk(CallFault):
+    row, name = "F52", "slow disk"
+    counters = ("writes_delayed", "syncs_delayed")
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.lasts_ms = (6_000, 12_000)
+        # Its followers may lag behind, and it behind others.
+        self.availability = Availability(2 * self.timing.replica_lag_time_max_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        self.order(target, victim, write_delay_us=300_000, sync_delay_us=500_000)
+        return f"{who}: each write takes 300 ms, each fsync 500 ms"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"{self.done()} calls delayed" if self.done() else None
+
+
+class ClockBehind(CallFault):
+    """The wall clock of one broker; nothing that waits may go by it."""
+
+    row, name = "F54", "wall clock an hour behind"
+    counters = ("clocks_shifted",)
+    orders: Mapping[str, int] = {"clock_offset_ns": -_HOUR_NS}
+    lasts_ms = (4_000, 8_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        self.order(target, victim, **self.orders)
+        return f"{self.name}: {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"{self.done():,} answers of the clock were wrong" if self.done() else None
+
+
+class ClockAhead(ClockBehind):
+    name = "wall clock an hour ahead"
+    orders: Mapping[str, int] = {"clock_offset_ns": _HOUR_NS}
+
+
+class ClockSwings(ClockBehind):
+    name = "wall clock to and fro by 5 s"
+    orders: Mapping[str, int] = {"clock_swing_ns": 5 * 10**9, "clock_period_ns": 700_000_000}
