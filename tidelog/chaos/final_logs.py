@@ -33,7 +33,7 @@ async def read_final_logs(
     async with Consumer(servers, client_id="final-read", auto_offset_reset="none") as consumer:
         try:
             async with asyncio.timeout(timeout_s):
-                logs = await _read(consumer, tps)
+                logs = await read_leaders(consumer, tps)
         except builtins.TimeoutError:
             raise TimeoutError(f"the final read was not done within {timeout_s:g} s") from None
     for log in logs:
@@ -72,7 +72,8 @@ async def copy_replica_logs(
         raise LocalError(f"the logs of broker {broker_id} cannot be read: {words.decode(errors='replace').strip()}")
 
 
-async def _read(consumer: Consumer, tps: Sequence[TopicPartition]) -> list[FinalLog]:
+async def read_leaders(consumer: Consumer, tps: Sequence[TopicPartition]) -> list[FinalLog]:
+    """Each partition from its start to where it ends now; the consumer is for this alone. Errors as of consumers."""
     consumer.assign(tps)
     starts, ends = await consumer.beginning_offsets(tps, _ASK_MS), await consumer.end_offsets(tps, _ASK_MS)
     logs = {tp: _empty(tp, starts[tp], ends[tp]) for tp in tps}

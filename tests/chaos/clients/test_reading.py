@@ -1,0 +1,143 @@
+"""Readers that take down what they were shown, session by session."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from tests.chaos.clients.a_world import World
+from tests.tidelog.clients import put
+from tests.virtual_time import on_virtual_time, until
+from tidelog.chaos.clients.asking import Asker
+from tidelog.chaos.clients.direct import DirectReader
+from tidelog.chaos.clients.producing import ProducingClient
+from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from tidelog.chaos.load import LoadTopic
+from tidelog.chaos.payload import make_id, payload
+from tidelog.checker.events import DAMAGED, EarliestOk, LatestOk, LookUpOk, Read, ReadFailed
+from tidelog.messages import FetchRequest
+from tidelog.model import TopicPartition
+
+ORDERS = LoadTopic("orders", 2)
+
+
+def contiguous(reads: list[Read]) -> bool:
+    """Within each session, offset after offset."""
+    sessions: dict[tuple[int, TopicPartition], list[int]] = {}
+    for read in reads:
+        sessions.setdefault((read.session, read.tp), []).extend(read.offsets)
+    return all(b == a + 1 for offsets in sessions.values() for a, b in pairwise(offsets))
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@on_virtual_time
+async def test_a_tail_reader_takes_down_every_record_once(batches: bool) -> None:
+    world = World(ORDERS)
+    reader = TailReader(world.around, "tail", batches=batches)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), reader):
+        await until(lambda: len(world.ids(Read)) > 500)
+    reads = world.told(Read)
+    for partition in range(2):
+        log = world.log("orders", partition)
+        seen = [(o, i) for read in reads if read.tp.partition == partition for o, i in zip(read.offsets, read.ids)]  # noqa: B905
+        assert seen == list(enumerate(log))[: len(seen)]
+    assert contiguous(reads) and len({read.session for read in reads}) == 2
+    assert all((read.hw > read.offsets[-1]) is batches for read in reads)
+
+
+@on_virtual_time
+async def test_a_damaged_value_is_taken_down_as_one() -> None:
+    world = World(LoadTopic("orders", 1))
+    good = make_id(1, 1)
+    put(world.cluster.partitions["orders"][0], payload(good, 50), b"nobody's", payload(good, 50)[:-1])
+    async with world.running(TailReader(world.around, "tail", batches=True)):
+        await until(lambda: len(world.ids(Read)) == 3)
+    assert world.ids(Read) == [good, DAMAGED, DAMAGED]
+
+
+@on_virtual_time
+async def test_records_that_are_gone_begin_a_new_session_and_are_told() -> None:
+    world = World(LoadTopic("orders", 1))
+    partition = world.cluster.partitions["orders"][0]
+    for sequence in range(5):
+        put(partition, payload(make_id(1, sequence), 30))
+    async with world.running(TailReader(world.around, "tail", batches=True)):
+        await until(lambda: len(world.ids(Read)) == 5)
+        partition.elect_uncleanly(leader=2, keeping=2)
+        await until(lambda: len(world.told(ReadFailed)) > 0)
+        put(partition, payload(make_id(2, 0), 30))
+        await until(lambda: len(world.ids(Read)) > 5)
+    (failed,) = world.told(ReadFailed)
+    assert (failed.error, failed.offset) == ("LOG_TRUNCATION", 5)
+    last = world.told(Read)[-1]
+    assert last.session > failed.session and last.offsets[0] == 2
+
+
+@on_virtual_time
+async def test_a_wanderer_reads_again_what_is_there() -> None:
+    world = World(ORDERS)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=200), Wanderer(world.around, "w")):
+        await until(lambda: len(world.told(Read)) > 60)
+    reads = world.told(Read)
+    assert contiguous(reads) and len({read.session for read in reads}) > 10
+    assert len({read.offsets[0] for read in reads}) > 20
+    for read in reads:
+        log = world.log(*read.tp)
+        assert [log[offset] for offset in read.offsets] == list(read.ids)
+
+
+@on_virtual_time
+async def test_where_a_policy_leads_is_an_answer_about_the_end_of_a_partition() -> None:
+    world = World(ORDERS)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), ResetReader(world.around, "r")):
+        await until(lambda: len(world.told(EarliestOk)) > 5 and len(world.told(LatestOk)) > 5)
+    assert {event.offset for event in world.told(EarliestOk)} == {0}
+    assert max(event.offset for event in world.told(LatestOk)) > 50
+    assert contiguous(world.told(Read))
+
+
+@on_virtual_time
+async def test_every_broker_is_asked_and_who_does_not_lead_refuses() -> None:
+    world = World(LoadTopic("orders", 1))
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), DirectReader(world.around, "d")):
+        await until(lambda: len(world.told(Read)) > 30 and len(world.told(ReadFailed)) > 30)
+    asked = {broker for broker, request in world.cluster.requests if isinstance(request, FetchRequest)}
+    assert asked == {1, 2, 3}
+    assert {event.error for event in world.told(ReadFailed)} == {"NOT_LEADER_OR_FOLLOWER"}
+    assert all(read.hw > read.offsets[-1] for read in world.told(Read) if read.offsets)
+    assert len({read.session for read in world.told(Read)}) == len(world.told(Read))
+    assert world.told(LatestOk) and world.told(EarliestOk) and world.told(LookUpOk)
+
+
+@on_virtual_time
+async def test_an_asker_looks_up_times_of_records_that_were_just_acknowledged() -> None:
+    world = World(LoadTopic("orders", 1))
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), Asker(world.around, "a")):
+        await until(lambda: len(world.told(LookUpOk)) > 100)
+    records = world.cluster.partitions["orders"][0].records()
+    found = [event for event in world.told(LookUpOk) if event.offset >= 0]
+    assert len(found) > 50 and any(event.offset < 0 for event in world.told(LookUpOk))
+    for event in found:
+        assert records[event.offset].timestamp == event.ts and event.ts >= event.target
+    assert world.told(LatestOk) and world.told(EarliestOk)
+
+
+@on_virtual_time
+async def test_brokers_that_are_away_keep_nobody_from_coming_to_an_end() -> None:
+    world = World(ORDERS, timeout_ms=2_000)
+    clients = [
+        TailReader(world.around, "tail", batches=True),
+        Wanderer(world.around, "w"),
+        ResetReader(world.around, "r"),
+        DirectReader(world.around, "d"),
+        Asker(world.around, "a"),
+    ]
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), *clients):
+        await until(lambda: len(world.told(Read)) > 20)
+        for broker in (1, 2, 3):
+            world.cluster.kill(broker, elect=False)
+        await asyncio.sleep(10)
+        before = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - before < 5
