@@ -238,3 +238,14 @@ def test_a_partition_that_is_taken_without_a_word_ends_the_turn() -> None:
     diary = [wrote("owns", 1, partitions=[0], generation=1), wrote("owns", 2, partitions=[], generation=2)]
     (turn_of_0,) = turns("x", "t", diary, 20)
     assert turn_of_0.until_s == 2
+
+
+def test_what_is_lost_to_a_sleep_was_lost_when_it_began_and_what_was_owned_after_it_when_it_is_said() -> None:
+    diary = [
+        wrote("owns", 1, partitions=[0], generation=1),
+        wrote("lost", 9, partitions=[0]),
+        wrote("owns", 10, partitions=[0], generation=2),
+        wrote("lost", 50, partitions=[0]),
+    ]
+    told = [(turn.since_s, turn.until_s) for turn in turns("x", "t", diary, 60, slept_s=[3])]
+    assert told == [(1, 3), (10, 50)]

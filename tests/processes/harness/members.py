@@ -139,8 +139,8 @@ def commits(group: str, topic: str, entries: Iterable[Entry]) -> Iterator[Commit
 def turns(
     member: str, topic: str, entries: Sequence[Entry], died_s: float, slept_s: Sequence[float] = ()
 ) -> Iterator[Turn]:
-    """Its time with each partition: until it gave it up, was told to own others, or died; or fell asleep, if it had
-    lost it when it woke up."""
+    """Its time with each partition: until it gave it up, was told to own others, or died; or fell asleep, if it lost
+    it after that."""
     open_turns: dict[int, Turn] = {}
 
     def end(partitions: Iterable[int], at_s: float) -> Iterator[Turn]:
@@ -159,7 +159,9 @@ def turns(
         elif did == "gives up":
             yield from end(entry["partitions"], at_s)
         elif did == "lost":
-            yield from end(entry["partitions"], max((each for each in slept_s if each < at_s), default=at_s))
+            for turn in end(entry["partitions"], at_s):
+                turn.until_s = max((each for each in slept_s if turn.since_s < each < at_s), default=at_s)
+                yield turn
         elif did == "processed":
             offsets = range(entry["first"], entry["last"] + 1)
             open_turns[entry["partition"]].processed.append(Processed(offsets, at_s))
