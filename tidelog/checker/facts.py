@@ -53,6 +53,7 @@ class PartitionFacts:
     """Of one partition. Only what was acknowledged with acks=all counts as acknowledged.
 
     invoked_at       by id
+    invocations      the same as they were told, with their timestamps
     acknowledged     by id: when
     failed           by id: when it was refused for certain
     refusals         the ids of the same, as they were told
@@ -64,6 +65,7 @@ class PartitionFacts:
 
     tp: TopicPartition
     invoked_at: dict[int, int] = field(default_factory=dict)
+    invocations: list[ProduceInvoked] = field(default_factory=list)
     acknowledged: dict[int, int] = field(default_factory=dict)
     failed: dict[int, int] = field(default_factory=dict)
     refusals: list[Column] = field(default_factory=list)
@@ -136,7 +138,9 @@ class Facts:
         return source is not None and isinstance(source.header, Client) and source.header.idempotent
 
     def invoked(self, source: Source, event: ProduceInvoked) -> None:
-        self.of(event.tp).invoked_at.update(zip(event.ids, event.t, strict=True))
+        facts = self.of(event.tp)
+        facts.invoked_at.update(zip(event.ids, event.t, strict=True))
+        facts.invocations.append(event)
         if event.ids:
             self.producers[event.ids[0] >> SEQUENCE_BITS] = source
             self.producers[event.ids[-1] >> SEQUENCE_BITS] = source

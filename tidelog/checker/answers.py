@@ -1,0 +1,110 @@
+"""I18 over a history: each look-up by time is held against the log of the end (`look_ups` has the judge)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from math import inf
+
+from tidelog.checker.events import LookUpOk
+from tidelog.checker.facts import Facts, PartitionFacts, Source
+from tidelog.checker.findings import seconds
+from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.logs import FinalLog
+from tidelog.checker.look_ups import LookUp, StoredLog, StoredRecord, Trim, Verdict, Wrong, judge, judge_log
+from tidelog.model import TopicPartition
+
+
+class LookUps(Invariant):
+    """I18. Of compacted topics nothing is judged: no history tells which record supersedes which."""
+
+    key, name = "I18", "look-ups by time are exact"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._asked: dict[TopicPartition, list[tuple[Source, LookUpOk]]] = defaultdict(list)
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {LookUpOk: lambda source, event: self._asked[event.tp].append((source, event))}
+
+    def conclude(self, ending: Ending) -> None:
+        for tp, asked in self._asked.items():
+            log = ending.log(tp)
+            if log is None or tp.topic in ending.compacted:
+                continue
+            who = {_look_up(event): source for source, event in asked}
+            verdict = _verdict(log, self.facts.of(tp), [_look_up(event) for _, event in asked])
+            self.tally.observations += len(asked)
+            for wrong in verdict.wrong:
+                if not self.only_counted():
+                    self._tell(tp, who[wrong.look_up], wrong)
+
+    def _tell(self, tp: TopicPartition, source: Source, wrong: Wrong) -> None:
+        asked, t1 = wrong.look_up, int(wrong.look_up.answered_at)
+        when = f"{seconds(int(asked.asked_at))}–{seconds(t1)}"
+        answer = "nothing" if asked.found is None else f"offset {asked.found[0]} of {asked.found[1]} ms"
+        proof = [f"{source.name} looked up {asked.target} ms, {when}: {answer}"]
+        if wrong.expected is not None:
+            facts, offset = self.facts.of(tp), wrong.expected.offset
+            there = facts.produce(facts.sightings.id_at(offset))
+            proof.append(f"offset {offset} of {wrong.expected.timestamp} ms: {there}")
+        self.violated(tp, t1, wrong.fault.value, *proof)
+
+
+def _look_up(event: LookUpOk) -> LookUp:
+    found = None
+    if event.offset >= 0:
+        found = event.offset, -1 if event.ts is None else event.ts, event.epoch
+    return LookUp(event.target, event.t0, event.t1, found)
+
+
+def _verdict(log: FinalLog, facts: PartitionFacts, asked: Iterable[LookUp]) -> Verdict:
+    if not facts.trims:
+        return judge_log(_ColumnsOfLog(log, facts), asked)
+    trims = [Trim(offset, t0, inf if t1 is None else t1) for offset, t0, t1 in facts.trims]
+    return judge(_with_what_was_trimmed(log, facts), trims, asked)
+
+
+def _with_what_was_trimmed(log: FinalLog, facts: PartitionFacts) -> Iterable[StoredRecord]:
+    """The log's records, and those before its start that somebody saw while they were there."""
+    columns = _ColumnsOfLog(log, facts)
+    for offset in log.offsets:
+        record = columns.record(offset)
+        if record is not None:
+            yield record
+    for event in facts.invocations:
+        for record_id, timestamp, sent_at in zip(event.ids, event.ts, event.t, strict=True):
+            seen = facts.sightings.offset_of(record_id)
+            if seen is not None and seen < log.log_start and log.place(seen) is None:
+                yield StoredRecord(seen, timestamp, sent_at, facts.acknowledged.get(record_id, inf))
+
+
+class _ColumnsOfLog(StoredLog):
+    """A log of which nothing ever went: the first record at or after a time is a suffix minimum."""
+
+    def __init__(self, log: FinalLog, facts: PartitionFacts) -> None:
+        self._log, self._facts = log, facts
+        order = sorted(range(len(log.ts)), key=log.ts.__getitem__)
+        self._timestamps = [log.ts[place] for place in order]
+        # Places stand in the order of the offsets, and the least of them from each timestamp to the latest one.
+        self._first = list(accumulate(reversed(order), min))[::-1]
+
+    def record(self, offset: int) -> StoredRecord | None:
+        place = self._log.place(offset)
+        if place is None:
+            return None
+        record_id = self._log.ids[place]
+        sent_at = self._facts.invoked_at.get(record_id, 0)
+        acknowledged_at = self._facts.acknowledged.get(record_id, inf)
+        epoch = self._log.leader_epochs[place]
+        return StoredRecord(offset, self._log.ts[place], sent_at, acknowledged_at, leader_epoch=epoch)
+
+    def first_that_lasts(self, target: int, after: float) -> int | None:
+        place = bisect_left(self._timestamps, target)
+        return self._log.offsets[self._first[place]] if place < len(self._first) else None
+
+    def committed_end(self, before: float) -> int:
+        last = self._facts.acknowledgements.before(before)
+        return 0 if last is None else last + 1

@@ -1,0 +1,133 @@
+"""The checker: takes events, answers at any time what has been violated so far, and gives the verdict at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from tidelog.checker.acknowledgements import Acknowledged, LeaderCompleteness
+from tidelog.checker.agreement import NoPhantoms, OneOffsetARecord, OneRecordAnOffset
+from tidelog.checker.answers import LookUps
+from tidelog.checker.availability import Availability
+from tidelog.checker.committed_offsets import CommittedOffsets
+from tidelog.checker.ends import Ends
+from tidelog.checker.events import (
+    BecomeLeader,
+    Event,
+    Header,
+    HighWatermark,
+    LatestOk,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    Read,
+    TrimOk,
+    TrimUnknown,
+)
+from tidelog.checker.facts import Facts, Source
+from tidelog.checker.findings import Finding
+from tidelog.checker.honesty import Honesty
+from tidelog.checker.hygiene import Hygiene
+from tidelog.checker.in_sync import InSyncReplicas
+from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.leadership import Leadership
+from tidelog.checker.order import ProducerOrder, RealTimeOrder
+from tidelog.checker.reads import BelowHighWatermark, Contiguity, NoDirtyReads
+from tidelog.checker.replicas import EpochsRise, SameReplicas
+from tidelog.checker.staleness import NoReplays
+from tidelog.checker.verdict import Row, Verdict
+from tidelog.checker.watermarks import HighWatermarks
+
+INVARIANTS: Final[Sequence[type[Invariant]]] = (
+    Acknowledged,
+    OneRecordAnOffset,
+    OneOffsetARecord,
+    NoPhantoms,
+    RealTimeOrder,
+    ProducerOrder,
+    Contiguity,
+    Ends,
+    NoDirtyReads,
+    BelowHighWatermark,
+    HighWatermarks,
+    Leadership,
+    LeaderCompleteness,
+    InSyncReplicas,
+    SameReplicas,
+    EpochsRise,
+    CommittedOffsets,
+    LookUps,
+    Availability,
+    NoReplays,
+    Hygiene,
+    Honesty,
+)
+
+
+class Checker:
+    """Begin each life of each writer, tell its events, ask for violations now and then, conclude once.
+
+    Events may come in any order while nothing is asked. Who asks in between tells them in the order in which they ended
+    (an event's `t` or `t1`); then each question costs what was told since the last one, times a logarithm.
+    """
+
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self._invariants = [each(self.facts) for each in INVARIANTS]
+        self._lives: Counter[str] = Counter()
+        self._told = [0] * len(self._invariants)
+        facts = self.facts
+        handlers: dict[type, list[Handler]] = defaultdict(list)
+        handlers |= {
+            ProduceInvoked: [facts.invoked],
+            ProduceOk: [facts.acknowledged],
+            ProduceFailed: [facts.failed],
+            Read: [facts.read],
+            LatestOk: [facts.told_latest],
+            TrimOk: [facts.trimmed],
+            TrimUnknown: [facts.maybe_trimmed],
+            BecomeLeader: [facts.led],
+            HighWatermark: [facts.high_watermark],
+        }
+        for invariant in self._invariants:
+            for kind, handler in invariant.handlers().items():
+                handlers[kind].append(handler)
+        self._handlers: dict[type, list[Handler]] = handlers
+
+    def begin(self, header: Header) -> Source:
+        """A life of a client or broker begins: the first, or a further one of the same name."""
+        source = Source(header, self._lives[header.name])
+        self._lives[header.name] += 1
+        self.facts.sources.append(source)
+        return source
+
+    def take(self, source: Source, event: Event) -> None:
+        """Its columns must not change afterwards."""
+        for handler in self._handlers.get(type(event), ()):
+            handler(source, event)
+
+    def new_findings(self) -> Sequence[Finding]:
+        """The violations that have come to light since the last time, of the invariants that need no final log."""
+        found: list[Finding] = []
+        for index, invariant in enumerate(self._invariants):
+            invariant.examine()
+            findings = invariant.tally.findings
+            if len(findings) > self._told[index]:
+                found += findings[self._told[index] :]
+                self._told[index] = len(findings)
+        return found
+
+    def conclude(self, ending: Ending) -> Verdict:
+        """The verdict on all that was told. Nothing can be told or asked afterwards."""
+        for tp in ending.logs:
+            log = ending.log(tp)
+            if log is not None:
+                self.facts.of(tp).sightings.see(log.offsets, log.ids)
+        rows, findings = [], []
+        for invariant in self._invariants:
+            invariant.conclude(ending)
+            tally = invariant.tally
+            rows.append(Row(invariant.key, invariant.name, tally.observations, tally.violations))
+            findings += tally.findings
+        return Verdict(rows, findings)

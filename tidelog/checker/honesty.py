@@ -1,0 +1,113 @@
+"""I22: each operation ends in time, and what it ends with is documented."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from operator import sub
+from typing import Any, Final
+
+from tidelog.checker import events
+from tidelog.checker.events import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker.facts import Facts, Source
+from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.outcomes import DOCUMENTED
+from tidelog.model import TopicPartition
+
+#: So much later than its request timeout an operation may end.
+GRACE_NS: Final = 1_000_000_000
+_WITH_TWO_TIMES: Final = (
+    events.Read,
+    events.ReadFailed,
+    events.LatestOk,
+    events.LatestFailed,
+    events.EarliestOk,
+    events.EarliestFailed,
+    events.LookUpOk,
+    events.LookUpFailed,
+    events.TrimOk,
+    events.TrimUnknown,
+    events.CommitOk,
+    events.CommitFailed,
+    events.CommitUnknown,
+    events.CommittedOk,
+    events.CommittedFailed,
+)
+
+
+class Honesty(Invariant):
+    """I22. A produce without an end hangs if its client's life goes on longer than the produce may take."""
+
+    key, name = "I22", "every operation ends, and says how"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        #: Of each life: what was invoked and has not ended, and the last moment of which it tells.
+        self._open: dict[Source, dict[int, tuple[TopicPartition, int]]] = defaultdict(dict)
+        self._last: dict[Source, int] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {
+            ProduceInvoked: self._invoked,
+            ProduceOk: self._ended,
+            ProduceFailed: self._refused,
+            ProduceUnknown: self._refused,
+            **dict.fromkeys(_WITH_TWO_TIMES, self._one_line),
+        }
+
+    def _invoked(self, source: Source, event: ProduceInvoked) -> None:
+        self._open[source].update(zip(event.ids, zip([event.tp] * len(event.t), event.t, strict=True), strict=True))
+
+    def _ended(self, source: Source, event: ProduceOk | ProduceFailed | ProduceUnknown) -> None:
+        if not event.ids:
+            return
+        self.tally.observations += len(event.ids)
+        self._last[source] = max(self._last.get(source, 0), max(event.t))
+        open_, most = self._open[source], _most_ns(source)
+        began = [open_.pop(each, (event.tp, t))[1] for each, t in zip(event.ids, event.t, strict=True)]
+        if max(map(sub, event.t, began)) > most:
+            for record_id, t0, t1 in zip(event.ids, began, event.t, strict=True):
+                if t1 - t0 > most and not self.only_counted():
+                    self._late(source, event.tp, f"produce of {record_name(record_id)}", t0, t1)
+
+    def _refused(self, source: Source, event: ProduceFailed | ProduceUnknown) -> None:
+        self._ended(source, event)
+        if not DOCUMENTED.issuperset(event.errors):
+            for record_id, error, t in zip(event.ids, event.errors, event.t, strict=True):
+                self._documented(source, event.tp, f"produce of {record_name(record_id)}", error, t)
+
+    def _one_line(self, source: Source, event: Any) -> None:
+        self.tally.observations += 1
+        self._last[source] = max(self._last.get(source, 0), event.t1)
+        if event.t1 - event.t0 > _most_ns(source) and not self.only_counted():
+            self._late(source, event.tp, type(event).__name__, event.t0, event.t1)
+        error = getattr(event, "error", None)
+        if error is not None and error not in DOCUMENTED:
+            self._documented(source, event.tp, type(event).__name__, error, event.t1)
+
+    def _documented(self, source: Source, tp: TopicPartition, what: str, error: str, t: int) -> None:
+        if error not in DOCUMENTED and not self.only_counted():
+            says = f"{what} ended with {error}, which is not documented"
+            self.violated(tp, t, says, f"{source.name} at {seconds(t)}")
+
+    def _late(self, source: Source, tp: TopicPartition, what: str, t0: int, t1: int) -> None:
+        says = f"{what} took {(t1 - t0) / 1e6:.0f} ms, and {_most_ns(source) / 1e6:.0f} ms were allowed"
+        self.violated(tp, t1, says, f"{source.name}: {what}, {seconds(t0)}–{seconds(t1)}")
+
+    def conclude(self, ending: Ending) -> None:
+        for source, open_ in self._open.items():
+            last, most = self._last.get(source, 0), _most_ns(source)
+            hanging: Sequence[tuple[int, tuple[TopicPartition, int]]] = [
+                each for each in open_.items() if last - each[1][1] > most
+            ]
+            for record_id, (tp, t) in hanging:
+                self.tally.observations += 1
+                if not self.only_counted():
+                    says = f"produce of {record_name(record_id)} hangs: it never ended, and {source.name} went on"
+                    self.violated(tp, t, says, f"invoked at {seconds(t)}, last event at {seconds(last)}")
+
+
+def _most_ns(source: Source) -> int:
+    assert isinstance(source.header, Client)
+    return source.header.request_timeout_ms * 1_000_000 + GRACE_NS

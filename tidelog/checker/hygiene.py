@@ -1,0 +1,63 @@
+"""I21: no broker fails in a way that it did not foresee, and all that it held is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog.checker.events import Error, Resources, Traceback
+from tidelog.checker.facts import Facts, Source
+from tidelog.checker.findings import seconds
+from tidelog.checker.invariant import Handler, Invariant
+
+_BASELINE, _HEALED = "baseline", "healed"
+#: A broker may hold a twentieth more than before, and of few things a few more.
+_MORE: Final = 0.05
+_FEW: Final = {"fds": 8, "threads": 4, "rss": 16 << 20, "purgatory": 4}
+
+
+class Hygiene(Invariant):
+    """I21: no traceback, no UNKNOWN_SERVER_ERROR; file descriptors, threads, memory and waiting operations go back.
+
+    Resources are compared within one life of a broker, from its "baseline" to its last "healed". A broker that counts
+    none shows only that it failed at nothing.
+    """
+
+    key, name = "I21", "no unforeseen failure, nothing leaks"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._baselines: dict[tuple[str, int], Resources] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {Error: self._failed, Traceback: self._raised, Resources: self._counted}
+
+    def _failed(self, source: Source, event: Error) -> None:
+        self.tally.observations += 1
+        if not self.only_counted():
+            says = f"broker {source.name} answered {event.api} with error code {event.code}"
+            self.violated(None, event.t, says, f"broker {source.name} at {seconds(event.t)}")
+
+    def _raised(self, source: Source, event: Traceback) -> None:
+        self.tally.observations += 1
+        if not self.only_counted():
+            last = event.text.strip().rsplit("\n", 1)[-1]
+            says = f"broker {source.name} did not foresee this: {last}"
+            self.violated(None, event.t, says, f"broker {source.name} at {seconds(event.t)}: {event.text}")
+
+    def _counted(self, source: Source, event: Resources) -> None:
+        self.tally.observations += 1
+        key = (source.name, source.life)
+        if event.phase == _BASELINE:
+            self._baselines[key] = event
+        before = self._baselines.get(key)
+        if event.phase != _HEALED or before is None:
+            return
+        for what, few in _FEW.items():
+            had, has = getattr(before, what), getattr(event, what)
+            if had >= 0 and has > max(had * (1 + _MORE), had + few) and not self.only_counted():
+                says = f"broker {source.name} has {has} {what} when all is over, and had {had}"
+                proof = (
+                    f"broker {source.name}: {each} at {seconds(t)}" for each, t in ((had, before.t), (has, event.t))
+                )
+                self.violated(None, event.t, says, *proof)
