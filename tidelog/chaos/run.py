@@ -119,7 +119,7 @@ async def _break(
         watching = asyncio.create_task(views.watch())
         try:
             steps = schedule(request.seed, rows, {row: len(kinds) for row, kinds in catalogue.items()})
-            await course.run(steps, len(rows), request.seconds)
+            await course.run(steps, rows, request.seconds)
             reporter.status("waiting for clients to come to an end")
             await clients.stop()
             for failure in clients.failures:

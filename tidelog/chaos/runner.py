@@ -6,7 +6,7 @@ import asyncio
 import random
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,6 +24,7 @@ _RATE_S, _SIGHT_S, _INJECT_S, _HEAL_S = 30.0, 15.0, 120.0, 120.0
 #: How long partitions may take to be whole again once a fault is healed.
 MOST_HEALING_S = 60.0
 _LOOK_EVERY_S = 0.1
+_SECOND_NS = 1_000_000_000
 
 #: What goes wrong in a fault that is not the run's own mistake.
 _TROUBLE = (TidelogError, OSError, subprocess.SubprocessError)
@@ -56,27 +57,39 @@ class Course:
     replicas: int
     read: Callable[[], Awaitable[None]]
     reporter: Reporter
+    now_ns: Callable[[], int] = time.monotonic_ns
 
-    async def run(self, steps: Iterator[Step], rows: int, seconds: float) -> None:
-        """Until the time is up; but each of the first `rows` steps, which are all rows once, is begun."""
-        deadline = time.monotonic() + seconds
-        for step in steps:
-            if self.stop.is_set() or (step.number >= rows and time.monotonic() >= deadline):
+    async def run(self, steps: Iterator[Step], rows: Sequence[str], seconds: float) -> None:
+        """Until the time is up; but each of the first steps, which are all rows once, is begun."""
+        possible = self._possible(rows)
+        deadline = self._deadline(seconds)
+        for step in steps if possible else ():
+            if self.stop.is_set() or (step.number >= len(rows) and self.now_ns() >= deadline):
                 return
-            if not await self._step(step):
+            if (kinds := possible.get(step.row)) and not await self._step(step, kinds[step.kind % len(kinds)]()):
                 return
 
-    async def _step(self, step: Step) -> bool:
+    def _possible(self, rows: Sequence[str]) -> Catalogue:
+        """What can be injected here; of a row of which nothing can it is said that it is skipped, and why."""
+        possible = {}
+        for row in rows:
+            kinds = {kind: self._lacks(kind()) for kind in self.catalogue.get(row, ())}
+            if not kinds:
+                self._end(Injection(row, "", Outcome.SKIPPED, "there is no such fault"))
+            elif all(kinds.values()):
+                kind, why = next(iter(kinds.items()))
+                self._end(_injection(kind(), Outcome.SKIPPED, why))
+            else:
+                possible[row] = [kind for kind, why in kinds.items() if not why]
+        return possible
+
+    def _lacks(self, fault: Fault) -> str:
+        """What it needs and is not there, in words; empty: nothing."""
+        reasons = [why for need in fault.needs if (why := self.target.lacks(need)) is not None]
+        return "; ".join(sorted(set(reasons)))
+
+    async def _step(self, step: Step, fault: Fault) -> bool:
         """Whether the cluster is whole again, so that one may go on."""
-        kinds = self.catalogue.get(step.row, ())
-        if not kinds:
-            self._end(Injection(step.row, "", Outcome.SKIPPED, "there is no such fault"))
-            return True
-        fault = kinds[step.kind % len(kinds)]()
-        lacking = [why for need in fault.needs if (why := self.target.lacks(need)) is not None]
-        if lacking:
-            self._end(_injection(fault, Outcome.SKIPPED, "; ".join(dict.fromkeys(lacking))))
-            return True
         await self._pause(step.pause_ms / 1000)
         if (hindrance := await self._hindrance()) is not None:
             if not self.stop.is_set():
@@ -86,24 +99,24 @@ class Course:
 
     async def _hindrance(self) -> str | None:
         """Why no fault can be injected now: too little load to be hurt, or a cluster that is not seen."""
-        deadline = time.monotonic() + _RATE_S
+        deadline = self._deadline(_RATE_S)
         while (rate := await self._rate()) < LEAST_RATE:
             self.reporter.status(f"waiting for load: {rate} operations/s")
-            if time.monotonic() >= deadline or self.stop.is_set():
+            if self.now_ns() >= deadline or self.stop.is_set():
                 return f"only {rate} operations a second before it, {LEAST_RATE} are needed"
             await self._pause(_LOOK_EVERY_S)
-        deadline = time.monotonic() + _SIGHT_S
+        deadline = self._deadline(_SIGHT_S)
         while True:
             try:
                 await self.views.now()
                 return None
             except TidelogError as error:
-                if time.monotonic() >= deadline or self.stop.is_set():
+                if self.now_ns() >= deadline or self.stop.is_set():
                     return f"the cluster was not seen before it: {error}"
                 await self._pause(_LOOK_EVERY_S)
 
     async def _inject(self, step: Step, fault: Fault) -> bool:
-        begin = time.monotonic_ns()
+        begin = self.now_ns()
         trouble, what = "", ""
         self.reporter.status(f"{fault.row} {fault.name}")
         try:
@@ -113,10 +126,10 @@ class Course:
             trouble = f"it could not be injected: {_in_words(error)}"
         self.reporter.status(f"{fault.row} {fault.name}: healing")
         unhealed = await _heal(fault)
-        healed = time.monotonic_ns()
+        healed = self.now_ns()
         whole = await self._whole(fault)
         await self.read()
-        end = whole or time.monotonic_ns()
+        end = whole or self.now_ns()
         injection = self._judge(fault, begin, healed, end)
         injection = replace(injection, what=what, t_whole=whole)
         trouble = trouble or unhealed
@@ -140,20 +153,20 @@ class Course:
 
     async def _last(self, fault: Fault, what: str, lasts_ms: int) -> None:
         """Lets it be for its time."""
-        began = time.monotonic()
-        while (passed := time.monotonic() - began) < lasts_ms / 1000 and not self.stop.is_set():
+        began, lasts_s = self.now_ns(), lasts_ms / 1000
+        while (passed_s := (self.now_ns() - began) / _SECOND_NS) < lasts_s and not self.stop.is_set():
             rate = await self._rate()
-            self.reporter.status(f"{fault.row} {what}, {passed:.0f} of {lasts_ms / 1000:.0f} s, {rate} operations/s")
-            await self._pause(min(_LOOK_EVERY_S, lasts_ms / 1000 - passed))
+            self.reporter.status(f"{fault.row} {what}, {passed_s:.0f} of {lasts_s:.0f} s, {rate} operations/s")
+            await self._pause(min(_LOOK_EVERY_S, lasts_s - passed_s))
 
     async def _whole(self, fault: Fault) -> int | None:
         """When all partitions had all replicas in sync and all brokers were there; None where that took too long."""
-        began = time.monotonic()
-        while (passed := time.monotonic() - began) < MOST_HEALING_S:
+        began = self.now_ns()
+        while (passed_s := (self.now_ns() - began) / _SECOND_NS) < MOST_HEALING_S:
             with suppress(TidelogError):
                 if self.is_whole(await self.views.now()):
-                    return time.monotonic_ns()
-            self.reporter.status(f"{fault.row} healed, waiting for replicas to be in sync, {passed:.0f} s")
+                    return self.now_ns()
+            self.reporter.status(f"{fault.row} healed, waiting for replicas to be in sync, {passed_s:.0f} s")
             await asyncio.sleep(_LOOK_EVERY_S)
         return None
 
@@ -196,7 +209,10 @@ class Course:
 
     async def _rate(self) -> int:
         await self.read()
-        return self.activity.rate(time.monotonic_ns())
+        return self.activity.rate(self.now_ns())
+
+    def _deadline(self, seconds: float) -> int:
+        return self.now_ns() + round(seconds * _SECOND_NS)
 
     async def _pause(self, seconds: float) -> None:
         """Shorter where the run is to stop."""

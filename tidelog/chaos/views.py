@@ -38,7 +38,7 @@ class Views:
         return view
 
     def between(self, begin: int, end: int) -> list[View]:
-        """Those of that time, and before them the last one from before it. Empty where nothing was ever seen."""
-        until = [view for view in self.seen if view.t < end]
-        first = next((place for place in range(len(until) - 1, -1, -1) if until[place].t < begin), 0)
+        """Those of that time, and first what was seen when it began. Empty where nothing was ever seen."""
+        until = [view for view in self.seen if view.t <= end]
+        first = next((place for place in range(len(until) - 1, -1, -1) if until[place].t <= begin), 0)
         return until[first:]

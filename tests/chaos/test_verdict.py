@@ -1,0 +1,72 @@
+"""What a run comes to."""
+
+from __future__ import annotations
+
+from tidelog.chaos.injections import Injection, Outcome
+from tidelog.chaos.verdict import (
+    BROKEN,
+    INVARIANTS,
+    KEPT,
+    UNPROVED,
+    Judged,
+    RowCount,
+    count_rows,
+    exit_status,
+    shortcomings,
+)
+
+ALL_SEEN = {name: Judged(10, 0) for name in INVARIANTS}
+BIT = Injection("F1", "leader killed", Outcome.BIT, "epoch 1 → 2", t_inject=1)
+VOID = Injection("F1", "leader killed", Outcome.VOID, "nobody noticed", t_inject=1)
+TOO_QUIET = Injection("F2", "follower killed", Outcome.VOID, "only 3 operations a second before it")
+SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
+
+
+def test_a_run_in_which_all_was_seen_and_kept_passes() -> None:
+    counts = count_rows(["F1"], [BIT, BIT])
+    assert counts == [RowCount("F1", "leader killed", injected=2, bit=2, void=0, skipped=0)]
+    assert shortcomings(counts, ALL_SEEN) == []
+    assert exit_status(counts, ALL_SEEN) == KEPT == 0
+
+
+def test_one_violation_is_enough() -> None:
+    counts = count_rows(["F1"], [BIT])
+    assert exit_status(counts, {**ALL_SEEN, "I9": Judged(1_000_000, 1)}) == BROKEN == 1
+
+
+def test_a_violation_counts_more_than_what_was_not_proved() -> None:
+    counts = count_rows(["F1", "F19"], [VOID, SKIPPED])
+    assert exit_status(counts, {"I1": Judged(1, 1)}) == BROKEN
+
+
+def test_a_void_fault_proves_nothing_even_where_another_of_its_row_bit() -> None:
+    counts = count_rows(["F1"], [BIT, VOID])
+    assert (counts[0].injected, counts[0].bit, counts[0].void) == (2, 1, 1)
+    assert exit_status(counts, ALL_SEEN) == UNPROVED == 3
+
+
+def test_a_fault_that_met_no_load_is_void_and_was_not_injected() -> None:
+    counts = count_rows(["F2"], [TOO_QUIET])
+    assert (counts[0].injected, counts[0].void) == (0, 1)
+    assert shortcomings(counts, ALL_SEEN) == ["void, so nothing is proved by them: F2"]
+
+
+def test_rows_that_were_skipped_or_not_reached_have_not_passed() -> None:
+    counts = count_rows(["F19", "F1", "F3"], [SKIPPED, BIT])
+    assert [count.row for count in counts] == ["F1", "F3", "F19"]
+    assert shortcomings(counts, ALL_SEEN) == [
+        "skipped, since they cannot be injected here: F19",
+        "not reached: F3",
+    ]
+    assert exit_status(counts, ALL_SEEN) == UNPROVED
+
+
+def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
+    seen = {name: judged for name, judged in ALL_SEEN.items() if name != "I17"} | {"I18": Judged(0, 0)}
+    counts = count_rows(["F1"], [BIT])
+    assert shortcomings(counts, seen) == ["without data, so they have not passed: I17, I18"]
+    assert exit_status(counts, seen) == UNPROVED
+
+
+def test_histories_that_could_not_be_judged_prove_nothing() -> None:
+    assert exit_status(count_rows(["F1"], [BIT]), None) == UNPROVED
