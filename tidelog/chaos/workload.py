@@ -14,6 +14,7 @@ from typing import Self
 
 from tidelog.aio import Admin
 from tidelog.chaos.load import Load, Part
+from tidelog.checker.run_directory import write_compacted
 from tidelog.errors import LocalError, TopicAlreadyExistsError
 from tidelog.local.broker import broker_environment
 from tidelog.local.place import HERE, Place
@@ -66,6 +67,7 @@ class Workload:
 
     async def __aenter__(self) -> Self:
         (self._directory / DIRECTORY).mkdir(parents=True, exist_ok=True)
+        write_compacted(self._directory, [topic.name for topic in self.load.topics if topic.is_compacted])
         try:
             self._children = [self._start(number, 0) for number in range(self.load.processes)]
         except BaseException:

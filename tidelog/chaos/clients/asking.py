@@ -5,6 +5,8 @@ Half of the times that are looked up are those of records that were acknowledged
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
 from tidelog.aio import Consumer
 from tidelog.chaos.clients.surroundings import Surroundings
 from tidelog.checker.events import EarliestFailed, EarliestOk, LatestFailed, LatestOk, LookUpFailed, LookUpOk
@@ -14,6 +16,8 @@ from tidelog.model import TopicPartition
 
 _DAY_MS = 86_400_000
 _NEAR_MS = 5_000
+#: How often all partitions are asked about in one call.
+_ALL_AT_ONCE = 0.3
 
 
 class Asker:
@@ -31,43 +35,53 @@ class Asker:
         try:
             async with around.consumer(self.name) as consumer:
                 while not around.stopping.is_set():
-                    tp = around.dice.choice(around.tps)
+                    tps = around.tps if around.dice.random() < _ALL_AT_ONCE else [around.dice.choice(around.tps)]
                     ask = around.dice.choice((self._look_up, self._look_up, self._latest, self._earliest))
-                    await ask(consumer, tp)
+                    await ask(consumer, tps)
                     await around.pause(0, 2 * self._pause_s)
         finally:
             self._history.close()
 
-    async def _look_up(self, consumer: Consumer, tp: TopicPartition) -> None:
-        around, history = self._around, self._history
-        target, t0 = self._target(tp), around.now_ns()
+    async def _look_up(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+        now_ns, history = self._around.now_ns, self._history
+        targets, t0 = {tp: self._target(tp) for tp in tps}, now_ns()
         try:
-            found = (await consumer.offsets_for_times({tp: target}))[tp]
+            told = await consumer.offsets_for_times(targets)
         except TidelogError as error:
-            history.write(LookUpFailed(tp, target, error_name(error), t0, around.now_ns()))
+            name, t1 = error_name(error), now_ns()
+            for tp, target in targets.items():
+                history.write(LookUpFailed(tp, target, name, t0, t1))
             return
-        offset, ts, epoch = (-1, None, None) if found is None else found
-        history.write(LookUpOk(tp, target, offset, t0, around.now_ns(), ts, epoch))
+        t1 = now_ns()
+        for tp, target in targets.items():
+            found = told[tp]
+            offset, ts, epoch = (-1, None, None) if found is None else found
+            history.write(LookUpOk(tp, target, offset, t0, t1, ts, epoch))
 
-    async def _latest(self, consumer: Consumer, tp: TopicPartition) -> None:
-        around, history = self._around, self._history
-        t0 = around.now_ns()
-        try:
-            offset = (await consumer.end_offsets([tp]))[tp]
-        except TidelogError as error:
-            history.write(LatestFailed(tp, error_name(error), t0, around.now_ns()))
-            return
-        history.write(LatestOk(tp, offset, t0, around.now_ns()))
+    async def _latest(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+        await self._end(consumer.end_offsets, LatestOk, LatestFailed, tps)
 
-    async def _earliest(self, consumer: Consumer, tp: TopicPartition) -> None:
-        around, history = self._around, self._history
-        t0 = around.now_ns()
+    async def _earliest(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+        await self._end(consumer.beginning_offsets, EarliestOk, EarliestFailed, tps)
+
+    async def _end(
+        self,
+        ask: Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]],
+        ok: type[LatestOk | EarliestOk],
+        failed: type[LatestFailed | EarliestFailed],
+        tps: Sequence[TopicPartition],
+    ) -> None:
+        t0 = self._around.now_ns()
         try:
-            offset = (await consumer.beginning_offsets([tp]))[tp]
+            told = await ask(tps)
         except TidelogError as error:
-            history.write(EarliestFailed(tp, error_name(error), t0, around.now_ns()))
+            name, t1 = error_name(error), self._around.now_ns()
+            for tp in tps:
+                self._history.write(failed(tp, name, t0, t1))
             return
-        history.write(EarliestOk(tp, offset, t0, around.now_ns()))
+        t1 = self._around.now_ns()
+        for tp in tps:
+            self._history.write(ok(tp, told[tp], t0, t1))
 
     def _target(self, tp: TopicPartition) -> int:
         """In ms: of a record just acknowledged, near one, near now, or where nothing is."""
