@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,23 +13,28 @@ from pathlib import Path
 from tidelog.aio import Admin
 from tidelog.chaos import faults
 from tidelog.chaos.activity import Activity
+from tidelog.chaos.fault import Need
 from tidelog.chaos.faults.harm import Timing
 from tidelog.chaos.final_logs import copy_replica_logs, read_final_logs
 from tidelog.chaos.injections import FaultsFile
+from tidelog.chaos.judging import judge
 from tidelog.chaos.load import Load
-from tidelog.chaos.runner import MOST_HEALING_S, Course, Reporter
+from tidelog.chaos.report import write_report
+from tidelog.chaos.resources import Phase, ResourceCounts
+from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter
 from tidelog.chaos.runs import RESULTS, RunDirectory
 from tidelog.chaos.scenarios import Scenario, rows_of
 from tidelog.chaos.schedule import schedule
 from tidelog.chaos.tail import HistoryTail
 from tidelog.chaos.targets import LocalTarget, own_cluster, running_cluster
-from tidelog.chaos.verdict import BROKEN, Judged, RowCount, count_rows, exit_status
+from tidelog.chaos.verdict import BROKEN, RowCount, count_rows, exit_status
 from tidelog.chaos.views import Views
 from tidelog.chaos.workload import Workload, create_topics
-from tidelog.errors import TidelogError
+from tidelog.checker.verdict import Verdict
+from tidelog.errors import HistoryError, TidelogError
 
 RUN_FILE = "run.json"
-_LEVEL_S = 30.0
+_BUSY_S = 30.0
 _WATCH_EVERY_S = 0.2
 
 
@@ -53,17 +58,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What it came to. `invariants` None: it was not judged."""
+    """What it came to. `verdict` None: the histories could not be judged."""
 
     rows: Sequence[RowCount]
-    invariants: Mapping[str, Judged] | None
+    verdict: Verdict | None
     results: Path
     report: Path | None = None
 
     @property
     def status(self) -> int:
         """The exit status; see `tidelog.chaos.verdict`."""
-        return exit_status(self.rows, self.invariants)
+        return exit_status(self.rows, self.verdict)
 
     @property
     def must_be_kept(self) -> bool:
@@ -79,7 +84,9 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
         json.dumps({"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}) + "\n"
     )
     if request.data_dir is None:
-        target = own_cluster(place.path, results, request.brokers, place.undo, ())
+        needed = needs_of(request.scenario)
+        furnishings = [each for each in faults.furnishings() if each.need in needed]
+        target = own_cluster(place.path, results, request.brokers, place.undo, furnishings)
     else:
         target = running_cluster(place.path, request.data_dir, place.undo)
     async with AsyncExitStack() as ends:
@@ -87,7 +94,19 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
         await ends.enter_async_context(target)
         rows, course = await _break(request, target, results, reporter, stop)
         await _read_final_logs(target, results, reporter)
-    return Result(count_rows(rows, course.faults.injections), None, results)
+    reporter.status("judging the histories")
+    verdict = await _judge(results, course, request.load, reporter)
+    reporter.status("writing the report")
+    report = await asyncio.to_thread(write_report, results, f"tidelog chaos --scenario {request.scenario.name}")
+    return Result(count_rows(rows, course.faults.injections), verdict, results, report)
+
+
+async def _judge(results: Path, course: Course, load: Load, reporter: Reporter) -> Verdict | None:
+    try:
+        return await asyncio.to_thread(judge, results, course.faults.injections, load)
+    except (HistoryError, OSError) as error:
+        reporter.line(f"the histories cannot be judged: {error}")
+        return None
 
 
 async def _break(
@@ -114,22 +133,49 @@ async def _break(
 
     course = Course(target, catalogue, activity, views, FaultsFile(results), stop, replicas, read, reporter)
     clients = Workload(results, target.bootstrap_servers, load, seed=request.seed)
+    counts = ResourceCounts(results, time.monotonic_ns())
     async with clients:
         target.clients = lambda: clients.processes
         watching = asyncio.create_task(views.watch())
         try:
             steps = schedule(request.seed, rows, {row: len(kinds) for row, kinds in catalogue.items()})
+            await _until_busy(course, stop)
+            await _count_resources(target, counts, "baseline")
             await course.run(steps, rows, request.seconds)
+            await _count_resources(target, counts, "healed")
             reporter.status("waiting for clients to come to an end")
             await clients.stop()
             for failure in clients.failures:
                 reporter.line(failure)
             await _quiesce(target, course, reporter)
         finally:
+            counts.close()
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
     return rows, course
+
+
+async def _until_busy(course: Course, stop: asyncio.Event) -> None:
+    """So that what brokers hold is counted when they have something to do; the course itself wants it before faults."""
+    deadline = time.monotonic() + _BUSY_S
+    while not stop.is_set() and time.monotonic() < deadline and await course.rate() < LEAST_RATE:
+        course.reporter.status("waiting for load")
+        await asyncio.sleep(_WATCH_EVERY_S)
+
+
+async def _count_resources(target: LocalTarget, counts: ResourceCounts, phase: Phase) -> None:
+    """Of brokers that do not answer nothing is known."""
+    for broker in target.brokers:
+        with suppress(OSError):
+            await asyncio.to_thread(counts.count, broker, phase, time.monotonic_ns())
+
+
+def needs_of(scenario: Scenario) -> set[Need]:
+    """All that some fault of the scenario cannot do without."""
+    catalogue = faults.catalogue()
+    rows = rows_of(scenario, catalogue)
+    return {need for row in rows for kind in catalogue.get(row, ()) for need in kind().needs}
 
 
 async def _read_final_logs(target: LocalTarget, results: Path, reporter: Reporter) -> None:

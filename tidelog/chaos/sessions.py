@@ -15,6 +15,7 @@ from tidelog.errors import LocalError
 _ATTEMPT_S = 3.0
 _GONE_S = 1.0
 _LOOK_EVERY_S = 0.01
+_FILLER_BYTES = 100_000
 _LOGGER = logging.getLogger("tidelog.chaos.sessions")
 
 
@@ -48,6 +49,22 @@ def expire(hosts: str, registration: str, timeout_s: float = 20) -> int:
         return czxid
     except (KazooException, KazooTimeoutError) as error:
         raise LocalError(f"ZooKeeper does not answer: {type(error).__name__}") from None
+    finally:
+        client.stop()
+        client.close()
+
+
+def write_until_refused(hosts: str, most_bytes: int = 12 << 20) -> None:
+    """Fills ZooKeeper's log with nodes that go with our session, until it takes no more. Blocks for seconds at most."""
+    _LOGGER.setLevel(logging.CRITICAL)
+    client = _client(hosts)
+    try:
+        client.start(timeout=_ATTEMPT_S)
+        for _ in range(most_bytes // _FILLER_BYTES):
+            filler = client.create_async("/filler-", bytes(_FILLER_BYTES), ephemeral=True, sequence=True)
+            filler.get(timeout=_GONE_S)
+    except (KazooException, KazooTimeoutError):
+        pass
     finally:
         client.stop()
         client.close()

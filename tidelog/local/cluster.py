@@ -278,9 +278,9 @@ class LocalCluster:
             return
         if state.embedded.running:
             return
-        server = EmbeddedZooKeeper(
-            self.data_dir / "zookeeper", state.embedded.port, log_file=self.log_file(), place=self._place(None)
-        )
+        place = self._place(None)
+        data_dir = place.data_dir or self.data_dir / "zookeeper"
+        server = EmbeddedZooKeeper(data_dir, state.embedded.port, log_file=self.log_file(), place=place)
         with self._writing():
             process = server.launch()
         started.append(process)

@@ -17,7 +17,7 @@ class Place:
     prefix        put before its command line, as `ip netns exec NAME`; it must replace itself by the command, so that
                   the process that we start is the one that we signal
     environment   added to ours, as LD_PRELOAD
-    data_dir      a broker's data directory; None: where the cluster puts it
+    data_dir      its data directory; None: where the cluster puts it
     """
 
     address: str = LOOPBACK

@@ -7,7 +7,18 @@ from __future__ import annotations
 from functools import partial
 
 from tidelog.chaos.fault import Catalogue, Furnishing
-from tidelog.chaos.faults import network, processes, slow_network, system_calls, turned_back, zookeeper
+from tidelog.chaos.faults import (
+    damage,
+    full_disks,
+    network,
+    power,
+    processes,
+    slow_network,
+    system_calls,
+    turned_back,
+    zookeeper,
+)
+from tidelog.chaos.faults.disks import Disks
 from tidelog.chaos.faults.harm import Harm, Timing
 from tidelog.chaos.faults.namespaces import Namespaces
 from tidelog.chaos.faults.shim import Shim
@@ -61,6 +72,25 @@ _FAULTS: tuple[type[Harm], ...] = (
     system_calls.ClockBehind,
     system_calls.ClockAhead,
     system_calls.ClockSwings,
+    power.PowerLost,
+    power.AllPowerLost,
+    damage.TailCut,
+    damage.BitFlipped,
+    damage.IndexDamage,
+    damage.IndexesZeroed,
+    damage.IndexesCut,
+    damage.IndexesRandom,
+    damage.IndexesWrong,
+    damage.CheckpointDamage,
+    damage.CheckpointsCut,
+    damage.CheckpointsRandom,
+    damage.CheckpointsFromTheFuture,
+    full_disks.LeaderDiskFull,
+    full_disks.FollowerDiskFull,
+    full_disks.ZooKeeperDiskFull,
+    full_disks.ReadOnly,
+    full_disks.WrongMeta,
+    full_disks.Vanished,
 )
 
 
@@ -72,4 +102,4 @@ def catalogue(timing: Timing | None = None) -> Catalogue:
 
 def furnishings() -> list[Furnishing]:
     """What a cluster of one's own is built upon for these faults, in the order in which it is to be set up."""
-    return [Namespaces(), Shim()]
+    return [Disks(), Namespaces(), Shim()]

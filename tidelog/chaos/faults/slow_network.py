@@ -95,7 +95,7 @@ class Narrow(NetworkFault):
             put_back()
 
         self.mend(widen)
-        limits = ("rate", self.rate, "burst", "4kb", "latency", "2s")
+        limits = ("rate", self.rate, "burst", "1600", "latency", "2s")
         await run_aside(*inside, "tc", "qdisc", "add", "dev", device, "root", "tbf", *limits)
 
     def bit(self, evidence: Evidence) -> str | None:

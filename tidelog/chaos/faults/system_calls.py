@@ -9,6 +9,7 @@ from typing import cast
 
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
+from tidelog.chaos.faults.flushing import flush_each
 from tidelog.chaos.faults.harm import Timing, wait_until
 from tidelog.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one, led_by
 from tidelog.chaos.faults.shim import Page, Shim
@@ -122,6 +123,7 @@ class SyncsFail(WritesFail):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
+        await flush_each(self, target)
         self.order(target, victim, **self.orders)
         return f"{self.name}: {who}"
 

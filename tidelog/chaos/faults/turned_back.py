@@ -38,7 +38,7 @@ class ZooKeeperTurnedBack(Harm):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         data = Path(os.readlink(f"/proc/{target.zookeeper_process().pid}/cwd"))
-        earlier, later = target.directory / "zookeeper-earlier", target.directory / "zookeeper-later"
+        earlier, later = data.with_name(f"{data.name}-earlier"), data.with_name(f"{data.name}-later")
         for copy in (earlier, later):
             await _remove(copy)
             self.mend(partial(_remove, copy))

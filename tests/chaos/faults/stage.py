@@ -1,0 +1,87 @@
+"""A small cluster under load for one fault after another: what the run of chaos does, without its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.processes.harness.workload import Workload
+from tidelog import Admin, NewTopic, TopicPartition
+from tidelog.chaos.fault import Evidence, Furnishing, View
+from tidelog.chaos.faults.harm import Harm, look_until
+from tidelog.chaos.targets import LocalTarget, own_cluster
+from tidelog.chaos.undo import UndoFile
+from tidelog.chaos.views import Views
+
+TPS = [TopicPartition("t", partition) for partition in range(3)]
+TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "100000"}
+
+
+@dataclass
+class Stage:
+    target: LocalTarget
+    views: Views
+    workload: Workload
+
+    async def whole(self) -> View:
+        """As soon as all brokers are there and every replica is in sync."""
+
+        def is_whole(view: View) -> bool:
+            registered = set(view.broker_epochs or ()) == set(self.target.broker_ids)
+            return registered and all(len(view.partitions[tp].isr) == 3 for tp in TPS)
+
+        return await look_until(self.target, "whole partitions", is_whole, 60)
+
+    async def suffer(self, fault: Harm, lasts_s: float | None = None, seed: int = 1) -> tuple[str, str | None]:
+        """Injects it, lets it last, heals it, and waits until all is whole; what was done, and how it bit."""
+        await self.whole()
+        await self.views.now()
+        injected = time.monotonic_ns()
+        try:
+            what = await fault.inject(self.target, random.Random(seed))
+            await asyncio.sleep(fault.lasts_ms[0] / 1000 if lasts_s is None else lasts_s)
+        finally:
+            await fault.heal()
+        healed = time.monotonic_ns()
+        await self.whole()
+        await self.views.now()
+        await asyncio.to_thread(self.workload.wait_acknowledged, 30)
+        whole = time.monotonic_ns()
+        gap_ms = 1000 * self.workload.longest_gap_s(TPS, since=injected / 1e9)
+        views = self.views.between(injected, whole)
+        bit = fault.bit(Evidence(injected, healed, whole, views, slowest_ms=gap_ms, errors={"": 1}))
+        print(f"{fault.row} {what}: {bit}; gap {gap_ms:.0f} of {fault.availability.most_gap_ms} ms", flush=True)
+        return what, bit
+
+
+@asynccontextmanager
+async def stage(directory: Path, furnishings: Sequence[Furnishing] = ()) -> AsyncIterator[Stage]:
+    """Three brokers with three partitions under load; what was acknowledged is there in the end."""
+    undo = UndoFile(directory)
+    async with own_cluster(directory, directory / "results", 3, undo, furnishings) as target:
+        await asyncio.to_thread(_create_topic, target.bootstrap_servers)
+        target.tps = tuple(TPS)
+        views = Views(target.view)
+        watching = asyncio.create_task(views.watch())
+        workload = await asyncio.to_thread(Workload(target.bootstrap_servers, TPS).__enter__)
+        try:
+            yield Stage(target, views, workload)
+        except BaseException as error:
+            await asyncio.to_thread(workload.__exit__, type(error), error, None)
+            raise
+        else:
+            await asyncio.to_thread(workload.__exit__, None, None, None)
+            await asyncio.to_thread(workload.check, target.bootstrap_servers)
+        finally:
+            watching.cancel()
+    assert not undo.perform()
+
+
+def _create_topic(bootstrap_servers: str) -> None:
+    with Admin(bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("t", 3, 3, configs=TOPIC_CONFIGS)])

@@ -1,0 +1,258 @@
+"""F46–F49: bytes that are missing, changed or nonsense, in a log, its indexes and a broker's checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from functools import partial
+from pathlib import Path
+
+from tidelog.aio.consumer import Consumer
+from tidelog.chaos.fault import Availability, Evidence, Need, Target
+from tidelog.chaos.faults import layout, signs
+from tidelog.chaos.faults.harm import Harm, Timing, leaders, of
+from tidelog.chaos.faults.processes import BrokerFault, clean_marker, leader_of_one
+from tidelog.errors import LocalError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.records.header import HEADER_BYTES, iter_headers
+
+_READ_S = 10.0
+
+
+class Damage(BrokerFault):
+    """To the files of a leader that was killed; it starts with them when the fault is healed."""
+
+    lasts_ms = (200, 2_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+        self._damaged: dict[Path, bytes] = {}
+        self._mended = 0
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        victim, who = leader_of_one(view, dice)
+        self.mend(self._look_again)
+        await self.kill(target, victim)
+        await asyncio.to_thread(self.damage, target.broker_dir(victim), target.tps, dice)
+        if not self._damaged:
+            raise LocalError(f"broker {victim} has no such file")
+        return f"{who}: {self.name}, {len(self._damaged)} files"
+
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+        """Changes files; `change` remembers them."""
+        raise NotImplementedError
+
+    def change(self, path: Path, content: bytes | None) -> None:
+        """Writes it in place of what is there; None removes the file."""
+        before = path.read_bytes()
+        if before == content:
+            return
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+        self._damaged[path] = content or b""
+
+    async def _look_again(self) -> None:
+        self._mended = await asyncio.to_thread(_changed_since, self._damaged)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        if not self._mended or not signs.registered_anew(evidence, self.victims):
+            return None
+        return f"{self._mended} of {len(self._damaged)} damaged files were written anew"
+
+
+class TailCut(Damage):
+    """As long as its machine did not stay up, so that nobody takes it for whole (KIP-101, KIP-279)."""
+
+    row, name = "F46", "end of a log cut off"
+    lengths = (1, 60, 3_000)
+
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+        clean_marker(directory).unlink(missing_ok=True)
+        layout.forget_boot(directory)
+        for tp in tps:
+            found = layout.segments(directory / str(tp))
+            if found and (size := found[-1].stat().st_size):
+                os.truncate(found[-1], max(0, size - dice.choice(self.lengths)))
+                self._damaged[found[-1]] = b""
+
+    async def _look_again(self) -> None: ...
+
+    def bit(self, evidence: Evidence) -> str | None:
+        anew = signs.registered_anew(evidence, self.victims)
+        return f"{len(self._damaged)} logs were shorter; {anew}" if self._damaged and anew else None
+
+
+# --- indexes ---------------------------------------------------------------------------------------------------
+
+
+class IndexDamage(Damage):
+    """Whatever an index says, look-ups are exact: it is rebuilt, or what it says is checked."""
+
+    row, name = "F48", "indexes deleted"
+
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+        for tp in tps:
+            for path in layout.indexes(directory / str(tp)):
+                self.change(path, self.damaged(path, path.read_bytes(), dice))
+
+    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+        return None
+
+
+class IndexesZeroed(IndexDamage):
+    name = "indexes zeroed"
+
+    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+        return bytes(max(64, len(content)))
+
+
+class IndexesCut(IndexDamage):
+    name = "indexes cut off"
+
+    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+        return content[: dice.randrange(len(content))] if content else b"\1"
+
+
+class IndexesRandom(IndexDamage):
+    name = "indexes of random bytes"
+
+    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+        return dice.randbytes(max(96, len(content)))
+
+
+class IndexesWrong(IndexDamage):
+    """Entries that rise as they should, and point where nothing begins."""
+
+    name = "indexes with wrong positions"
+
+    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+        count = max(3, len(content) // 8)
+        if path.suffix == ".index":
+            return b"".join((7 + 5 * n).to_bytes(4, "big") + (11 + 97 * n).to_bytes(4, "big") for n in range(count))
+        return b"".join((1_000 + 7 * n).to_bytes(8, "big") + (3 + 5 * n).to_bytes(4, "big") for n in range(count))
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------
+
+
+class CheckpointDamage(Damage):
+    """Epochs, high watermarks and recovery points: none is believed above the log's end."""
+
+    row, name = "F49", "checkpoints emptied"
+
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+        whole = [directory / layout.HIGH_WATERMARKS, directory / layout.RECOVERY_POINTS]
+        for path in (*whole, *(directory / str(tp) / layout.LEADER_EPOCHS for tp in tps)):
+            if path.exists():
+                self.change(path, self.damaged(path, path.read_bytes(), tps, dice))
+
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
+        return b""
+
+
+class CheckpointsCut(CheckpointDamage):
+    name = "checkpoints cut in half"
+
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
+        return content[: len(content) // 2]
+
+
+class CheckpointsRandom(CheckpointDamage):
+    name = "checkpoints of random bytes"
+
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
+        return dice.randbytes(200)
+
+
+class CheckpointsFromTheFuture(CheckpointDamage):
+    name = "checkpoints from the future"
+
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
+        far = 10**12
+        if path.name == layout.LEADER_EPOCHS:
+            return f"0\n1\n1000 {far}\n".encode()
+        lines = "".join(f"{tp.topic} {tp.partition} {far}\n" for tp in tps)
+        return f"0\n{len(tps)}\n{lines}".encode()
+
+
+# --- one bit ---------------------------------------------------------------------------------------------------
+
+
+class BitFlipped(Harm):
+    """In a closed segment of a leader that runs: whoever reads it finds that out, and is served no such record."""
+
+    row, name = "F47", "one bit flipped in a closed segment"
+    needs = frozenset({Need.PROCESSES})
+    lasts_ms = (500, 3_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms)
+        self._noticed = ""
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        closed = [
+            (tp, leader, segment)
+            for tp, leader in leaders(await target.view()).items()
+            for segment in layout.segments(target.broker_dir(leader) / str(tp))[:-1]
+        ]
+        if not closed:
+            raise LocalError("no leader has a closed segment yet")
+        tp, leader, segment = dice.choice(closed)
+        position, offset = await asyncio.to_thread(_place_in_records, segment, dice)
+        bit = 1 << dice.randrange(8)
+        self.mend(partial(asyncio.to_thread, _flip, segment, position, bit))
+        flipped = await asyncio.to_thread(_flip, segment, position, bit)
+        self._mends[-1] = partial(asyncio.to_thread, _flip, segment, position, bit, flipped)
+        self._noticed = await self._read(target, tp, offset)
+        return f"bit {bit:#04x} of byte {position} of {segment.name} of broker {leader}, leader of {of(tp)}"
+
+    async def _read(self, target: Target, tp: TopicPartition, offset: int) -> str:
+        """What a client meets that reads the damaged batch; empty: records."""
+        async with Consumer(target.bootstrap_servers) as consumer:
+            consumer.assign([tp])
+            consumer.seek(tp, offset)
+            try:
+                async with asyncio.timeout(_READ_S):
+                    while not await consumer.poll(timeout_ms=500):
+                        pass
+            except TidelogError as error:
+                return type(error).__name__
+            except TimeoutError:
+                return f"no record for {_READ_S:g} s"
+        return ""
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"a client that read it met {self._noticed}" if self._noticed else None
+
+
+def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, int]:
+    """Of a byte within the records of some batch, and the batch's first offset."""
+    batches = [(position, header) for position, header in iter_headers(segment.read_bytes())]
+    if not batches:
+        raise LocalError(f"{segment} is empty")
+    position, header = dice.choice(batches)
+    return position + dice.randrange(HEADER_BYTES, header.size_bytes), header.base_offset
+
+
+def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) -> int:
+    """What stands there now; -1 where the file is gone, or holds something else than `only_if`."""
+    try:
+        with segment.open("r+b", buffering=0) as file:
+            byte = os.pread(file.fileno(), 1, position)
+            if not byte or only_if not in (None, byte[0]):
+                return -1
+            os.pwrite(file.fileno(), bytes([byte[0] ^ bit]), position)
+            return byte[0] ^ bit
+    except FileNotFoundError:
+        return -1
+
+
+def _changed_since(damaged: dict[Path, bytes]) -> int:
+    """How many files do not have this content any more."""
+    return sum(path.exists() and path.read_bytes() != content for path, content in damaged.items())

@@ -1,0 +1,206 @@
+"""F50 and F53: disks that take nothing more, only let themselves be read, are not there, or are another broker's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from tidelog.chaos import sessions
+from tidelog.chaos.fault import Availability, Evidence, Need, Target
+from tidelog.chaos.faults import layout, signs
+from tidelog.chaos.faults.disks import FILLER, Disks, fill
+from tidelog.chaos.faults.harm import Harm, Timing, ended, kill
+from tidelog.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one
+from tidelog.chaos.faults.tools import quietly, run_aside
+from tidelog.errors import LocalError
+
+_REFUSAL_MS = 20_000
+
+
+class LeaderDiskFull(BrokerFault):
+    """It gives up its leadership; once there is space it comes back."""
+
+    row, name = "F50", "leader's disk full"
+    needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
+    lasts_ms = (3_000, 8_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = self.choose(await target.view(), dice)
+        self.will_restart(target, victim)
+        await fill_disk(self, target, str(victim))
+        return f"the disk of {who} is full"
+
+    choose = staticmethod(leader_of_one)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.left_isr(evidence, self.victims)
+
+
+class FollowerDiskFull(LeaderDiskFull):
+    name = "follower's disk full"
+    choose = staticmethod(follower_of_one)
+
+
+class ZooKeeperDiskFull(Harm):
+    """It ends, and is started again once there is space."""
+
+    row, name = "F50", "ZooKeeper's disk full"
+    needs = frozenset({Need.DISKS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
+    lasts_ms = (2_000, 5_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+        self._ended = False
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        process, hosts = target.zookeeper_process(), target.zookeeper_hosts
+        if hosts is None:
+            raise LocalError("ZooKeeper cannot be reached from here")
+        self.mend(partial(self._restart, target))
+        await fill_disk(self, target, "zookeeper")
+        await asyncio.to_thread(sessions.write_until_refused, hosts)
+        self._ended = await ended(process, 5_000)
+        return "ZooKeeper's disk is full"
+
+    async def _restart(self, target: Target) -> None:
+        if (process := target.zookeeper_process()).running and not self._ended:
+            await kill(process, "ZooKeeper")  # it takes no more writes, and has not noticed that it could
+        await target.start_zookeeper()
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return "ZooKeeper ended on its full disk" if self._ended else None
+
+
+async def fill_disk(fault: Harm, target: Target, name: str) -> None:
+    """Until the fault is healed no byte more fits there."""
+    at = cast(Disks, target.furnishing(Need.DISKS)).mount_point(name)
+    removed = target.undo.to_remove(at / FILLER)
+
+    async def free() -> None:
+        await asyncio.to_thread((at / FILLER).unlink, missing_ok=True)
+        removed()
+
+    fault.mend(free)
+    await asyncio.to_thread(fill, at)
+
+
+# --- refused at the start --------------------------------------------------------------------------------------
+
+
+class StartRefused(BrokerFault):
+    """A broker is killed, and started with a directory that it may not use."""
+
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS})
+    lasts_ms = (500, 2_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+        self._refused = ""
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        await self.spoil(target, victim)
+        process = await target.launch_broker(victim)
+        self.mend(partial(_end, target, victim))
+        if await ended(process, _REFUSAL_MS):
+            self._refused = await asyncio.to_thread(last_line, target.broker_log(victim))
+        return f"{who}, killed and started: {self.name}"
+
+    async def spoil(self, target: Target, victim: int) -> None:
+        """The broker does not run."""
+        raise NotImplementedError
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"it refused to start: {self._refused}" if self._refused else None
+
+
+class ReadOnly(StartRefused):
+    row, name = "F53", "data directory read-only"
+    needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
+
+    async def spoil(self, target: Target, victim: int) -> None:
+        at = str(cast(Disks, target.furnishing(Need.DISKS)).mount_point(str(victim)))
+        writable = ("mount", "-o", "remount,rw", at)
+        put_back = target.undo.to_run(*quietly(*writable))
+
+        async def make_writable() -> None:
+            await run_aside(*writable)
+            put_back()
+
+        self.mend(make_writable)
+        await run_aside("mount", "-o", "remount,ro", at)
+
+
+class WrongMeta(StartRefused):
+    row, name = "F53", "data directory of another broker"
+
+    async def spoil(self, target: Target, victim: int) -> None:
+        path = target.broker_dir(victim) / layout.META_PROPERTIES
+        before = await asyncio.to_thread(path.read_text)
+        self.mend(partial(asyncio.to_thread, path.write_text, before))
+        other = re.sub(r"^broker\.id=\d+$", f"broker.id={victim + 100}", before, flags=re.MULTILINE)
+        if other == before:
+            raise LocalError(f"{path} names no broker")
+        await asyncio.to_thread(path.write_text, other)
+
+
+class Vanished(BrokerFault):
+    """It may start with nothing, if it leads nothing before it has everything.
+
+    When the old directory is put back it has missed what came since: as a machine does that went down.
+    """
+
+    row, name = "F53", "data directory vanished"
+    lasts_ms = (2_000, 5_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        directory = target.broker_dir(victim)
+        away = directory.with_name(f"{directory.name}-away")
+        await self.kill(target, victim)
+        self.mend(partial(asyncio.to_thread, _bring_back, away, directory))
+        await asyncio.to_thread(directory.rename, away)
+        self.mend(partial(_end, target, victim))
+        await target.launch_broker(victim)
+        return f"{who}, killed, and started without its data directory"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return signs.registered_anew(evidence, self.victims)
+
+
+async def _end(target: Target, victim: int) -> None:
+    """The broker, if it runs: it has not got its own directory."""
+    if (process := target.broker_process(victim)).running:
+        await kill(process, f"broker {victim}")
+
+
+def last_line(log: Path) -> str:
+    """The last that a broker said, or printed while it ended."""
+    for path in (log.with_suffix(".out"), log):
+        lines = path.read_text(errors="replace").split("\n") if path.exists() else []
+        if said := [line for line in lines if line.strip()]:
+            return said[-1].strip()[:200]
+    return "without a word"
+
+
+def _bring_back(away: Path, directory: Path) -> None:
+    if away.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        away.rename(directory)
+        layout.forget_boot(directory)

@@ -1,0 +1,89 @@
+"""F43 and F44: machines that lose their power, and with it what was not on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection
+from pathlib import Path
+from typing import cast
+
+from tidelog.chaos.fault import Availability, Evidence, Need, Target
+from tidelog.chaos.faults import signs
+from tidelog.chaos.faults.disks import Disks
+from tidelog.chaos.faults.flushing import flush_each
+from tidelog.chaos.faults.harm import Timing
+from tidelog.chaos.faults.layout import forget_boot, segments
+from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
+from tidelog.chaos.faults.tools import run_aside
+from tidelog.model import TopicPartition
+
+#: For load whose every record is synced, before the power goes.
+_SYNCED_S = 2.0
+
+
+class PowerLost(BrokerFault):
+    """Of one: it may lead nothing before it has what the others have."""
+
+    row, name = "F43", "one machine lost its power"
+    needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
+    lasts_ms = (500, 3_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+        self._lost_bytes = 0
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        await self.lose_power(target, victim)
+        return f"power loss of {who}"
+
+    async def lose_power(self, target: Target, victim: int) -> None:
+        """The broker does not run. Its machine came up again, with what was on the disk."""
+        directory = target.broker_dir(victim)
+        before = await asyncio.to_thread(_sizes, directory, target.tps)
+        await cast(Disks, target.furnishing(Need.DISKS)).lose_power(str(victim))
+        after = await asyncio.to_thread(_sizes, directory, target.tps)
+        self._lost_bytes += sum(max(0, size - after.get(path, 0)) for path, size in before.items())
+        await asyncio.to_thread(forget_boot, directory)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"{self._lost_bytes:,} bytes of logs were lost" if self._lost_bytes else None
+
+
+class AllPowerLost(PowerLost):
+    """Of all at once. What was acknowledged was synced on every replica: it may not be lost.
+
+    What is acknowledged without is lost with its last replica, as docs/OPERATIONS.md says: there is nothing to judge.
+    """
+
+    row, name = "F44", "all machines lost their power"
+    availability = Availability(None, leaves_majority=False)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(None, leaves_majority=False)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        await flush_each(self, target)
+        disks = cast(Disks, target.furnishing(Need.DISKS))
+        for broker in target.broker_ids:  # what was acknowledged before the topics were to be flushed
+            await run_aside("sync", "-f", str(disks.mount_point(str(broker))))
+        await asyncio.sleep(_SYNCED_S)
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        await self.kill(target, *order)
+        for broker in order:
+            await self.lose_power(target, broker)
+        return "power loss of all brokers, with flush.messages=1"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        gone = signs.all_registered_anew(evidence, self.victims)
+        return f"{gone}; {self._lost_bytes:,} bytes of logs were lost" if gone else None
+
+
+def _sizes(broker_dir: Path, tps: Collection[TopicPartition]) -> dict[Path, int]:
+    """Of all segments of these logs."""
+    logs = (broker_dir / str(tp) for tp in tps)
+    return {segment: segment.stat().st_size for log in logs for segment in segments(log)}
