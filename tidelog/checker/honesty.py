@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import sub
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ class Honesty(Invariant):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         #: Of each life: what was invoked and has not ended, and the last moment of which it tells.
-        self._open: dict[Source, dict[int, tuple[TopicPartition, int]]] = defaultdict(dict)
+        self._open: dict[Source, dict[int, int]] = defaultdict(dict)
         self._last: dict[Source, int] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -57,15 +57,15 @@ class Honesty(Invariant):
         }
 
     def _invoked(self, source: Source, event: ProduceInvoked) -> None:
-        self._open[source].update(zip(event.ids, zip([event.tp] * len(event.t), event.t, strict=True), strict=True))
+        self._open[source].update(zip(event.ids, event.t, strict=True))
 
     def _ended(self, source: Source, event: ProduceOk | ProduceFailed | ProduceUnknown) -> None:
         if not event.ids:
             return
         self.tally.observations += len(event.ids)
         self._last[source] = max(self._last.get(source, 0), max(event.t))
-        open_, most = self._open[source], _most_ns(source)
-        began = [open_.pop(each, (event.tp, t))[1] for each, t in zip(event.ids, event.t, strict=True)]
+        most = _most_ns(source)
+        began = list(map(self._open[source].pop, event.ids, event.t))
         if max(map(sub, event.t, began)) > most:
             for record_id, t0, t1 in zip(event.ids, began, event.t, strict=True):
                 if t1 - t0 > most and not self.only_counted():
@@ -98,14 +98,14 @@ class Honesty(Invariant):
     def conclude(self, ending: Ending) -> None:
         for source, open_ in self._open.items():
             last, most = self._last.get(source, 0), _most_ns(source)
-            hanging: Sequence[tuple[int, tuple[TopicPartition, int]]] = [
-                each for each in open_.items() if last - each[1][1] > most
-            ]
-            for record_id, (tp, t) in hanging:
+            for record_id, t in open_.items():
+                if last - t <= most:
+                    continue
                 self.tally.observations += 1
                 if not self.only_counted():
                     says = f"produce of {record_name(record_id)} hangs: it never ended, and {source.name} went on"
-                    self.violated(tp, t, says, f"invoked at {seconds(t)}, last event at {seconds(last)}")
+                    home = self.facts.home_of(record_id)
+                    self.violated(home, t, says, f"invoked at {seconds(t)}, last event at {seconds(last)}")
 
 
 def _most_ns(source: Source) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidelog.checker.events import SEQUENCE_BITS
+from tidelog.checker.events import SEQUENCE_BITS, Column
 from tidelog.checker.facts import Facts, PartitionFacts
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.invariant import Ending, Invariant
+from tidelog.checker.lines import consecutive
 from tidelog.model import TopicPartition
 
 
@@ -26,7 +26,7 @@ class RealTimeOrder(Invariant):
     def examine(self) -> None:
         for facts in self.partitions():
             for _, event in self.new_in(facts.produces):
-                self._judge(facts, zip(event.ids, event.offsets, strict=True), len(event.ids))
+                self._judge(facts, event.ids, event.offsets)
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
@@ -35,16 +35,18 @@ class RealTimeOrder(Invariant):
             if log is not None and facts.produces:
                 unknown = facts.invoked_at.keys() - facts.acknowledged.keys()
                 rest = [(each, offset) for each, offset in zip(log.ids, log.offsets, strict=True) if each in unknown]
-                self._judge(facts, rest, len(rest))
+                self._judge(facts, [record_id for record_id, _ in rest], [offset for _, offset in rest])
 
-    def _judge(self, facts: PartitionFacts, records: Iterable[tuple[int, int]], count: int) -> None:
-        self.tally.observations += count
-        invoked_at = facts.invoked_at
+    def _judge(self, facts: PartitionFacts, ids: Column, offsets: Column) -> None:
+        if not ids:
+            return
+        self.tally.observations += len(ids)
+        invoked_at = [facts.invoked_at.get(each, 0) for each in ids]
         times, greatest = facts.acknowledgements.settled()
-        for record_id, offset in records:
-            asked = invoked_at.get(record_id)
-            if asked is None:
-                continue
+        before = bisect_left(times, max(invoked_at))
+        if before == 0 or greatest[before - 1] < min(offsets):
+            return  # the latest of them was sent before the least of their offsets could be too small
+        for record_id, offset, asked in zip(ids, offsets, invoked_at, strict=True):
             before = bisect_left(times, asked)
             if before and greatest[before - 1] >= offset and not self.only_counted():
                 earlier = greatest[before - 1]
@@ -75,6 +77,8 @@ class ProducerOrder(Invariant):
             chains = self._chains[facts.tp]
             for ids, offsets in self.new_in(facts.sightings.fresh):
                 self.tally.observations += len(ids)
+                if isinstance(offsets, range) and self._append(chains[ids[0] >> SEQUENCE_BITS], ids, offsets):
+                    continue
                 for record_id, offset in zip(ids, offsets, strict=True):
                     chain = chains[record_id >> SEQUENCE_BITS]
                     if not chain.ids or (record_id > chain.ids[-1] and offset > chain.offsets[-1]):
@@ -82,6 +86,15 @@ class ProducerOrder(Invariant):
                         chain.offsets.append(offset)
                     else:
                         self._insert(facts, chain, record_id, offset)
+
+    def _append(self, chain: _Chain, ids: Column, offsets: range) -> bool:
+        """Takes one producer's records all together, if they are its next ones."""
+        behind = not chain.ids or (ids[0] > chain.ids[-1] and offsets[0] > chain.offsets[-1])
+        if behind and ids[0] >> SEQUENCE_BITS == ids[-1] >> SEQUENCE_BITS and isinstance(consecutive(ids), range):
+            chain.ids.extend(ids)
+            chain.offsets.extend(offsets)
+            return True
+        return False
 
     def _insert(self, facts: PartitionFacts, chain: _Chain, record_id: int, offset: int) -> None:
         """Between its neighbours; a record that is out of order is told of and left out."""

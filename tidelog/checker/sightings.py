@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tidelog.checker.events import Column
+from tidelog.checker.events import DAMAGED, Column
 
 #: Nobody has told of this offset.
 UNSEEN: Final = -2
@@ -71,9 +71,8 @@ class Sightings:
         if isinstance(offsets, range):
             start = offsets.start - self._origin
             told = ids if isinstance(ids, array) else array("q", ids)
-            if self._ids[start : start + len(told)] == told:
-                return
-            if start == len(self._ids) and self._append(told, offsets):
+            there = self._ids[start : start + len(told)]
+            if there == told or (there.count(UNSEEN) == len(there) and self._fill(start, told, offsets)):
                 return
         self._see_each(offsets, ids)
 
@@ -86,12 +85,14 @@ class Sightings:
             self._ids = array("q", [UNSEEN]) * (self._origin - origin) + self._ids
             self._origin = origin
 
-    def _append(self, told: array[int], offsets: range) -> bool:
-        """What is all new and stands behind all others; False, and nothing done, where a record is not new."""
-        if not self._place.keys().isdisjoint(told) or len(set(told)) < len(told) or -1 in told:
+    def _fill(self, start: int, told: array[int], offsets: range) -> bool:
+        """Takes what is all new, at offsets that are too; False, and nothing done, where a record is not new."""
+        if not self._place.keys().isdisjoint(told) or len(set(told)) < len(told) or DAMAGED in told:
             return False
+        if start > len(self._ids):
+            self._ids.extend(array("q", [UNSEEN]) * (start - len(self._ids)))
+        self._ids[start : start + len(told)] = told
         self._place.update(zip(told, offsets, strict=True))
-        self._ids.extend(told)
         self.fresh.append((told, offsets))
         return True
 
