@@ -11,9 +11,9 @@ import pytest
 
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator, told_coordinator, wait_moved, wait_offsets_topic
-from tests.processes.harness.offset_manager import Lines
 from tests.processes.harness.waiting import require_bite, wait_for
 from tidelog import Consumer, OffsetAndMetadata, TopicPartition
+from tidelog.chaos.clients.lines import Lines
 from tidelog.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,

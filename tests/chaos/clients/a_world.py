@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from tests.virtual_time import VirtualClock
 from tidelog.chaos.clients import RunningClient
 from tidelog.chaos.clients.surroundings import Surroundings
 from tidelog.chaos.load import LoadTopic
+from tidelog.chaos.payload import id_of
 from tidelog.checker.events import Client, Event
 
 E = TypeVar("E")
@@ -68,8 +68,6 @@ class World:
 
     def log(self, topic: str, partition: int = 0) -> list[int]:
         """The ids that stand in the partition."""
-        from tidelog.chaos.payload import id_of
-
         found = [id_of(value) for value in self.cluster.partitions[topic][partition].values()]
         assert None not in found
         return [each for each in found if each is not None]
@@ -84,11 +82,3 @@ class World:
             self.around.stopping.set()
             await asyncio.gather(*tasks)
         assert all(diary.closed for diary in self.diaries.values())
-
-
-def by_kind(events: Sequence[Event]) -> dict[str, int]:
-    """How often each class of event stands there."""
-    counts: defaultdict[str, int] = defaultdict(int)
-    for event in events:
-        counts[type(event).__name__] += 1
-    return dict(counts)

@@ -205,14 +205,14 @@ class CommittedReader:
         try:
             while not around.stopping.is_set():
                 for group in self._groups:
-                    if not await self._ask_once(line, group):
+                    if not await self.ask_once(line, group):
                         await around.pause(0.1)
                 await around.pause(0, 2 * self._pause_s)
         finally:
             line.close()
 
-    async def _ask_once(self, line: Line, group: str) -> bool:
-        """Whether anybody answered."""
+    async def ask_once(self, line: Line, group: str) -> bool:
+        """One request to one broker; whether it answered."""
         around, t0 = self._around, self._around.now_ns()
         wanted = tuple(DescribePartition(*tp) for tp in self._tps)
         try:
