@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from simulation.failing_files import FailingFiles, Fault
+
 from node.housekeeping import Housekeeping
 from node.settings import BrokerSettings
 from storage.log import Log
@@ -17,7 +19,6 @@ from storage.upkeep import Upkeep
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.storage.cleaning import keyed
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import until
 from tidelog.clock import SystemClock

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from simulation.failing_files import FailingFiles, Fault
+
 from node.replicas import Replicas
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import IneligibleReplicaError, StorageError

@@ -11,13 +11,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
-from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.virtual_time import until
 from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest
 from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError

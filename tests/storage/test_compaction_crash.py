@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.compaction.cleaner import Cleaning, plan_cleaning
 from storage.log import Log
 from tests.storage.cleaning import COMPACT, clean, put, roll
-from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import NOW, config, records_of
 from tests.storage.soundness import assert_sound
 from tidelog.errors import StorageError

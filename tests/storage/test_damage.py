@@ -17,13 +17,13 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from simulation.crashable_files import KEPT, CrashableFiles
 
 from storage import lost_logs
 from storage.files import Files
 from storage.log import Log
 from storage.log_directory import BOOT_ID, CLEAN_SHUTDOWN, SESSION_ID
 from storage.log_manager import LogManager
-from tests.storage.crashable_files import KEPT, CrashableFiles
 from tests.storage.logs import NOW, batch, config, first_at_or_after, largest
 from tests.storage.soundness import assert_sound, batches_of
 from tidelog.errors import DataDirectoryError, TidelogError

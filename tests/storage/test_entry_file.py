@@ -10,10 +10,10 @@ from struct import Struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulation.crashable_files import CrashableFiles
 
 from storage.files import RealFile
 from storage.segments.entry_file import PAGE, EntryFile
-from tests.storage.crashable_files import CrashableFiles
 from tests.storage.logs import UnsyncedFile
 from tidelog.errors import StorageError
 

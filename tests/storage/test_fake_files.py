@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.files import Files
-from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles
 from tidelog.errors import StorageError
 

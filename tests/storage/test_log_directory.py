@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulation.crashable_files import FORGOTTEN, CrashableFiles
 
 from storage.checkpoints import HIGH_WATERMARKS
 from storage.files import RealFiles
 from storage.log_directory import LogDirectory
-from tests.storage.crashable_files import FORGOTTEN, CrashableFiles
 from tests.storage.logs import UnsyncedFiles
 from tidelog.errors import DataDirectoryError
 from tidelog.model import TopicPartition

@@ -18,11 +18,11 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
 
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from storage.log import Log
 from storage.log_manager import LogManager
-from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
 from tests.storage.logs import NOW, batch, config
 from tests.storage.soundness import assert_sound, batches_of, headers_of
 from tidelog.model import TopicPartition

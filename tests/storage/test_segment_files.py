@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate, PowerCut
 
 from storage.file_names import CLEANED_SUFFIX, file_name
 from storage.log import Log
 from storage.segments.segment import BatchSpan, Segment
-from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate, PowerCut
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config
 
 SIZE = len(batch(NOW, key=b"k"))

@@ -7,13 +7,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.file_names import CLEANED_SUFFIX
 from storage.files import Files
 from storage.log import Log
 from storage.segments.segment import BatchSpan, Segment
-from tests.storage.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config, read_all
 from tidelog.errors import StorageError
 from tidelog.records import iter_headers

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
 from storage.log_manager import LogManager
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import UnsyncedFiles, append, read_all
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition

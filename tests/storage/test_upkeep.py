@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import CleaningRound, Upkeep
 from tests.storage.cleaning import COMPACT, put
-from tests.storage.failing_files import FailingFiles, Fault
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
 from tidelog.model import TopicPartition
 from tidelog.records import decode_records, iter_headers

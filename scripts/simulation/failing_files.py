@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from simulation.crashable_files import CrashableFiles, PowerCut
 from storage.files import File, Files, Lock
-from tests.storage.crashable_files import CrashableFiles
 from tidelog.errors import StorageError
 from tidelog.model import Buffer
 
@@ -70,13 +70,18 @@ class _Rule:
 
 
 class FailingFiles:
-    """`Files` over others. `failed`: (call, path) of each call that was refused, in order."""
+    """`Files` over others. `failed`: (call, path) of each call that was refused, in order.
 
-    def __init__(self, inner: Files) -> None:
+    like   another one, of the same disk: what fails there fails here, and what fails here fails there
+    """
+
+    def __init__(self, inner: Files, *, like: FailingFiles | None = None) -> None:
         self.inner = inner
         self.failed: list[tuple[str, Path]] = []
         self.watch: Callable[[str, Path], object] = lambda call, path: None
-        self._rules: list[_Rule] = []
+        self._rules: list[_Rule] = [] if like is None else like._rules
+        self._locks: list[Lock] = []
+        self._ended = False
 
     def fail(
         self,
@@ -98,6 +103,12 @@ class FailingFiles:
         """Ends all faults."""
         self._rules.clear()
 
+    def end(self) -> None:
+        """The process that uses it is gone: its locks are released, and no call of it returns any more (PowerCut)."""
+        self._ended = True
+        for lock in self._locks:
+            lock.release()
+
     def ask(self, call: str, path: Path) -> None:
         """StorageError where the call is to fail."""
         number = self.refusal(call, path)
@@ -106,6 +117,8 @@ class FailingFiles:
 
     def refusal(self, call: str, path: Path) -> int:
         """The error number with which the call is to fail; 0 where it is to work."""
+        if self._ended:
+            raise PowerCut
         if call in _CHANGES:
             self.watch(call, path)
         for rule in self._rules:
@@ -171,7 +184,10 @@ class FailingFiles:
     def try_lock(self, path: Path) -> Lock | None:
         if not self.inner.exists(path) or self._gone(path):
             self.ask("create", path)
-        return self.inner.try_lock(path)
+        lock = self.inner.try_lock(path)
+        if lock is not None:
+            self._locks.append(lock)
+        return lock
 
     def _gone(self, path: Path) -> bool:
         return any(rule.fault is Fault.VANISHED and rule.covers(path) for rule in self._rules)

@@ -92,7 +92,7 @@ class _Content:
     """A file without its name: what readers see, what is on the disk, and the changes between the two."""
 
     seen: bytearray = field(default_factory=bytearray)
-    synced: bytes = b""
+    synced: bytearray = field(default_factory=bytearray)
     changes: list[_Change] = field(default_factory=list)
     modified_ms: int = 0
     #: How many of the changes the kernel gave up after a failed sync: no later sync brings them to the disk.
@@ -103,12 +103,21 @@ class _Content:
         self.changes.append(change)
 
     def sync(self) -> None:
-        content = bytearray(self.synced)
         for change in self.changes[self.lost :]:
-            change.apply(content)
-        self.synced = bytes(content)
+            change.apply(self.synced)
         self.changes.clear()
         self.lost = 0
+
+    def flip(self, position: int, bits: int) -> None:
+        """The disk and the page cache have other bits there than were written."""
+        for content in (self.seen, self.synced):
+            if position < len(content):
+                content[position] ^= bits
+        for index, (start, data, order) in enumerate(self.changes):
+            if data is not None and start <= position < start + len(data):
+                flipped = bytearray(data)
+                flipped[position - start] ^= bits
+                self.changes[index] = _Change(start, bytes(flipped), order)
 
     def after_crash(self, choice: Random | Fate, order: int) -> bytes:
         """The journal is on the disk up to `order` at least."""
@@ -201,7 +210,7 @@ class _Directory:
                 survived[name] = entry.after_crash(choice)
             else:
                 content = entry.after_crash(choice, order)
-                survived[name] = _Content(bytearray(content), content)
+                survived[name] = _Content(bytearray(content), bytearray(content), modified_ms=entry.modified_ms)
         return _Directory(survived)
 
 
@@ -230,6 +239,22 @@ class CrashableFiles:
         content = self._entry(path)
         if isinstance(content, _Content):
             content.lost = len(content.changes)
+
+    def flip(self, path: Path, position: int, bits: int = 1) -> None:
+        """Other bits are read there from now on, whatever was synced. StorageError where there is no such file."""
+        with self._mutex:
+            content = self.content(path, create=False)
+            if position >= len(content.seen):
+                raise ValueError(f"{path} ends before byte {position}")
+            content.flip(position, bits)
+
+    def paths(self, directory: Path = Path("/")) -> list[Path]:
+        """All files below it, in the order of their names."""
+        found: list[Path] = []
+        for name in self.names(directory):
+            path = directory / name
+            found += self.paths(path) if self.is_directory(path) else [path]
+        return found
 
     def unsynced(self, path: Path) -> bool:
         """Whether a power failure could change the content of the file."""

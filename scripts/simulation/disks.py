@@ -1,0 +1,102 @@
+"""Disks of machines in memory: they outlive processes, and lose with the power what was not synced.
+
+    disk = SimulatedDisk()
+    files = disk.mount()                        # for one process
+    disk.unmount()                              # it was killed: the page cache stays
+    disk.crash(Random(7))                       # the power is gone
+    disk.fail(Fault.SYNC_ERROR, under=path)     # until `heal`, also for the processes to come
+    disk.slow(write_ms=300, sync_ms=500)
+    disk.flip(Random(7))                        # a bit of some log is another one from now on
+
+What a disk may hold after a crash says `simulation.crashable_files`, what its errors do `simulation.failing_files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from simulation.crashable_files import FORGOTTEN, CrashableFiles, Fate
+from simulation.failing_files import FailingFiles, Fault
+from storage.files import Files
+
+NS_PER_MS = 1_000_000
+#: Calls that wait for the disk, and not only for the page cache.
+_SYNCS = frozenset({"sync", "replace"})
+
+
+class SimulatedDisk:
+    """One machine's file system.
+
+    spend   told of the nanoseconds that a call takes, above what a thread takes anyway; whoever runs the process
+            makes them pass for the thread, or the loop, that called
+    """
+
+    def __init__(self, spend: Callable[[int], object] = lambda ns: None) -> None:
+        self.spend = spend
+        self._files = CrashableFiles()
+        self._mounted = FailingFiles(self._files)
+        self._write_ns = self._sync_ns = 0
+
+    # --- processes -------------------------------------------------------------------------------------------
+
+    def mount(self) -> Files:
+        """The file system of a new process; the one before it, if it is still there, is gone."""
+        self._mounted.end()
+        self._mounted = FailingFiles(self._files, like=self._mounted)
+        self._mounted.watch = self._take_time
+        return self._mounted
+
+    def unmount(self) -> None:
+        """The process was killed: it holds no locks, and nothing that it still does reaches the disk."""
+        self._mounted.end()
+
+    def crash(self, dice: Random | Fate = FORGOTTEN) -> None:
+        """The power is gone: of what was not synced only that is left which the dice leave."""
+        self._mounted.end()
+        self._files = self._files.crash(dice)
+
+    # --- faults ----------------------------------------------------------------------------------------------
+
+    def fail(self, fault: Fault, under: Path | None = None, *, after: int = 0) -> None:
+        """Until `heal`, once `after` calls of its kind went well."""
+        self._mounted.fail(fault, under, after=after)
+
+    def slow(self, *, write_ms: float = 0, sync_ms: float = 0) -> None:
+        """Until `heal` each write, and each sync, takes so long."""
+        self._write_ns, self._sync_ns = round(write_ms * NS_PER_MS), round(sync_ms * NS_PER_MS)
+
+    def heal(self) -> None:
+        """Ends all that lasts; what was refused stays refused."""
+        self._mounted.heal()
+        self._write_ns = self._sync_ns = 0
+
+    def flip(self, dice: Random, *, suffix: str = ".log") -> tuple[Path, int] | None:
+        """Changes a bit of some file with such a name, and says where; None where there is none with anything in it."""
+        sizes = {path: len(self._files.read(path) or b"") for path in self._files.paths() if path.suffix == suffix}
+        held = [path for path, size in sizes.items() if size]
+        if not held:
+            return None
+        path = dice.choice(held)
+        position = dice.randrange(sizes[path])
+        self._files.flip(path, position, 1 << dice.randrange(8))
+        return path, position
+
+    # --- to look at ------------------------------------------------------------------------------------------
+
+    @property
+    def content(self) -> Files:
+        """What a process would see; not to be written to."""
+        return self._files
+
+    @property
+    def refused(self) -> int:
+        """How many calls of the process of now have failed."""
+        return len(self._mounted.failed)
+
+    def _take_time(self, call: str, path: Path) -> None:
+        if self._sync_ns and call in _SYNCS:
+            self.spend(self._sync_ns)
+        elif self._write_ns and call == "write":
+            self.spend(self._write_ns)

@@ -1,0 +1,142 @@
+"""Disks of simulated machines, under the log manager of a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from simulation.crashable_files import KEPT, PowerCut
+from simulation.disks import NS_PER_MS, SimulatedDisk
+from simulation.failing_files import Fault
+
+from storage.files import Files
+from storage.log import Log
+from storage.log_manager import LogManager
+from tests.storage.logs import NOW, batch, config, records_of
+from tidelog.errors import DataDirectoryError, StorageError
+from tidelog.model import TopicPartition
+
+ROOT = Path("/data")
+TP = TopicPartition("orders", 0)
+SETTINGS = config(segment_bytes=2000)
+
+
+def opened(files: Files, boot_id: str = "boot-1") -> tuple[LogManager, Log]:
+    """As a broker that starts does it."""
+    manager = LogManager.open([ROOT], files, 1, "cluster", boot_id)
+    manager.open_logs(lambda topic: SETTINGS)
+    return manager, manager.get_or_create(TP, "topic-id-1", SETTINGS)
+
+
+def append(log: Log, *numbers: int) -> None:
+    for number in numbers:
+        log.append_as_leader(batch(NOW + number, value=b"%d" % number), 0, NOW)
+
+
+def numbers_in(log: Log) -> list[int]:
+    return [int(record.value or b"") for record, _ in records_of(log)]
+
+
+def test_a_killed_process_loses_nothing_and_the_next_one_gets_the_lock() -> None:
+    disk = SimulatedDisk()
+    manager, log = opened(disk.mount())
+    append(log, *range(100))
+    with pytest.raises(DataDirectoryError, match="in use"):
+        LogManager.open([ROOT], manager._files, 1, "cluster", "boot-1")
+    disk.unmount()
+    after, log = opened(disk.mount())
+    assert numbers_in(log) == [*range(100)]
+    assert not after.possibly_short
+
+
+def test_what_a_killed_process_still_does_reaches_no_disk() -> None:
+    disk = SimulatedDisk()
+    _, log = opened(disk.mount())
+    append(log, 0)
+    disk.unmount()
+    with pytest.raises(PowerCut):
+        append(log, 1)
+    assert numbers_in(opened(disk.mount())[1]) == [0]
+
+
+def test_a_machine_that_loses_its_power_keeps_what_was_synced_and_a_prefix_of_the_rest() -> None:
+    kept = set()
+    for seed in range(40):
+        disk = SimulatedDisk()
+        manager, log = opened(disk.mount())
+        append(log, *range(20))
+        log.flush()
+        append(log, *range(20, 60))
+        disk.crash(Random(seed))
+        manager, log = opened(disk.mount(), "boot-2")
+        assert manager.possibly_short
+        numbers = numbers_in(log)
+        assert numbers == [*range(len(numbers))] and len(numbers) >= 20
+        kept.add(len(numbers))
+        append(log, len(numbers))
+    assert min(kept) == 20 and len(kept) > 4
+
+
+def test_a_clean_end_outlives_the_power() -> None:
+    disk = SimulatedDisk()
+    manager, log = opened(disk.mount())
+    append(log, *range(50))
+    manager.close()
+    disk.crash()
+    manager, log = opened(disk.mount(), "boot-2")
+    assert not manager.possibly_short
+    assert numbers_in(log) == [*range(50)]
+
+
+@pytest.mark.parametrize("fault", [Fault.FULL, Fault.WRITE_ERROR, Fault.SYNC_ERROR, Fault.READ_ONLY])
+def test_a_disk_that_fails_does_so_until_it_is_healed_whoever_uses_it(fault: Fault) -> None:
+    disk = SimulatedDisk()
+    _, log = opened(disk.mount())
+    append(log, *range(10))
+    disk.fail(fault)
+    with pytest.raises(StorageError):
+        append(log, 10)
+        log.flush()
+    assert disk.refused
+    disk.unmount()
+    if fault is not Fault.WRITE_ERROR:
+        with pytest.raises(StorageError):
+            opened(disk.mount())
+    disk.heal()
+    numbers = numbers_in(opened(disk.mount())[1])
+    assert numbers[:10] == [*range(10)] and len(numbers) <= 11
+
+
+def test_a_slow_disk_takes_the_time_of_whoever_calls() -> None:
+    spent: list[int] = []
+    disk = SimulatedDisk(spent.append)
+    _, log = opened(disk.mount())
+    append(log, 0)
+    assert spent == []
+    disk.slow(write_ms=300, sync_ms=500)
+    append(log, 1)
+    assert spent == [300 * NS_PER_MS]
+    log.flush()
+    assert 500 * NS_PER_MS in spent
+    disk.heal()
+    spent.clear()
+    append(log, 2)
+    assert spent == []
+
+
+def test_a_bit_that_flips_is_flipped_for_good_synced_or_not() -> None:
+    for seed in range(20):
+        disk = SimulatedDisk()
+        _, log = opened(disk.mount())
+        append(log, *range(10))
+        if seed % 2:
+            log.flush()
+        place = disk.flip(Random(seed))
+        assert place is not None
+        path, position = place
+        flipped = (disk.content.read(path) or b"")[position]
+        disk.crash(KEPT)
+        assert (disk.content.read(path) or b"")[position] == flipped
+        numbers = numbers_in(opened(disk.mount(), "boot-2")[1])
+        assert numbers == [*range(len(numbers))] and len(numbers) <= 10, "what is damaged is not shown"
