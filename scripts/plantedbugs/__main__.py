@@ -6,16 +6,22 @@ import argparse
 import json
 import sys
 import tempfile
-from dataclasses import asdict
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from plantedbugs.mutant import Mutant, all_mutants
+from plantedbugs.finders import FINDERS, Finding
+from plantedbugs.mutant import SUITE, Mutant, all_mutants
 from plantedbugs.trial import NotApplicable, Trial, copy_tree
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/mutants", description="Has the tests find bugs that are planted.")
+    parser = argparse.ArgumentParser(prog="scripts/mutants", description="Has bugs found that are planted.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which bugs; all by default")
+    parser.add_argument(
+        "--by", action="append", choices=list(FINDERS), help=f"who is to find them; may be repeated [default: {SUITE}]"
+    )
     parser.add_argument("--list", action="store_true", help="says what bugs there are")
     parser.add_argument("--json", action="store_true", help="the outcome as JSON")
     arguments = parser.parse_args()
@@ -28,39 +34,98 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="tidelog-mutants-") as name:
         copy_tree(Path(name))
-        return run(Trial(Path(name)), chosen, as_json=arguments.json)
+        return run(Trial(Path(name)), chosen, arguments.by or [SUITE], as_json=arguments.json)
 
 
 def show_list(chosen: list[Mutant], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([{"name": mutant.name, "bug": mutant.bug, "tests": mutant.tests} for mutant in chosen]))
+        print(json.dumps([_told(mutant) | {"found_by": dict(mutant.found_by)} for mutant in chosen]))
     else:
         width = max(len(mutant.name) for mutant in chosen)
         for mutant in chosen:
-            print(f"{mutant.name:<{width}}  {mutant.bug}")
+            print(f"{mutant.name:<{width}}  {mutant.row:<3}  {', '.join(mutant.found_by)}: {mutant.bug}")
 
 
-def run(trial: Trial, chosen: list[Mutant], *, as_json: bool) -> int:
-    outcomes = []
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one finder said to one bug. `verdict`: found, NOT FOUND, DOES NOT FIT, or RED WITHOUT IT."""
+
+    mutant: Mutant
+    by: str
+    verdict: str
+    finding: Finding
+
+
+def run(trial: Trial, chosen: Sequence[Mutant], by: Sequence[str] = (SUITE,), *, as_json: bool) -> int:
+    """0 where each bug is found by all of `by` that its patch names, and by one at least."""
     width = max(len(mutant.name) for mutant in chosen)
-    green = trial.without_bug(test for mutant in chosen for test in mutant.tests)
-    if not as_json:
-        print(f"{'no bug':<{width}}  {green.seconds:5.1f} s  {green.red or 'green'}", flush=True)
-    for mutant in chosen if not green.red else ():
-        seconds = 0.0
-        try:
-            outcome = trial.with_bug(mutant)
-            red, seconds = outcome.red, outcome.seconds
-            verdict = "found" if red else "NOT FOUND"
-        except NotApplicable as complaint:
-            red, verdict = str(complaint), "DOES NOT FIT"
-        outcomes.append({"name": mutant.name, "bug": mutant.bug, "verdict": verdict, "red": red, "seconds": seconds})
+    outcomes = []
+    green = Finding("", 0, 0.0)
+    if SUITE in by:
+        green = FINDERS[SUITE].look(trial.tree, sorted({test for mutant in chosen for test in mutant.tests}))
         if not as_json:
-            print(f"{mutant.name:<{width}}  {seconds:5.1f} s  {verdict}  {red}", flush=True)
-    passed = not green.red and all(outcome["verdict"] == "found" for outcome in outcomes)
+            print(f"{'no bug':<{width}}       {SUITE:<9}  {green.seconds:6.1f} s  {green.said or 'green'}", flush=True)
+    for outcome in _outcomes(trial, chosen, by) if not green.said else ():
+        outcomes.append(outcome)
+        if not as_json:
+            print(_line(outcome, width), flush=True)
+    found = {each.mutant.name for each in outcomes if each.verdict == "found"}
+    missed = [each for each in outcomes if each.verdict != "found"]
+    passed = not green.said and not missed and all(mutant.name in found for mutant in chosen)
     if as_json:
-        print(json.dumps({"passed": passed, "without_bug": asdict(green), "mutants": outcomes}))
+        told = [
+            _told(each.mutant) | {"by": each.by, "verdict": each.verdict} | asdict(each.finding) for each in outcomes
+        ]
+        print(json.dumps({"passed": passed, "without_bug": asdict(green), "mutants": told}))
+    else:
+        _summarize(outcomes, chosen)
     return 0 if passed else 1
+
+
+def _outcomes(trial: Trial, chosen: Sequence[Mutant], by: Sequence[str]) -> Iterator[Outcome]:
+    for mutant in chosen:
+        for name in by:
+            if name in mutant.found_by:
+                yield _tried(trial, mutant, name)
+
+
+def _tried(trial: Trial, mutant: Mutant, by: str) -> Outcome:
+    finder, arguments = FINDERS[by], mutant.found_by[by]
+    try:
+        with trial.planted(mutant):
+            finding = finder.look(trial.tree, arguments)
+    except NotApplicable as complaint:
+        return Outcome(mutant, by, "DOES NOT FIT", Finding(str(complaint), 0, 0.0))
+    if not finding.said:
+        return Outcome(mutant, by, "NOT FOUND", finding)
+    # What a seed finds must be the bug's doing.
+    if finding.seed is not None and (without := finder.look(trial.tree, arguments, finding.seed)).said:
+        return Outcome(mutant, by, "RED WITHOUT IT", without)
+    return Outcome(mutant, by, "found", finding)
+
+
+def _told(mutant: Mutant) -> dict[str, object]:
+    return {"name": mutant.name, "row": mutant.row, "bug": mutant.bug}
+
+
+def _line(outcome: Outcome, width: int) -> str:
+    mutant, finding = outcome.mutant, outcome.finding
+    runs = f"{finding.runs:>3} run{'s' if finding.runs != 1 else ' '}"
+    return (
+        f"{mutant.name:<{width}}  {mutant.row:<3}  {outcome.by:<9}  {finding.seconds:6.1f} s  {runs}"
+        f"  {outcome.verdict}  {finding.said}"
+    )
+
+
+def _summarize(outcomes: Sequence[Outcome], chosen: Sequence[Mutant]) -> None:
+    by_finder: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_finder[outcome.by].append(outcome)
+    for name, theirs in by_finder.items():
+        found = sum(outcome.verdict == "found" for outcome in theirs)
+        seconds = sum(outcome.finding.seconds for outcome in theirs)
+        most = max(outcome.finding.runs for outcome in theirs)
+        print(f"{name}: {found} of {len(chosen)} bugs found, in at most {most} runs each, {seconds:.0f} s")
 
 
 if __name__ == "__main__":

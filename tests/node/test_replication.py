@@ -58,6 +58,20 @@ async def test_a_new_leader_has_what_was_acknowledged_and_the_old_one_cuts_the_r
 
 
 @on_virtual_time
+async def test_who_follows_anew_keeps_what_is_acknowledged_though_it_has_not_heard_that_it_is_committed() -> None:
+    """KIP-101, scenario 1."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert await cluster.produce(b"a") == (0, 0)
+        assert [cluster.nodes[follower].replica().partition.high_watermark for follower in (2, 3)] == [0, 0]
+        await cluster.kill(1)
+        await cluster.elect(1, tell=[2, 3])
+        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        assert await cluster.produce(b"b") == (0, 1)
+        assert await cluster.consume(0) == (0, [b"a", b"b"])
+
+
+@on_virtual_time
 async def test_a_follower_that_cannot_fetch_leaves_the_isr_by_the_leaders_own_write() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from plantedbugs.__main__ import run
-from plantedbugs.mutant import PROJECT, Mutant, all_mutants
+from plantedbugs.finders import FINDERS, Finder, Seeds, Simulator
+from plantedbugs.mutant import PROJECT, SIMULATOR, Mutant, all_mutants
 from plantedbugs.trial import Trial, copy_tree
 
+#: M1 to M12 of the list of faults, and those that earlier stories asked for.
+ROWS = {f"M{number}" for number in range(1, 13)}
 ASKED_FOR = {
     "index-floor-off-by-one",
     "bisection-over-times-that-fall",
@@ -27,6 +30,7 @@ def test_every_patch_fits_the_tree_and_names_tests_that_exist(mutant: Mutant) ->
 
 def test_the_bugs_that_must_be_found_are_among_them() -> None:
     assert {mutant.name for mutant in all_mutants()} >= ASKED_FOR
+    assert {mutant.row for mutant in all_mutants()} - {""} == ROWS
 
 
 @pytest.fixture
@@ -37,10 +41,10 @@ def small_project(tmp_path: Path) -> Trial:
     return Trial(tmp_path)
 
 
-def planted(tree: Path, old: str, new: str) -> Mutant:
+def planted(tree: Path, old: str, new: str, more: str = "") -> Mutant:
     path = tree / "bug.patch"
     hunk = f"--- a/sum.py\n+++ b/sum.py\n@@ -1,2 +1,2 @@\n def total(a: int, b: int) -> int:\n-{old}\n+{new}\n"
-    path.write_text(f"Bug: wrong sums\nRed: test_sum.py\n\ndiff --git a/sum.py b/sum.py\n{hunk}")
+    path.write_text(f"Bug: wrong sums\nRed: test_sum.py\n{more}\ndiff --git a/sum.py b/sum.py\n{hunk}")
     return Mutant.read(path)
 
 
@@ -66,6 +70,56 @@ def test_tests_that_fail_without_a_bug_prove_nothing(small_project: Trial) -> No
     (small_project.tree / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a - b\n")
     mutant = planted(small_project.tree, "    return a - b", "    return a * b + 1")
     assert run(small_project, [mutant], as_json=False) == 1
+
+
+#: Finds wrong sums with its third seed only, or with each; `{found}` says which. With `--seeds` it is a simulator.
+PROGRAM = """
+import argparse, sum
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--seeds", type=int, default=1)
+parser.add_argument("--numbers", type=int)
+arguments = parser.parse_args()
+for done, seed in enumerate(range(arguments.seed, arguments.seed + arguments.seeds), 1):
+    if {found}:
+        print("seed", seed, "fails: I1 2 and 2 are lost")
+        print(done, "of", arguments.seeds, "seeds, 1 failed")
+        raise SystemExit(1)
+print(done, "of", arguments.seeds, "seeds, 0 failed")
+"""
+
+
+@pytest.mark.parametrize("finder", [Simulator("program", 4), Seeds("program", most_runs=4)], ids=["simulator", "chaos"])
+@pytest.mark.parametrize(
+    ("found", "status", "said"),
+    [
+        ("seed == 3 and sum.total(2, 2) != 4", 0, "3 runs  found"),
+        ("seed == 3", 1, "RED WITHOUT IT"),
+        ("False", 1, "4 runs  NOT FOUND"),
+    ],
+    ids=["a seed that finds it", "a seed that is red in any case", "no seed"],
+)
+def test_a_bug_is_found_within_so_many_seeds_of_which_the_one_is_quiet_without_it(
+    small_project: Trial,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    finder: Finder,
+    found: str,
+    status: int,
+    said: str,
+) -> None:
+    monkeypatch.setitem(FINDERS, SIMULATOR, finder)
+    (small_project.tree / "program.py").write_text(PROGRAM.format(found=found))
+    mutant = planted(small_project.tree, "    return a + b", "    return a - b", more="Simulator: --numbers 2\n")
+    assert run(small_project, [mutant], [SIMULATOR], as_json=False) == status
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("head", ["Red: x\n", "Bug: x\n", "Bug: x\nRed: y\nSimulater: z\n"])
+def test_a_patch_says_what_it_breaks_and_who_notices_and_nothing_that_nobody_reads(tmp_path: Path, head: str) -> None:
+    (path := tmp_path / "bug.patch").write_text(f"{head}\ndiff --git a/x b/x\n")
+    with pytest.raises(ValueError, match=str(path)):
+        Mutant.read(path)
 
 
 @pytest.mark.slow
