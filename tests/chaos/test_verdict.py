@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from tidelog.chaos.injections import Injection, Outcome
-from tidelog.chaos.verdict import (
-    BROKEN,
-    INVARIANTS,
-    KEPT,
-    UNPROVED,
-    Judged,
-    RowCount,
-    count_rows,
-    exit_status,
-    shortcomings,
-)
+from tidelog.chaos.verdict import BROKEN, KEPT, UNPROVED, RowCount, count_rows, exit_status, shortcomings
+from tidelog.checker.verdict import Row, Verdict
 
-ALL_SEEN = {name: Judged(10, 0) for name in INVARIANTS}
+KEYS = [f"I{number}" for number in range(1, 23)]
+
+
+def judged(**differing: tuple[int, int]) -> Verdict:
+    """Observations and violations of some; the others were seen ten times, and held."""
+    return Verdict([Row(key, key, *differing.get(key, (10, 0))) for key in KEYS], [])
+
+
+ALL_SEEN = judged()
 BIT = Injection("F1", "leader killed", Outcome.BIT, "epoch 1 → 2", t_inject=1)
 VOID = Injection("F1", "leader killed", Outcome.VOID, "nobody noticed", t_inject=1)
 TOO_QUIET = Injection("F2", "follower killed", Outcome.VOID, "only 3 operations a second before it")
@@ -31,12 +30,12 @@ def test_a_run_in_which_all_was_seen_and_kept_passes() -> None:
 
 def test_one_violation_is_enough() -> None:
     counts = count_rows(["F1"], [BIT])
-    assert exit_status(counts, {**ALL_SEEN, "I9": Judged(1_000_000, 1)}) == BROKEN == 1
+    assert exit_status(counts, judged(I9=(1_000_000, 1))) == BROKEN == 1
 
 
 def test_a_violation_counts_more_than_what_was_not_proved() -> None:
     counts = count_rows(["F1", "F19"], [VOID, SKIPPED])
-    assert exit_status(counts, {"I1": Judged(1, 1)}) == BROKEN
+    assert exit_status(counts, judged(I1=(1, 1))) == BROKEN
 
 
 def test_a_void_fault_proves_nothing_even_where_another_of_its_row_bit() -> None:
@@ -62,7 +61,7 @@ def test_rows_that_were_skipped_or_not_reached_have_not_passed() -> None:
 
 
 def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
-    seen = {name: judged for name, judged in ALL_SEEN.items() if name != "I17"} | {"I18": Judged(0, 0)}
+    seen = judged(I17=(0, 0), I18=(0, 0))
     counts = count_rows(["F1"], [BIT])
     assert shortcomings(counts, seen) == ["without data, so they have not passed: I17, I18"]
     assert exit_status(counts, seen) == UNPROVED
@@ -70,3 +69,9 @@ def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
 
 def test_histories_that_could_not_be_judged_prove_nothing() -> None:
     assert exit_status(count_rows(["F1"], [BIT]), None) == UNPROVED
+
+
+def test_a_run_that_went_wrong_itself_proves_nothing() -> None:
+    counts = count_rows(["F1"], [BIT])
+    assert exit_status(counts, ALL_SEEN, ["clients-0 ended with status 1"]) == UNPROVED
+    assert shortcomings(counts, ALL_SEEN, ["clients-0 ended with status 1"]) == ["clients-0 ended with status 1"]

@@ -25,6 +25,7 @@ from tidelog.checker.events import (
     Session,
 )
 from tidelog.checker.history import HistoryWriter, history_path
+from tidelog.checker.verdict import Row, Verdict
 from tidelog.model import TopicPartition
 
 SECOND = 1_000_000_000
@@ -117,14 +118,7 @@ class ToldRun:
 
 def verdict(**broken: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A verdict under which all is kept but these, by their findings."""
-    names = [f"I{number}" for number in range(1, 23)]
-    return {
-        "invariants": {
-            name: {
-                "observations": 1000 * index + 1,
-                "violations": len(broken.get(name, ())),
-                "findings": list(broken.get(name, ())),
-            }
-            for index, name in enumerate(names)
-        }
-    }
+    keys = [f"I{number}" for number in range(1, 23)]
+    rows = [Row(key, key, 1000 * index + 1, len(broken.get(key, ()))) for index, key in enumerate(keys)]
+    findings = [{"invariant": key, **finding} for key, told in broken.items() for finding in told]
+    return Verdict(rows, []).to_json() | {"findings": findings}

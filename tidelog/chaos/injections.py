@@ -34,6 +34,7 @@ class Injection:
     longest_gap_ms   the longest time without an acknowledged produce, on any partition, until all was whole
     most_gap_ms      what the fault may cost; None: as long as it lasts
     leaves_majority  whether operations had to succeed meanwhile
+    was_cut_short    by somebody who wanted the run to end
     """
 
     row: str
@@ -49,6 +50,7 @@ class Injection:
     longest_gap_ms: float = 0.0
     most_gap_ms: int | None = None
     leaves_majority: bool = True
+    was_cut_short: bool = False
 
 
 class FaultsFile:

@@ -19,6 +19,8 @@ from tidelog.errors import LocalError, TidelogError
 
 #: Operations a second before a fault; with fewer it would find nothing to spoil.
 LEAST_RATE = 200
+#: Operations while a fault lasts that leaves a majority.
+LEAST_DURING = 100
 #: How long is waited for that rate, for a sight of the cluster, for an injection and for a healing.
 _RATE_S, _SIGHT_S, _INJECT_S, _HEAL_S = 30.0, 15.0, 120.0, 120.0
 #: How long partitions may take to be whole again once a fault is healed.
@@ -100,7 +102,7 @@ class Course:
     async def _hindrance(self) -> str | None:
         """Why no fault can be injected now: too little load to be hurt, or a cluster that is not seen."""
         deadline = self._deadline(_RATE_S)
-        while (rate := await self._rate()) < LEAST_RATE:
+        while (rate := await self.rate()) < LEAST_RATE:
             self.reporter.status(f"waiting for load: {rate} operations/s")
             if self.now_ns() >= deadline or self.stop.is_set():
                 return f"only {rate} operations a second before it, {LEAST_RATE} are needed"
@@ -126,12 +128,12 @@ class Course:
             trouble = f"it could not be injected: {_in_words(error)}"
         self.reporter.status(f"{fault.row} {fault.name}: healing")
         unhealed = await _heal(fault)
-        healed = self.now_ns()
+        healed, was_cut_short = self.now_ns(), self.stop.is_set()
         whole = await self._whole(fault)
         await self.read()
         end = whole or self.now_ns()
         injection = self._judge(fault, begin, healed, end)
-        injection = replace(injection, what=what, t_whole=whole)
+        injection = replace(injection, what=what, t_whole=whole, was_cut_short=was_cut_short)
         trouble = trouble or unhealed
         if trouble:
             injection = replace(injection, outcome=Outcome.VOID, why=trouble)
@@ -155,7 +157,7 @@ class Course:
         """Lets it be for its time."""
         began, lasts_s = self.now_ns(), lasts_ms / 1000
         while (passed_s := (self.now_ns() - began) / _SECOND_NS) < lasts_s and not self.stop.is_set():
-            rate = await self._rate()
+            rate = await self.rate()
             self.reporter.status(f"{fault.row} {what}, {passed_s:.0f} of {lasts_s:.0f} s, {rate} operations/s")
             await self._pause(min(_LOOK_EVERY_S, lasts_s - passed_s))
 
@@ -207,7 +209,8 @@ class Course:
         self.faults.add(injection)
         self.reporter.line(told(injection))
 
-    async def _rate(self) -> int:
+    async def rate(self) -> int:
+        """Operations that succeeded in the last second."""
         await self.read()
         return self.activity.rate(self.now_ns())
 

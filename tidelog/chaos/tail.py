@@ -19,6 +19,7 @@ _MOST_BYTES = 4 << 20
 class _File:
     path: Path
     kind: str = ""
+    name: str = ""
     position: int = 0
     rest: bytes = b""
 
@@ -41,9 +42,9 @@ class HistoryTail:
                 try:
                     fields = json.loads(line)
                     if "history" in fields:
-                        file.kind = fields["kind"]
+                        file.kind, file.name = fields["kind"], fields["name"]
                         continue
-                    yield file.kind, path.stem, of_fields(fields)
+                    yield file.kind, file.name, of_fields(fields)
                 except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                     continue
 

@@ -24,7 +24,7 @@ from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.place import HERE, ZOOKEEPER, Place
 from tidelog.local.process import Process
-from tidelog.local.state import ClusterState
+from tidelog.local.state import BrokerState, ClusterState
 from tidelog.model import TopicPartition
 
 CLUSTER = "cluster"
@@ -101,7 +101,7 @@ class LocalTarget:
         """One that cannot be had is not there, and says why to whoever needs it."""
         places: Mapping[str, Place] = {name: HERE for name in (ZOOKEEPER, *map(str, range(1, brokers + 1)))}
         for need, furnishing in list(self._furnishings.items()):
-            if (missing := furnishing.missing()) is not None:
+            if (missing := await asyncio.to_thread(furnishing.missing)) is not None:
                 self._unfurnished[need] = missing
                 del self._furnishings[need]
                 continue
@@ -138,6 +138,11 @@ class LocalTarget:
     @property
     def broker_ids(self) -> tuple[int, ...]:
         return tuple(broker.broker_id for broker in self._state.brokers)
+
+    @property
+    def brokers(self) -> tuple[BrokerState, ...]:
+        """As they were started last."""
+        return self._state.brokers
 
     @property
     def session_timeout_ms(self) -> int:

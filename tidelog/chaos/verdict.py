@@ -1,18 +1,16 @@
-"""What a run comes to: counts per row and invariant, and the exit status. Pure."""
+"""What a run comes to: counts per row of the catalogue, what was not proved, and the exit status. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tidelog.chaos.injections import Injection, Outcome
 from tidelog.chaos.scenarios import row_number
+from tidelog.checker.verdict import Verdict
 
 #: The run's exit status: everything was seen and kept; a promise was broken; something is not proved.
 KEPT, BROKEN, UNPROVED = 0, 1, 3
-
-INVARIANTS: Final = tuple(f"I{number}" for number in range(1, 23))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +23,6 @@ class RowCount:
     bit: int
     void: int
     skipped: int
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One invariant: how much was looked at, how much of it was wrong; of some of that a sentence and its proof."""
-
-    observations: int
-    violations: int
-    findings: Sequence[str] = ()
 
 
 def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[RowCount]:
@@ -55,27 +44,27 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
     return counts
 
 
-def shortcomings(counts: Sequence[RowCount], invariants: Mapping[str, Judged] | None) -> list[str]:
-    """Why the run has not proved what it was asked to, one line each; violations are no shortcomings."""
+def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> list[str]:
+    """Why the run has not proved what it was asked to; violations are no shortcomings. `troubles` are its own."""
     void = [count.row for count in counts if count.void]
     skipped = [count.row for count in counts if count.skipped]
     unreached = [count.row for count in counts if not (count.injected or count.void or count.skipped)]
-    found = []
+    found = list(troubles)
     if void:
         found.append(f"void, so nothing is proved by them: {', '.join(void)}")
     if skipped:
         found.append(f"skipped, since they cannot be injected here: {', '.join(skipped)}")
     if unreached:
         found.append(f"not reached: {', '.join(unreached)}")
-    if invariants is None:
+    if verdict is None:
         found.append("the histories could not be judged")
-    elif blind := [name for name in INVARIANTS if not ((judged := invariants.get(name)) and judged.observations)]:
+    elif blind := [row.key for row in verdict.without_data]:
         found.append(f"without data, so they have not passed: {', '.join(blind)}")
     return found
 
 
-def exit_status(counts: Sequence[RowCount], invariants: Mapping[str, Judged] | None) -> int:
+def exit_status(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> int:
     """BROKEN where there is any violation, else UNPROVED where anything is missing, else KEPT."""
-    if any(judged.violations for judged in (invariants or {}).values()):
+    if verdict is not None and verdict.violated:
         return BROKEN
-    return UNPROVED if shortcomings(counts, invariants) else KEPT
+    return UNPROVED if shortcomings(counts, verdict, troubles) else KEPT

@@ -137,10 +137,11 @@ def chaos(
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, stop.set)
         result = await run(request, place, reporting, stop)
-        if keep or result.must_be_kept:
+        keeps_place = keep or result.must_be_kept
+        if keeps_place:
             place.keep()
         reporting.clear()
-        show(result, request, as_json=as_json)
+        show(result, request, kept=keeps_place or report is not None, as_json=as_json)
         return result.status
 
     try:

@@ -13,7 +13,7 @@ import click
 
 from tidelog.chaos.run import Request, Result
 from tidelog.chaos.runner import Reporter
-from tidelog.chaos.verdict import BROKEN, INVARIANTS, KEPT, Judged, shortcomings
+from tidelog.chaos.verdict import BROKEN, KEPT
 from tidelog.cli.progress import is_terminal, terminal_width
 from tidelog.cli.table import format_table
 
@@ -62,41 +62,29 @@ class Reporting(Reporter):
             sys.stderr.flush()
 
 
-def show(result: Result, request: Request, *, as_json: bool) -> None:
-    """The verdict, on standard output."""
+def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None:
+    """The verdict, on standard output. `kept`: whether the results stay."""
     if as_json:
-        click.echo(json.dumps(_as_object(result, request), ensure_ascii=False))
+        click.echo(json.dumps(_as_object(result, request, kept), ensure_ascii=False))
         return
     click.echo()
     rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
     for line in format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows):
         click.echo(line)
     click.echo()
-    judged = result.invariants or {}
-    for line in format_table(
-        ("invariant", "observations", "violations"),
-        [(name, each.observations, each.violations) for name in INVARIANTS if (each := judged.get(name, _UNSEEN))],
-    ):
-        click.echo(line)
-    click.echo()
+    if result.verdict is not None:
+        for line in result.verdict.lines(most_findings=_MOST_FINDINGS):
+            click.echo(line)
+        click.echo()
     for line in _words(result):
         click.echo(line)
-    click.echo(f"seed {request.seed}: tidelog chaos --scenario {request.scenario.name} --seed {request.seed} again")
-    if result.report is not None:
-        click.echo(f"report: {result.report}")
-
-
-_UNSEEN = Judged(0, 0)
+    click.echo(f"the same again: tidelog chaos --scenario {request.scenario.name} --seed {request.seed}")
+    if kept and result.report is not None:
+        click.echo(f"what happened: {result.report}")
 
 
 def _words(result: Result) -> Iterator[str]:
-    for name in INVARIANTS:
-        judged = (result.invariants or {}).get(name, _UNSEEN)
-        yield from judged.findings[:_MOST_FINDINGS]
-        if judged.violations > _MOST_FINDINGS:
-            yield f"{name}: {judged.violations - _MOST_FINDINGS} more in {result.results}"
-    missing = shortcomings(result.rows, result.invariants)
-    yield from missing
+    yield from result.shortcomings
     if result.status == BROKEN:
         yield f"BROKEN: promises were not kept; what proves it lies in {result.results}"
     elif result.status == KEPT:
@@ -105,7 +93,7 @@ def _words(result: Result) -> Iterator[str]:
         yield "NOT PROVED: no promise was seen broken, but not all that was asked for was seen"
 
 
-def _as_object(result: Result, request: Request) -> dict[str, object]:
+def _as_object(result: Result, request: Request, kept: bool) -> dict[str, object]:
     return {
         "scenario": request.scenario.name,
         "seed": request.seed,
@@ -122,13 +110,8 @@ def _as_object(result: Result, request: Request) -> dict[str, object]:
             }
             for row in result.rows
         ],
-        "invariants": None
-        if result.invariants is None
-        else {
-            name: {"observations": each.observations, "violations": each.violations, "findings": list(each.findings)}
-            for name, each in result.invariants.items()
-        },
-        "shortcomings": shortcomings(result.rows, result.invariants),
-        "results": str(result.results),
-        "report": None if result.report is None else str(result.report),
+        "verdict": None if result.verdict is None else result.verdict.to_json(),
+        "shortcomings": result.shortcomings,
+        "results": str(result.results) if kept else None,
+        "report": str(result.report) if kept and result.report is not None else None,
     }

@@ -3,7 +3,7 @@
 histories/NAME.jsonl   tidelog.checker.history
 faults.jsonl           one fault a line: {"row", "name", "what", "t_inject", "t_bit", "t_heal", "outcome", "why"},
                        the times null where there is none, the outcome "bit", "void" or "skipped"
-verdict.json           the checker's; see `read_verdict`
+verdict.json           the checker's (`tidelog.checker.verdict.Verdict.to_json`)
 run.json               what to know of the run, as {"scenario": "all", "seed": 3}; may be absent
 """
 
@@ -66,7 +66,8 @@ def read_verdict(directory: Path) -> list[Judged] | None:
         return None
     with line_errors(path, 1):
         document = json.loads(path.read_text(encoding="utf-8"))
-        return [_judged(name, each) for name, each in document["invariants"].items()]
+        told = [(str(finding["invariant"]), _violation(finding)) for finding in document["findings"]]
+        return [_judged(row, [each for name, each in told if name == row["key"]]) for row in document["invariants"]]
 
 
 def read_about(directory: Path) -> Mapping[str, object]:
@@ -104,9 +105,8 @@ def _time(value: object) -> int | None:
     raise TypeError(f"a time is nanoseconds or null, not {value!r}")
 
 
-def _judged(name: str, each: Mapping[str, Any]) -> Judged:
-    told = [_violation(finding) for finding in each["findings"]]
-    return Judged(name, int(each["observations"]), int(each["violations"]), told)
+def _judged(row: Mapping[str, Any], told: Sequence[Violation]) -> Judged:
+    return Judged(str(row["key"]), int(row["observations"]), int(row["violations"]), told)
 
 
 def _violation(finding: Mapping[str, Any]) -> Violation:

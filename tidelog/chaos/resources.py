@@ -1,0 +1,114 @@
+"""What brokers hold, counted from outside before the faults and when all is over (I21).
+
+Idle    without clients: files, threads, and operations that wait
+busy    under load, which is the same before and after: memory
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal
+
+from tidelog.checker.events import Broker, Resources
+from tidelog.checker.history import HistoryWriter, history_path
+from tidelog.local.state import BrokerState
+
+_ANSWER_S = 5.0
+#: What clients held is let go of within this time once they are gone.
+_LET_GO_S = 10.0
+_LOOK_EVERY_S = 0.5
+_PURGATORY: Final = "tidelog_purgatory_size{"
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_DELETED = " (deleted)"
+
+
+class ResourceCounts:
+    """Two histories for each broker, beside the one that the broker writes itself. Of one that does not answer nothing
+    is known.
+
+    brokers   as they run now
+    """
+
+    def __init__(self, results: Path, brokers: Callable[[], Sequence[BrokerState]]) -> None:
+        self._results = results
+        self._brokers = brokers
+        self._idle: dict[int, Resources] = {}
+        self._writers: dict[str, HistoryWriter] = {}
+
+    async def idle_before(self) -> None:
+        """Before there are clients."""
+        for broker in self._brokers():
+            if (counted := await _count(broker, "baseline")) is not None:
+                self._idle[broker.broker_id] = counted
+                self._write(broker, "idle", replace(counted, rss=-1))
+
+    async def busy(self, phase: Literal["baseline", "healed"]) -> None:
+        """While clients are at work."""
+        for broker in self._brokers():
+            if (counted := await _count(broker, phase)) is not None:
+                self._write(broker, "busy", replace(counted, fds=-1, threads=-1, purgatory=-1))
+
+    async def idle_after(self) -> None:
+        """When clients have gone. What goes late has gone, too."""
+        deadline = time.monotonic() + _LET_GO_S
+        for broker in self._brokers():
+            before = self._idle.get(broker.broker_id)
+            while (counted := await _count(broker, "healed")) is not None:
+                if before is None or _is_back(before, counted) or time.monotonic() >= deadline:
+                    self._write(broker, "idle", replace(counted, rss=-1))
+                    break
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _write(self, broker: BrokerState, when: str, counted: Resources) -> None:
+        name = f"{broker.broker_id}-{when}"
+        if name not in self._writers:
+            path, header = history_path(self._results, name), Broker(str(broker.broker_id), counted.t)
+            self._writers[name] = HistoryWriter(path, header)
+        self._writers[name].write(counted)
+
+    def close(self) -> None:
+        """The histories are whole."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+def _is_back(before: Resources, now: Resources) -> bool:
+    return now.fds <= before.fds and now.threads <= before.threads and now.purgatory <= before.purgatory
+
+
+async def _count(broker: BrokerState, phase: str) -> Resources | None:
+    with suppress(OSError):
+        held, waiting = await asyncio.to_thread(lambda: (_of_process(broker.pid), _waiting(broker)))
+        return Resources(time.monotonic_ns(), phase, *held, waiting)
+    return None
+
+
+def _of_process(pid: int) -> tuple[int, int, int]:
+    """Its open files, its threads, and the bytes of memory that it shares with nobody.
+
+    A log's files are as many as its segments, and are not counted; those that were deleted are.
+    """
+    process = Path("/proc", str(pid))
+    open_files = 0
+    for link in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):
+            leads_to = os.readlink(link)
+            open_files += not leads_to.startswith("/") or leads_to.endswith(_DELETED)
+    resident, shared = map(int, (process / "statm").read_text().split()[1:3])
+    return open_files, len(list((process / "task").iterdir())), (resident - shared) * _PAGE_BYTES
+
+
+def _waiting(broker: BrokerState) -> int:
+    """Operations in its purgatories; −1 where it does not say."""
+    if not broker.http_port:
+        return -1
+    with urllib.request.urlopen(f"{broker.http_address}/metrics", timeout=_ANSWER_S) as answer:
+        lines = answer.read().decode(errors="replace").splitlines()
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_PURGATORY))
