@@ -75,8 +75,8 @@ class Load:
 
     rate                    records a second, of all producers together
     processes               that run clients, each of which may be killed
-    producers               of a process, besides the one with acks=1 of the first process
-    unsafe_share            of the rate, for the one with acks=1: a hundredth each
+    producers               of a process, idempotent and with acks=all, besides one that is not
+    unsafe_share            percent of the rate for those that are not idempotent, in turn with acks=1, all and 0
     groups                  that share the topics' partitions, with one member in each process
     committers              groups of a process that have no members, and whose offsets are only committed and read
     election_interval_ms    between two preferred elections of all partitions; 0: none

@@ -19,6 +19,8 @@ from tidelog.chaos.load import Load
 MOST_PRODUCERS = 16
 MOST_LIVES = 4_096
 _MOST_PROCESSES = (1 << 23) // (MOST_PRODUCERS * MOST_LIVES)
+#: What each process's producer that is not idempotent waits for, from process to process.
+_UNSAFE_ACKS = (1, -1, 0)
 #: Partitions whose offsets a committer raises.
 _REGISTERS = 4
 
@@ -39,15 +41,15 @@ def clients_of(around: Surroundings, load: Load, process: int = 0, life: int = 0
             f"{process + 1} processes, {life + 1} lives, {load.producers} producers: more than ids have room for"
         )
     prefix = f"clients-{process}"
-    unsafe_rate = load.rate * load.unsafe_share / 100 if process == 0 else 0
-    rate = (load.rate - load.rate * load.unsafe_share / 100) / load.processes / load.producers
+    unsafe_rate = load.rate * load.unsafe_share / 100 / load.processes
+    rate = (load.rate / load.processes - unsafe_rate) / load.producers
     first = (process * MOST_LIVES + life) * MOST_PRODUCERS
     for number in range(load.producers):
         name = f"{prefix}-producer-{number}"
         yield ProducingClient(around, name, first + number, rate, value_bytes=load.value_bytes)
     if unsafe_rate:
-        number, name = first + load.producers, f"{prefix}-producer-unsafe"
-        yield ProducingClient(around, name, number, unsafe_rate, acks=1, idempotent=False)
+        number, acks = first + load.producers, _UNSAFE_ACKS[process % len(_UNSAFE_ACKS)]
+        yield ProducingClient(around, f"{prefix}-producer-unsafe", number, unsafe_rate, acks=acks, idempotent=False)
     yield TailReader(around, f"{prefix}-tail", batches=process % 2 == 0)
     yield Wanderer(around, f"{prefix}-wanderer")
     yield ResetReader(around, f"{prefix}-reset")

@@ -44,6 +44,7 @@ class ProducingClient:
 
     number     makes its ids its own, among all producers of a run
     options    of the production producer, above those that say when it gives up
+    tick_s     how often it sends what is due
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class ProducingClient:
         idempotent: bool = True,
         value_bytes: tuple[int, int] = (12, 300),
         options: dict[str, Any] | None = None,
+        tick_s: float = _TICK_S,
     ) -> None:
         self.name = name
         self._around = around
         self._number = number
         self._rate = rate
+        self._tick_s = tick_s
         self._acks = acks
         self._history = around.history(name, acks=acks, idempotent=idempotent)
         self._options: dict[str, Any] = {
@@ -90,7 +93,7 @@ class ProducingClient:
                 if due := self.pace.due(around.now_ns()):
                     await self._send(producer, self._drafts(due))
                 self._write_outcomes()
-                await around.pause(_TICK_S)
+                await around.pause(self._tick_s)
             with suppress(TidelogError):
                 await self._flush(producer)
         finally:
@@ -110,7 +113,7 @@ class ProducingClient:
     async def _flush(self, producer: Producer) -> None:
         flushing = asyncio.ensure_future(producer.flush(self._around.timeout_ms / 1000 + _GRACE_S))
         while not flushing.done():
-            await asyncio.wait({flushing}, timeout=_TICK_S)
+            await asyncio.wait({flushing}, timeout=self._tick_s)
             self._write_outcomes()
         flushing.result()
 
