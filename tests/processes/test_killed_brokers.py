@@ -18,11 +18,11 @@ from tests.processes.harness.dying import dying_at
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.replica_files import assert_replicas_identical, end_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
-from tests.processes.harness.zookeeper_proxy import MULTI, Fate, Request, ZooKeeperProxy
 from tidelog import NewTopic, TopicPartition
+from tidelog.chaos.zookeeper_proxy import MULTI, Fate, Request, ZooKeeperProxy
 from tidelog.errors import NotEnoughReplicasError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
-from tidelog.model import NO_LEADER
+from tidelog.model import NO_LEADER, Endpoint
 
 #: By the session's end alone a leader is missed for longer than that: a session takes 6 s.
 SOONER_THAN_A_SESSION_S = 4.0
@@ -170,7 +170,7 @@ def test_who_was_not_in_sync_at_the_end_does_not_lead_however_early_it_is_back(c
 def test_a_controller_killed_between_two_writes_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
     with (
         EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
-        ZooKeeperProxy(zookeeper.port) as proxy,
+        ZooKeeperProxy(Endpoint.parse(zookeeper.hosts)) as proxy,
         running_cluster(tmp_path, zookeeper=proxy.hosts, zookeeper_hosts=zookeeper.hosts) as cluster,
     ):
         controller = cluster.controller()

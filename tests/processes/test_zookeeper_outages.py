@@ -19,9 +19,10 @@ from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.replica_files import batches_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
-from tests.processes.harness.zookeeper_proxy import BAD_VERSION, CREATE2, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
+from tidelog.chaos.zookeeper_proxy import BAD_VERSION, CREATE2, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
+from tidelog.model import Endpoint
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
@@ -52,7 +53,7 @@ def cluster_behind(
 ) -> Iterator[tuple[RunningCluster, ZooKeeperProxy]]:
     """Brokers that reach ZooKeeper through a proxy only."""
     with (
-        ZooKeeperProxy(zookeeper.port) as proxy,
+        ZooKeeperProxy(Endpoint.parse(zookeeper.hosts)) as proxy,
         running_cluster(directory, zookeeper=proxy.hosts, zookeeper_hosts=zookeeper.hosts, **settings) as cluster,
     ):
         yield cluster, proxy

@@ -17,6 +17,8 @@ _GONE_S = 1.0
 _LOOK_EVERY_S = 0.01
 _FILLER_BYTES = 100_000
 _LOGGER = logging.getLogger("tidelog.chaos.sessions")
+#: kazoo says every lost connection, and here connections are lost on purpose.
+_LOGGER.setLevel(logging.CRITICAL)
 
 
 def expire(hosts: str, registration: str, timeout_s: float = 20) -> int:
@@ -25,7 +27,6 @@ def expire(hosts: str, registration: str, timeout_s: float = 20) -> int:
 
     The owner may take its session back in between; then it is tried again. Blocks.
     """
-    _LOGGER.setLevel(logging.CRITICAL)
     deadline = time.monotonic() + timeout_s
     client = _client(hosts)
     try:
@@ -54,9 +55,21 @@ def expire(hosts: str, registration: str, timeout_s: float = 20) -> int:
         client.close()
 
 
+def delete(hosts: str, path: str) -> None:
+    """Removes one node; LocalError where it is not there, or ZooKeeper does not answer. Blocks."""
+    client = _client(hosts)
+    try:
+        client.start(timeout=_ATTEMPT_S)
+        client.delete(path)
+    except (KazooException, KazooTimeoutError) as error:
+        raise LocalError(f"{path} cannot be removed: {type(error).__name__}") from None
+    finally:
+        client.stop()
+        client.close()
+
+
 def write_until_refused(hosts: str, most_bytes: int = 12 << 20) -> None:
     """Fills ZooKeeper's log with nodes that go with our session, until it takes no more. Blocks for seconds at most."""
-    _LOGGER.setLevel(logging.CRITICAL)
     client = _client(hosts)
     try:
         client.start(timeout=_ATTEMPT_S)

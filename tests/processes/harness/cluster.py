@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError
 
 from cluster import znodes
 from cluster.state import VersionedState
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, NewTopic, TopicPartition
+from tidelog.chaos.sessions import expire
 from tidelog.errors import TidelogError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
@@ -194,27 +194,8 @@ class RunningCluster:
         )
 
     def expire_session(self, broker_id: int) -> None:
-        """End the broker's ZooKeeper session as the server would: a second client takes it over and closes it."""
-        with self.zookeeper() as client:
-            stat = client.exists(znodes.broker_path(broker_id))
-            assert stat is not None, f"broker {broker_id} is not registered"
-            czxid, session = stat.czxid, stat.ephemeralOwner
-
-            def is_gone() -> bool:
-                found = client.exists(znodes.broker_path(broker_id))
-                return found is None or found.czxid != czxid
-
-            def close_session() -> bool:
-                thief = KazooClient(self.zookeeper_hosts, timeout=5, client_id=(session, session_password(session)))
-                with suppress(KazooTimeoutError):  # both want it, and neither has it for long
-                    thief.start(timeout=3)
-                thief.stop()
-                thief.close()
-                with suppress(AssertionError):  # the broker was quicker: it has taken the session back
-                    wait_for(f"the registration of broker {broker_id} to go", is_gone, timeout_s=1)
-                return is_gone()
-
-            wait_for(f"the session of broker {broker_id} to end", close_session)
+        """End the broker's ZooKeeper session as the server would."""
+        expire(self.zookeeper_hosts, znodes.broker_path(broker_id))
 
     def _wait_gone(self, broker_id: int) -> None:
         process = self.local.broker_process(broker_id)
@@ -226,17 +207,6 @@ def _any_port(addresses: str | list[str]) -> str | list[str]:
     if isinstance(addresses, str):
         return re.sub(r":\d+$", f":{choose_port()}", addresses)
     return [str(_any_port(each)) for each in addresses]
-
-
-def session_password(session_id: int) -> bytes:
-    """What ZooKeeper gives a session as its password: the first 16 bytes of Java's Random, seeded from the id."""
-    mask = (1 << 48) - 1
-    state = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) & mask
-    password = b""
-    for _ in range(4):
-        state = (state * 0x5DEECE66D + 0xB) & mask
-        password += ((state >> 16) & 0xFFFFFFFF).to_bytes(4, "little")
-    return password
 
 
 def _controller_of(client: KazooClient) -> int | None:

@@ -187,7 +187,7 @@ class IsolationAndKill(NetworkFault):
 
 
 class AnswersLost(NetworkFault):
-    """Requests arrive and are carried out; what is longer than a heartbeat, of 52 to 64 bytes, does not come back."""
+    """Requests arrive and are carried out; what is longer than a heartbeat or an empty packet, does not come back."""
 
     row, name = "F26", "answers of a leader lost"
 
@@ -198,9 +198,9 @@ class AnswersLost(NetworkFault):
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
         self.victims = (victim,)
-        longer = ("-p", "tcp", "-m", "length", "--length", "76:65535")
+        longer = ("-p", "tcp", "-m", "length", "--length", "69:65535")
         await self.install(target, [one_way(str(victim), CLIENTS, *longer)])
-        return f"packets of more than 75 bytes from {who}, to clients are lost"
+        return f"packets of more than 68 bytes from {who}, to clients are lost"
 
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted("answers were lost")

@@ -12,7 +12,6 @@ from tidelog.chaos.faults.tools import quietly, run_aside
 
 DROP = ("DROP",)
 _numbers = itertools.count(1)
-_IPTABLES = ("iptables", "-w", "5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,7 @@ class Rule:
     chain: str
     match: tuple[str, ...] = ()
     target: tuple[str, ...] = DROP
+    table: str = "filter"
 
 
 def one_way(source: str, destination: str, *match: str, target: tuple[str, ...] = DROP) -> Callable[[Namespaces], Rule]:
@@ -43,6 +43,7 @@ class Installed:
         self._network = network
         self._comment = f"tidelog-{next(_numbers)}"
         self._chain = rule.chain
+        self._iptables = ("iptables", "-w", "5", "-t", rule.table)
         self._inside = network.inside(rule.member)
         self._spec = (rule.chain, *rule.match, "-m", "comment", "--comment", self._comment, "-j", *rule.target)
         self._removed: Callable[[], None] = lambda: None
@@ -51,15 +52,15 @@ class Installed:
         self.packets = 0
 
     async def install(self, undo: UndoLog) -> None:
-        command = (*self._inside, *_IPTABLES, "-D", *self._spec)
+        command = (*self._inside, *self._iptables, "-D", *self._spec)
         self._removed = undo.to_run(*quietly(*command))
-        await run_aside(*self._inside, *_IPTABLES, "-I", *self._spec)
+        await run_aside(*self._inside, *self._iptables, "-I", *self._spec)
         self._installed = True
 
     async def count(self) -> int:
         """Packets so far."""
         if self._installed:
-            listed = await run_aside(*self._inside, *_IPTABLES, "-nvxL", self._chain)
+            listed = await run_aside(*self._inside, *self._iptables, "-nvxL", self._chain)
             lines = (line.split() for line in listed.splitlines() if f"/* {self._comment} */" in line)
             self.packets = next((int(fields[0]) for fields in lines), self.packets)
         return self.packets
@@ -68,8 +69,8 @@ class Installed:
         """Counts a last time."""
         if self._installed:
             await self.count()
-            await run_aside(*self._inside, *_IPTABLES, "-D", *self._spec)
+            await run_aside(*self._inside, *self._iptables, "-D", *self._spec)
             self._installed = False
         else:
-            await run_aside(*quietly(*self._inside, *_IPTABLES, "-D", *self._spec))
+            await run_aside(*quietly(*self._inside, *self._iptables, "-D", *self._spec))
         self._removed()

@@ -1,4 +1,4 @@
-"""A way to ZooKeeper that can lose an answer, or keep a request back, at a request of the test's choice."""
+"""A way to ZooKeeper that can lose an answer, or keep a request back, at a request of one's choice."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from enum import Enum
 from struct import Struct
 from types import TracebackType
 from typing import Self
+
+from tidelog.local.ports import LOOPBACK
+from tidelog.model import Endpoint
 
 CREATE, SET_DATA, CHECK, MULTI, CREATE2 = 1, 5, 13, 14, 15
 #: How a refused part of a multi says that the version was another one: −103.
@@ -68,18 +71,24 @@ def pass_all(request: Request) -> Fate:
 
 
 class ZooKeeperProxy:
-    """Relays to a ZooKeeper on this machine, from `with` to its end; `rule` may be exchanged at any time."""
+    """Relays to a ZooKeeper, from `with` to its end; `rule` may be exchanged at any time.
 
-    def __init__(self, zookeeper_port: int) -> None:
-        self._zookeeper_port = zookeeper_port
+    `address`: of this machine, where clients connect to. OSError where nobody may listen there.
+    """
+
+    def __init__(self, zookeeper: Endpoint, address: str = LOOPBACK) -> None:
+        self._zookeeper = zookeeper
         self.rule: Rule = pass_all
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener = socket.create_server((address, 0), backlog=64)
         self._sockets: list[socket.socket] = [self._listener]
+        #: How many came through so far.
+        self.connections = 0
 
     @property
     def hosts(self) -> str:
         """Where clients connect to."""
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+        address, port = self._listener.getsockname()
+        return f"{address}:{port}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, name="zookeeper-proxy", daemon=True).start()
@@ -98,11 +107,12 @@ class ZooKeeperProxy:
             except OSError:
                 return
             try:
-                server = socket.create_connection(("127.0.0.1", self._zookeeper_port), 5)
+                server = socket.create_connection((self._zookeeper.host, self._zookeeper.port), 5)
             except OSError:
                 client.close()
                 continue
             server.settimeout(None)
+            self.connections += 1
             self._sockets += [client, server]
             connection = _Connection(client, server, self)
             for work in (connection.relay_requests, connection.relay_answers):

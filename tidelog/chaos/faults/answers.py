@@ -1,0 +1,156 @@
+"""F40 and F41: what ZooKeeper did and nobody was told, and what a controller writes that is none any more."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from typing import cast
+
+from tidelog.chaos import sessions
+from tidelog.chaos.fault import Evidence, Need, Target
+from tidelog.chaos.faults.harm import Timing, leaders, look_until, wait_until
+from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
+from tidelog.chaos.faults.network import NetworkFault
+from tidelog.chaos.faults.packets import Rule
+from tidelog.chaos.faults.tools import run_aside
+from tidelog.chaos.zookeeper_proxy import BAD_VERSION, CREATE, CREATE2, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
+from tidelog.errors import LocalError
+from tidelog.model import Endpoint
+
+_STATES, _IDS = "/brokers/topics/", "/brokers/ids/"
+
+
+class ProxiedFault(NetworkFault):
+    """Brokers reach ZooKeeper through us until it is healed."""
+
+    needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER_ACCESS})
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.lasts_ms = (2_000, 4_000)
+
+    async def divert(self, target: Target) -> ZooKeeperProxy:
+        """Everybody's connection to ZooKeeper is closed, and leads to the proxy from now on."""
+        network = cast(Namespaces, target.furnishing(Need.NETWORK))
+        if target.zookeeper_hosts is None:
+            raise LocalError("ZooKeeper cannot be reached from here")
+        zookeeper = Endpoint.parse(target.zookeeper_hosts)
+        proxy = ZooKeeperProxy(zookeeper, network.address(CLIENTS))
+        proxy.__enter__()
+        brokers = [str(broker) for broker in target.broker_ids]
+
+        async def reconnect() -> None:
+            """Those who are connected to the proxy find the way to ZooKeeper itself."""
+            proxy.__exit__(None, None, None)
+
+        self.mend(reconnect)
+        to_zookeeper = ("-p", "tcp", "-d", zookeeper.host, "--dport", str(zookeeper.port))
+        elsewhere = ("DNAT", "--to-destination", proxy.hosts)
+
+        def diverted(broker: str) -> Callable[[Namespaces], Rule]:
+            return lambda network: Rule(broker, "OUTPUT", to_zookeeper, elsewhere, table="nat")
+
+        await self.install(target, [diverted(broker) for broker in brokers])
+        for broker in brokers:
+            closing = ("ss", "-K", "dst", zookeeper.host, "dport", "=", str(zookeeper.port))
+            await run_aside(*network.inside(broker), *closing)
+        await wait_until("brokers to connect through the proxy", lambda: proxy.connections >= len(brokers), 10)
+        return proxy
+
+    async def someone_but(self, target: Target, dice: random.Random, spared: int) -> int:
+        """A broker that leads something, so that others must be elected when it is gone."""
+        led = {leader for leader in leaders(await target.view()).values() if leader != spared}
+        if not led:
+            raise LocalError("nobody but the controller leads")
+        return dice.choice(sorted(led))
+
+
+class AnswersOfZooKeeperLost(ProxiedFault):
+    """It carries a write out, and the connection breaks before its answer is through: once for each kind of write."""
+
+    row, name = "F40", "answers of ZooKeeper lost"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._lost: dict[str, Request] = {}
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        victim = await self.someone_but(target, dice, view.controller)
+        proxy = await self.divert(target)
+        proxy.rule = self._judge
+        await self.kill(target, victim)
+        await asyncio.sleep(dice.uniform(0.5, 2.0))
+        await target.start_broker(victim)
+        return f"answers to writes lost while broker {victim} is killed and comes back"
+
+    def _judge(self, request: Request) -> Fate:
+        kinds = {
+            "an election": request.opcode == MULTI and request.writes(_STATES),
+            "a change of an ISR": request.opcode == SET_DATA and request.writes(_STATES),
+            "a registration": request.opcode in (CREATE, CREATE2) and request.writes(_IDS),
+        }
+        kind = next((kind for kind, meant in kinds.items() if meant and kind not in self._lost), None)
+        if kind is None:
+            return Fate.PASSES
+        self._lost[kind] = request
+        return Fate.LOSES_ANSWER
+
+    def bit(self, evidence: Evidence) -> str | None:
+        carried_out = [
+            kind
+            for kind, request in self._lost.items()
+            if request.answered.is_set() and BAD_VERSION not in request.answer
+        ]
+        return f"carried out without an answer: {', '.join(carried_out)}" if carried_out else None
+
+
+class ZombieController(ProxiedFault):
+    """Stopped between its reading and its writing; it writes when another controller has long been at work."""
+
+    row, name = "F41", "controller writes after it was replaced"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._late: Request | None = None
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        zombie = view.controller
+        victim = await self.someone_but(target, dice, zombie)
+        proxy = await self.divert(target)
+        held: list[Request] = []
+        release = threading.Event()
+
+        def hold(request: Request) -> Fate | threading.Event:
+            if not held and request.opcode == MULTI and request.writes(_STATES):
+                held.append(request)
+                return release
+            return Fate.PASSES
+
+        async def let_go() -> None:
+            release.set()
+
+        self.mend(let_go)
+        proxy.rule = hold
+        await self.kill(target, victim)
+        await wait_until("the controller to write", lambda: held, 2 * self.timing.session_timeout_ms / 1000)
+        self.pause(target, zombie)
+        if target.zookeeper_hosts is None:
+            raise LocalError("ZooKeeper cannot be reached from here")
+        await asyncio.to_thread(sessions.delete, target.zookeeper_hosts, "/controller")
+        await look_until(target, "another controller", lambda view: view.controller not in (-1, zombie), 10)
+        release.set()
+        try:
+            await wait_until("the late write to arrive", held[0].answered.is_set, 5)
+        finally:
+            self._late = held[0]
+        return f"broker {zombie}, the controller, paused before it wrote that broker {victim} leads nothing more"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        late = self._late
+        if late is None or not late.answered.is_set() or not late.was_refused_by_a_check_of("/controller_epoch"):
+            return None
+        return "its late write was refused by the controller epoch"
