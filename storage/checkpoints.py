@@ -17,6 +17,7 @@ from pathlib import Path
 from storage.files import Files
 from tidelog.errors import InvalidTopicError
 from tidelog.model import TopicPartition, validate_topic
+from tidelog.records.varint import INT32_MAX, INT64_MAX
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -42,6 +43,14 @@ def read_lines(files: Files, path: Path) -> list[list[str]] | None:
     return [line.split(" ") for line in lines]
 
 
+def whole_number(text: str, most: int) -> int:
+    """From 0 to `most`. ValueError for another, which no log can have: the file is damaged."""
+    value = int(text)
+    if not 0 <= value <= most:
+        raise ValueError(f"{text} is not in [0, {most}]")
+    return value
+
+
 def write_lines(files: Files, path: Path, lines: Iterable[Iterable[object]], *, sync: bool) -> None:
     """Replaces the file; durably with `sync`."""
     rows = [" ".join(map(str, line)) for line in lines]
@@ -53,9 +62,8 @@ def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     try:
         for topic, partition, offset in read_lines(files, path) or ():
-            if int(offset) < 0 or int(partition) < 0:
-                return {}
-            offsets[TopicPartition(validate_topic(topic), int(partition))] = int(offset)
+            tp = TopicPartition(validate_topic(topic), whole_number(partition, INT32_MAX))
+            offsets[tp] = whole_number(offset, INT64_MAX)
     except (ValueError, InvalidTopicError):
         return {}
     return offsets

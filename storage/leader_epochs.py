@@ -10,8 +10,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpoints import read_lines, write_lines
+from storage.checkpoints import read_lines, whole_number, write_lines
 from storage.files import Files
+from tidelog.records.varint import INT32_MAX, INT64_MAX
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -50,8 +51,8 @@ class LeaderEpochs:
         if lines is None:
             return None
         try:
-            entries = [EpochStart(*map(int, line)) for line in lines]
-        except (TypeError, ValueError):
+            entries = [EpochStart(whole_number(e, INT32_MAX), whole_number(start, INT64_MAX)) for e, start in lines]
+        except ValueError:
             return None
         for before, after in pairwise(entries):
             if before.epoch >= after.epoch or before.start_offset >= after.start_offset:

@@ -17,6 +17,9 @@ def test_a_file_that_contradicts_itself_is_as_good_as_none(tmp_path: Path) -> No
     for entries in ("1 5\n1 6", "2 5\n1 6", "1 5\n2 5", "1 6\n2 5", "1\n2 5", "1 5 9\n2 6", "x 5\n2 6"):
         (tmp_path / "leader-epoch-checkpoint").write_text(f"0\n2\n{entries}\n")
         assert LeaderEpochs.load(tmp_path, UnsyncedFiles()) is None, entries
+    for beyond in (f"1 5\n{2**31} 6", f"1 5\n2 {2**63}", "-1 5\n2 6", "1 -5\n2 6"):
+        (tmp_path / "leader-epoch-checkpoint").write_text(f"0\n2\n{beyond}\n")
+        assert LeaderEpochs.load(tmp_path, UnsyncedFiles()) is None, beyond
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n1 5\n2 6\n")
     assert LeaderEpochs.load(tmp_path, UnsyncedFiles()) is not None
 

@@ -1,0 +1,127 @@
+"""Watches the process that tries inputs: whether it ends, hangs or grows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO
+
+from fuzzing.corpus import keep
+from fuzzing.slate import Slate
+from fuzzing.target import Target
+from fuzzing.worker import FOUND
+
+#: How the process that tries inputs is started, without the interpreter.
+WORKER = ["-P", "-m", "fuzzing.worker"]
+_EVERY_S = 0.2
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: Imports, and the first look at what is known.
+_STARTING_S = 120.0
+#: What is made once is made within so many inputs.
+_WARM_UP = 10_000
+_LAST_LINES = 40
+
+
+class Ending(StrEnum):
+    """How a run came to its end."""
+
+    DONE = "nothing found"
+    WRONG = "an input that is wrong"
+    CRASH = "a crash of the interpreter"
+    HANG = "a hang"
+    GROWTH = "memory growth"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`growth_bytes` is counted from the end of the warm-up. `kept`: the input that ended it, `said`: the traceback."""
+
+    ending: Ending
+    cases: int
+    seconds: float
+    growth_bytes: int
+    kept: Path | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """case_s: what one input may take; growth_bytes: what may be added to what the process has after its warm-up."""
+
+    case_s: float = 5.0
+    growth_bytes: int = 64 << 20
+
+
+def fuzz(
+    target: Target,
+    engine: str,
+    cases: int,
+    seed: int,
+    limits: Limits = Limits(),
+    progress: Callable[[int, float, int], None] = lambda cases, seconds, growth: None,
+) -> Outcome:
+    """Tries so many inputs. `progress` is told from time to time: how many, for how long, how much memory came."""
+    with tempfile.TemporaryDirectory(prefix="tidelog-fuzz-") as name, (Path(name) / "said").open("w+") as said:
+        directory = Path(name)
+        slate = Slate(directory / "slate")
+        command = [sys.executable, *WORKER, target.name, engine, str(cases), str(seed), name]
+        begun = time.monotonic()
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as process:
+            try:
+                ending, growth = _watch(process, slate, limits, lambda n, g: progress(n, time.monotonic() - begun, g))
+            finally:
+                if process.poll() is None:
+                    process.kill()
+        seconds = time.monotonic() - begun
+        if ending is Ending.DONE:
+            return Outcome(ending, slate.cases, seconds, growth)
+        kept = keep(target, slate.data, ending.name.lower()) if slate.cases else None
+        return Outcome(ending, slate.cases, seconds, growth, kept, _tail(said))
+
+
+def _watch(
+    process: subprocess.Popen[bytes], slate: Slate, limits: Limits, progress: Callable[[int, int], None]
+) -> tuple[Ending, int]:
+    at_first, last_cases, last_rise = 0, 0, time.monotonic()
+    growth = 0
+    while True:
+        try:
+            status = process.wait(_EVERY_S)
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            return (Ending.DONE if status == 0 else Ending.WRONG if status == FOUND else Ending.CRASH), growth
+        now, cases = time.monotonic(), slate.cases
+        if cases >= _WARM_UP:
+            resident = _resident_bytes(process.pid)
+            at_first = at_first or resident
+            growth = max(growth, resident - at_first)
+            if growth > limits.growth_bytes:
+                return Ending.GROWTH, growth
+        if cases != last_cases:
+            last_cases, last_rise = cases, now
+        elif now - last_rise > (limits.case_s if cases else _STARTING_S):
+            # Where it hangs, it says itself: faulthandler answers this signal.
+            process.send_signal(6)
+            process.wait()
+            return Ending.HANG, growth
+        progress(cases, growth)
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _tail(said: IO[str]) -> str:
+    said.seek(0)
+    return "".join(said.readlines()[-_LAST_LINES:])

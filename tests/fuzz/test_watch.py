@@ -1,0 +1,102 @@
+"""Who fuzzes says what was found: an input that is wrong, a crash, a hang, growth; and keeps the input."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from fuzzing import corpus, watch
+from fuzzing.__main__ import told
+from fuzzing.mutations import mutations
+from fuzzing.target import Target
+from fuzzing.watch import Ending, Limits, Outcome, fuzz
+from fuzzing.worker import MUTATIONS
+
+#: A worker that knows one target of ours: argv[1] says what becomes of its inputs.
+WORKER = """
+import sys, time
+from fuzzing import catalogue, worker
+from fuzzing.target import Target, check
+from tests.fuzz.test_watch import SEEDS, TROUBLES
+catalogue.TARGETS = {sys.argv[1]: Target(sys.argv[1], "", TROUBLES[sys.argv[1]], lambda: SEEDS)}
+sys.exit(worker.main())
+"""
+SEEDS = [b"first", b"second"]
+_hoard: list[bytes] = []
+
+
+def _wrong(data: bytes) -> None:
+    if data == SEEDS[1]:
+        raise KeyError("nobody thought of this")
+
+
+def _hang(data: bytes) -> None:
+    if data == SEEDS[1]:
+        time.sleep(600)
+
+
+def _crash(data: bytes) -> None:
+    if data == SEEDS[1]:
+        os.abort()
+
+
+def _grow(data: bytes) -> None:
+    _hoard.append(bytes(1 << 20))
+
+
+TROUBLES = {"wrong": _wrong, "hang": _hang, "crash": _crash, "growth": _grow, "none": lambda data: None}
+
+
+@pytest.fixture(autouse=True)
+def _worker_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    (tmp_path / "worker.py").write_text(WORKER)
+    monkeypatch.setattr(corpus, "CORPUS", tmp_path / "corpus")
+    monkeypatch.setattr(watch, "WORKER", ["-P", str(tmp_path / "worker.py")])
+    monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}{root / 'scripts'}")
+
+
+def outcome_of(trouble: str, cases: int = 100, limits: Limits = Limits()) -> Outcome:  # noqa: B008
+    return fuzz(Target(trouble, "", TROUBLES[trouble], lambda: SEEDS), MUTATIONS, cases, 1, limits)
+
+
+def test_a_run_that_finds_nothing_says_how_much_it_tried() -> None:
+    outcome = outcome_of("none", 3000)
+    assert (outcome.ending, outcome.cases, outcome.kept) == (Ending.DONE, 3000, None)
+    assert "nothing found" in told(outcome)
+
+
+def test_an_input_that_raises_is_kept_with_what_was_said() -> None:
+    outcome = outcome_of("wrong")
+    assert (outcome.ending, outcome.cases) == (Ending.WRONG, 2)
+    assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
+    assert "nobody thought of this" in outcome.said
+
+
+def test_an_interpreter_that_dies_leaves_the_input_that_killed_it() -> None:
+    outcome = outcome_of("crash")
+    assert (outcome.ending, outcome.cases) == (Ending.CRASH, 2)
+    assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
+
+
+def test_an_input_that_takes_too_long_is_told_from_slow_ones() -> None:
+    outcome = outcome_of("hang", limits=Limits(case_s=1.0))
+    assert (outcome.ending, outcome.cases) == (Ending.HANG, 2)
+    assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
+    assert "_hang" in outcome.said
+
+
+def test_memory_that_comes_and_stays_is_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_WARM_UP", 10)
+    outcome = outcome_of("growth", 100_000, Limits(growth_bytes=32 << 20))
+    assert outcome.ending is Ending.GROWTH
+    assert outcome.growth_bytes > 32 << 20
+
+
+def test_the_same_seed_gives_the_same_inputs() -> None:
+    first, again, other = (mutations(seed, SEEDS) for seed in (7, 7, 8))
+    taken = [[next(each) for _ in range(200)] for each in (first, again, other)]
+    assert taken[0] == taken[1] != taken[2]
+    assert max(map(len, taken[0])) <= corpus.MOST_BYTES
