@@ -19,7 +19,8 @@ MOST_RUNS = 100
 _LONGEST_S = 600
 _LONGEST_CHAOS_S = 3600
 _LAST_WORDS = 2000
-#: What the simulator says of a seed, and of how many are done; how it ends where an invariant had nothing to look at.
+#: What the simulator says of a seed that fails, and of how many are done that did not; and how it ends where an
+#: invariant had nothing to look at.
 _FAILED = re.compile(r"seed (\d+) fails: (.*)")
 _DONE = re.compile(r"(\d+) of \d+ seeds")
 _WITHOUT_DATA = 2
@@ -76,9 +77,10 @@ class Simulator:
         if done.returncode not in (0, 1, _WITHOUT_DATA):
             raise RuntimeError(f"the simulator ended with {done.returncode}: {_last_words(done)}")
         counts = _DONE.findall(done.stdout)
-        runs = int(counts[-1]) if counts else 1
+        runs = int(counts[-1]) if counts else 0
         if done.returncode != 1:
             return Finding("", runs, seconds)
+        runs += 1  # the one that failed
         failed = _FAILED.search(done.stdout)
         if failed is None:
             return Finding(_violation(done.stdout), runs, seconds, seed)

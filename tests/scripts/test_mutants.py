@@ -83,9 +83,8 @@ arguments = parser.parse_args()
 for done, seed in enumerate(range(arguments.seed, arguments.seed + arguments.seeds), 1):
     if {found}:
         print("seed", seed, "fails: I1 2 and 2 are lost")
-        print(done, "of", arguments.seeds, "seeds, 1 failed")
         raise SystemExit(1)
-print(done, "of", arguments.seeds, "seeds, 0 failed")
+    print(done, "of", arguments.seeds, "seeds, 0 failed", end="\\r")
 """
 
 
