@@ -123,7 +123,9 @@ class Checker:
         for tp in ending.logs:
             log = ending.log(tp)
             if log is not None:
-                self.facts.of(tp).sightings.see(log.offsets, log.ids)
+                facts = self.facts.of(tp)
+                facts.final = log
+                facts.sightings.see(log.offsets, log.ids)
         rows, findings = [], []
         for invariant in self._invariants:
             invariant.conclude(ending)

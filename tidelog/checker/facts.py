@@ -22,6 +22,7 @@ from tidelog.checker.events import (
     TrimUnknown,
 )
 from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.logs import FinalLog
 from tidelog.checker.sightings import Sightings
 from tidelog.checker.timeline import RunningMax
 from tidelog.frozen import frozen
@@ -61,6 +62,7 @@ class PartitionFacts:
     high_watermarks  that any broker wrote down, in time
     reads            every answer that showed records
     trims            (offset, asked at, answered at or None)
+    final            the log of the end, when that has come
     """
 
     tp: TopicPartition
@@ -76,6 +78,7 @@ class PartitionFacts:
     produces: list[tuple[Source, ProduceOk]] = field(default_factory=list)
     reads: list[tuple[Source, Read]] = field(default_factory=list)
     trims: list[tuple[int, int, int | None]] = field(default_factory=list)
+    final: FinalLog | None = None
 
     def produce(self, record_id: int) -> str:
         """The whole story of a record's produce, as proof."""
@@ -102,6 +105,8 @@ class PartitionFacts:
         for source, read in self.reads:
             if offset in read.offsets and read.ids[list(read.offsets).index(offset)] == record_id:
                 yield read_story(source, read, offset, record_id)
+        if self.final is not None and self.final.id_at(offset) == record_id:
+            yield f"{self.final}: {record_name(record_id)} at offset {offset}"
 
 
 def read_story(source: Source, read: Read, offset: int, record_id: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import zip_longest
 from operator import le
 
 from tidelog.checker.findings import record_name
@@ -139,7 +140,7 @@ def _clamped(epochs: Sequence[EpochStart], log: FinalLog) -> list[EpochStart]:
     entries = [each for each in epochs if each.start_offset < log.leo]
     return [
         EpochStart(epoch, max(start, first))
-        for (epoch, start), following in zip(entries, [*entries[1:], None], strict=True)
+        for (epoch, start), following in zip_longest(entries, entries[1:])
         if following is None or following.start_offset > first
     ]
 

@@ -1,0 +1,269 @@
+"""A little model of a replicated log, and the history of a random run of it, in which everything is right.
+
+Each operation takes effect at one moment between its call and its end; so do all that brokers do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from tidelog.checker import events as ev
+from tidelog.checker.checker import Checker
+from tidelog.checker.events import Broker, Client, Event, Header
+from tidelog.checker.facts import Source
+from tidelog.checker.invariant import Ending, Window
+from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
+from tidelog.checker.verdict import Verdict
+from tidelog.model import TopicPartition
+
+TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+BROKERS = (1, 2, 3)
+MS = 1_000_000
+TIMEOUT_MS = 200
+T0_MS = 1_700_000_000_000
+
+
+@dataclass
+class Story:
+    """Who wrote what, in the order in which it ended, and how it all ended."""
+
+    headers: dict[str, Header]
+    told: list[tuple[str, Event]]
+    ending: Ending
+
+    def verdict(self) -> Verdict:
+        checker, sources = self._begun()
+        for name, event in self.told:
+            checker.take(sources[name], event)
+        return checker.conclude(self.ending)
+
+    def found_on_the_way(self) -> set[str]:
+        """The invariants that are found violated by who asks after every event."""
+        checker, sources = self._begun()
+        found = set()
+        for name, event in self.told:
+            checker.take(sources[name], event)
+            found |= {each.invariant for each in checker.new_findings()}
+        return found
+
+    def _begun(self) -> tuple[Checker, dict[str, Source]]:
+        checker = Checker()
+        return checker, {name: checker.begin(header) for name, header in self.headers.items()}
+
+
+@dataclass
+class _Partition:
+    tp: TopicPartition
+    records: list[tuple[int, int, int]] = field(default_factory=list)  # id, timestamp, epoch
+    batches: list[StoredBatch] = field(default_factory=list)
+    epochs: list[EpochStart] = field(default_factory=list)
+    leader: int = 0
+    epoch: int = 0
+    partition_epoch: int = 0
+
+
+class _Run:
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.now = 1000 * MS
+        self.told: list[tuple[int, str, Event]] = []
+        self.partitions = {tp: _Partition(tp) for tp in TPS}
+        self.sequences = {1: 0, 2: 0}
+        self.cursors: dict[tuple[str, TopicPartition], int] = defaultdict(int)
+        self.sessions: dict[tuple[str, TopicPartition], int] = defaultdict(int)
+        self.read_until: dict[tuple[str, TopicPartition], int] = defaultdict(int)
+        self.committed: dict[TopicPartition, int] = {}
+        self.next_commit: dict[TopicPartition, int] = defaultdict(int)
+        self.generation = 0
+
+    def say(self, t: int, name: str, event: Event) -> None:
+        self.told.append((t, name, event))
+
+    def around(self) -> tuple[int, int]:
+        """A call that takes effect now: when it began and when it ended."""
+        self.now += self.dice.randrange(1, 10) * MS
+        return self.now - self.dice.randrange(1, 20 * MS), self.now + self.dice.randrange(1, 20 * MS)
+
+    def elect(self) -> None:
+        part = self.partitions[self.dice.choice(TPS)]
+        self.now += MS
+        part.epoch += 1
+        part.partition_epoch += 1
+        part.leader = self.dice.choice(BROKERS)
+        while part.epochs and part.epochs[-1].start_offset == len(part.records):
+            part.epochs.pop()
+        part.epochs.append(EpochStart(part.epoch, len(part.records)))
+        leo = len(part.records)
+        for broker in BROKERS:
+            if broker == part.leader:
+                self.say(self.now, str(broker), ev.BecomeLeader(self.now, part.tp, part.epoch, leo, leo))
+            else:
+                self.say(self.now, str(broker), ev.BecomeFollower(self.now, part.tp, part.epoch, part.leader))
+
+    def change_isr(self) -> None:
+        part = self.partitions[self.dice.choice(TPS)]
+        self.now += MS
+        part.partition_epoch += 1
+        isr = tuple(sorted({part.leader, *self.dice.sample(BROKERS, 2)}))
+        change = ev.IsrChange(self.now, part.tp, isr, part.epoch, part.partition_epoch, True)
+        self.say(self.now, str(part.leader), change)
+
+    def produce(self) -> None:
+        part = self.partitions[self.dice.choice(TPS)]
+        producer = self.dice.choice([1, 2])
+        t0, t1 = self.around()
+        count = self.dice.randrange(1, 5)
+        first = producer << 40 | self.sequences[producer]
+        self.sequences[producer] += count
+        ids = list(range(first, first + count))
+        stamps = [T0_MS + self.now // MS + self.dice.randrange(-30, 30) for _ in ids]
+        name = f"producer-{producer}"
+        self.say(t0, name, ev.ProduceInvoked(part.tp, ids, stamps, [t0] * count))
+        outcome = self.dice.choice(["ok", "ok", "ok", "ok", "failed", "appended", "gone"])
+        base = len(part.records)
+        if outcome in ("ok", "appended"):
+            part.records += [(each, stamp, part.epoch) for each, stamp in zip(ids, stamps, strict=True)]
+            last = len(part.records) - 1
+            part.batches.append(StoredBatch(base, last, self.dice.getrandbits(32)))
+            end, leader = last + 1, str(part.leader)
+            self.say(self.now, leader, ev.Append(self.now, part.tp, base, last, part.epoch, "leader"))
+            self.say(self.now, leader, ev.HighWatermark(self.now, part.tp, part.epoch, end))
+            leos = dict.fromkeys(BROKERS, end)
+            ack = ev.Ack(self.now, part.tp, last, part.epoch, BROKERS[:2], BROKERS[2:], leos, BROKERS, 2)
+            if part.leader in ack.isr:
+                self.say(self.now, leader, ack)
+        ended = [t1] * count
+        if outcome == "ok":
+            epochs = [part.epoch] * count
+            self.say(t1, name, ev.ProduceOk(part.tp, ids, list(range(base, base + count)), ended, epochs))
+        elif outcome == "failed":
+            self.say(t1, name, ev.ProduceFailed(part.tp, ids, ["NOT_ENOUGH_REPLICAS"] * count, ended))
+        else:
+            self.say(t1, name, ev.ProduceUnknown(part.tp, ids, ["REQUEST_TIMED_OUT"] * count, ended))
+
+    def read(self) -> None:
+        part, name = self.partitions[self.dice.choice(TPS)], self.dice.choice(["reader-1", "reader-2"])
+        key = name, part.tp
+        t0, t1 = self.around()
+        # A consumer asks for one thing after another.
+        self.now = max(self.now, self.read_until[key] + MS)
+        t0, t1 = max(t0, self.read_until[key] + 1), max(t1, self.now + 1)
+        self.read_until[key] = t1
+        if self.dice.random() < 0.1:
+            self.sessions[key] += 1
+            self.cursors[key] = self.dice.randrange(len(part.records) + 1)
+        begin = self.cursors[key]
+        shown = part.records[begin : begin + self.dice.randrange(1, 8)]
+        self.cursors[key] = begin + len(shown)
+        ids, stamps = [each for each, _, _ in shown], [stamp for _, stamp, _ in shown]
+        offsets = list(range(begin, begin + len(shown)))
+        end = len(part.records)
+        self.say(t1, name, ev.Read(part.tp, self.sessions[key], end, t0, t1, offsets, ids, stamps))
+
+    def ask(self) -> None:
+        part, name = self.partitions[self.dice.choice(TPS)], self.dice.choice(["reader-1", "reader-2"])
+        t0, t1 = self.around()
+        self.say(t1, name, ev.LatestOk(part.tp, len(part.records), t0, t1, part.epoch))
+        target = T0_MS + self.now // MS - self.dice.randrange(200)
+        found = next(((offset, each) for offset, each in enumerate(part.records) if each[1] >= target), None)
+        if found is None:
+            self.say(t1, name, ev.LookUpOk(part.tp, target, -1, t0, t1))
+        else:
+            offset, (_, stamp, epoch) = found
+            self.say(t1, name, ev.LookUpOk(part.tp, target, offset, t0, t1, stamp, epoch))
+
+    def commit(self) -> None:
+        tp = self.dice.choice(TPS)
+        t0, t1 = self.around()
+        self.next_commit[tp] += self.dice.randrange(1, 5)
+        offset, outcome = self.next_commit[tp], self.dice.choice(["ok", "ok", "unknown", "failed"])
+        mark = ("g", tp, offset)
+        if outcome == "failed":
+            failed = ev.CommitFailed(*mark, "REBALANCE_IN_PROGRESS", t0, t1, self.generation, "m")
+            self.say(t1, "member", failed)
+            return
+        self.committed[tp] = offset
+        if outcome == "ok":
+            self.say(t1, "member", ev.CommitOk(*mark, t0, t1, self.generation, "m"))
+        else:
+            self.say(t1, "member", ev.CommitUnknown(*mark, "REQUEST_TIMED_OUT", t0, t1, self.generation, "m"))
+
+    def fetch(self) -> None:
+        tp = self.dice.choice(TPS)
+        t0, t1 = self.around()
+        self.say(t1, "reader-1", ev.CommittedOk("g", tp, self.committed.get(tp, -1), t0, t1))
+
+    def rebalance(self) -> None:
+        # Nothing of the generation before is under way any more.
+        self.now += 50 * MS
+        self.generation += 1
+        self.say(self.now, "member", ev.Assigned("g", "m", self.generation, [TPS[0]], self.now))
+        self.say(self.now, "member-2", ev.Assigned("g", "m2", self.generation, [TPS[1]], self.now))
+        self.now += 50 * MS
+
+    def control(self) -> None:
+        self.now += MS
+        broker = str(self.dice.choice(BROKERS))
+        self.say(self.now, broker, ev.Processed(self.now, "Produce", self.now + MS, 1, 1))
+        self.say(self.now, broker, ev.Reject(self.now, "Fetch", "its deadline has passed"))
+
+    def end(self) -> Story:
+        self.now += 3000 * MS
+        for name in ("producer-1", "producer-2", "reader-1", "reader-2"):
+            for part in self.partitions.values():
+                end = ev.LatestOk(part.tp, len(part.records), self.now, self.now + 1, part.epoch)
+                self.say(self.now + 1, name, end)
+        for broker in BROKERS:
+            self.say(self.now, str(broker), ev.Resources(self.now, "healed", 100, 10, 1 << 28, 0))
+        headers: dict[str, Header] = {
+            name: Client(name, request_timeout_ms=TIMEOUT_MS)
+            for name in ("producer-1", "producer-2", "reader-1", "reader-2", "member", "member-2")
+        }
+        headers |= {str(broker): Broker(str(broker)) for broker in BROKERS}
+        told = [(name, event) for _, name, event in sorted(self.told, key=lambda each: each[0])]
+        window = Window("F1", 1000 * MS, self.now, self.now + MS, most_gap_ns=3600 * 1000 * MS, least_operations=5)
+        logs = {tp: [_final(part, broker) for broker in (*map(str, BROKERS), READ)] for tp, part in self._parts()}
+        return Story(headers, told, Ending(logs, [window]))
+
+    def _parts(self) -> list[tuple[TopicPartition, _Partition]]:
+        return list(self.partitions.items())
+
+
+def _final(part: _Partition, broker: str) -> FinalLog:
+    end = len(part.records)
+    ids, stamps, epochs = ([each[index] for each in part.records] for index in range(3))
+    checkpoint = None if broker == READ else list(part.epochs)
+    batches = [] if broker == READ else list(part.batches)
+    return FinalLog(broker, part.tp, 0, end, end, checkpoint, range(end), ids, stamps, epochs, batches)
+
+
+def random_story(seed: int, steps: int = 150) -> Story:
+    run = _Run(random.Random(seed))
+    for broker in BROKERS:
+        run.say(run.now, str(broker), ev.Resources(run.now, "baseline", 100, 10, 1 << 28, 0))
+    for epoch, broker in enumerate((1, 2), 1):
+        run.say(run.now + epoch, str(broker), ev.Controller(run.now + epoch, epoch))
+    for _ in range(4):
+        run.elect()
+    for part in run.partitions.values():
+        while not part.leader:
+            run.elect()
+    run.rebalance()
+    # One of each, so that every invariant has something to look at and every mutation something to spoil.
+    first = [run.produce] * 12 + [run.read, run.ask, run.commit, run.fetch] * 4 + [run.control, run.change_isr]
+    for step in first:
+        step()
+    for part in run.partitions.values():
+        run.elect()
+        while part.epoch < 3:
+            run.elect()
+    run.change_isr()
+    often = [run.produce] * 8 + [run.read] * 6 + [run.ask] * 4 + [run.commit] * 3 + [run.fetch] * 3
+    seldom = [run.elect, run.change_isr, run.control, run.rebalance]
+    for _ in range(steps):
+        run.dice.choice(often + seldom)()
+    for step in (run.rebalance, *[run.read] * 12, *[run.produce] * 4):
+        step()
+    return run.end()

@@ -1,0 +1,203 @@
+"""Histories as files: what is written is read again, whatever moment the writer was killed at."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tests.checker.little_log import random_story
+from tests.checker.mutations import MUTATIONS
+from tidelog.checker import events as ev
+from tidelog.checker.events import Broker, Client, Event, Header
+from tidelog.checker.history import HistoryWriter, history_path, read_history
+from tidelog.checker.lines import of_fields, to_fields
+from tidelog.checker.logs import FinalLog, read_final_log, write_final_log
+from tidelog.errors import HistoryError
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+INVOKED = ev.ProduceInvoked(TP, [1, 2], [5, 6], [100, 110])
+ENDED = ev.ProduceOk(TP, [1, 2], range(7, 9), [150, 150])
+LINES = (
+    '{"history":1,"kind":"client","name":"c","acks":1}\n'
+    '{"e":"invoke","f":"produce","tp":["t",0],"ids":[1,2],"ts":[5,6],"t":[100,110]}\n'
+    '{"e":"ok","f":"produce","tp":["t",0],"ids":[1,2],"offset":7,"t":[150,150]}\n'
+)
+
+
+def plain(event: Any) -> Any:
+    """With lists where there may be arrays, ranges or tuples."""
+    if isinstance(event, Mapping):
+        return dict(event)
+    if isinstance(event, Sequence) and not isinstance(event, str):
+        return [plain(each) for each in event]
+    return event
+
+
+def fields_of(event: Header | Event) -> dict[str, Any]:
+    return {name: plain(getattr(event, name)) for name in type(event).__slots__}
+
+
+def write(path: Path, *told: Event, header: Header | None = None) -> None:
+    with HistoryWriter(path, header or Client("c", acks=1)) as history:
+        for event in told:
+            history.write(event)
+
+
+def test_a_history_is_lines_that_a_person_can_read(tmp_path: Path) -> None:
+    path = history_path(tmp_path, "c")
+    write(path, INVOKED, ENDED)
+    assert path == tmp_path / "histories" / "c.jsonl"
+    assert path.read_text() == LINES
+    header, *told = read_history(path)
+    assert header == Client("c", acks=1)
+    assert [fields_of(each) for each in told] == [fields_of(INVOKED), fields_of(ENDED)]
+
+
+def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
+    dice = random.Random(3)
+    stories = [random_story(1), *(each.spoil(random_story(1), dice) for each in MUTATIONS if "read" not in each.name)]
+    told = {type(event): event for story in stories for _, event in story.told}
+    told |= {
+        type(each): each
+        for each in (
+            ev.LatestFailed(TP, "TIMEOUT", 1, 2),
+            ev.EarliestOk(TP, 3, 1, 2),
+            ev.EarliestFailed(TP, "TIMEOUT", 1, 2),
+            ev.LookUpFailed(TP, 4, "TIMEOUT", 1, 2),
+            ev.TrimOk(TP, 4, 1, 2),
+            ev.TrimUnknown(TP, 4, "TIMEOUT", 1, 2),
+            ev.CommitInvoked("g", TP, 4, 1, 2, "m"),
+            ev.CommittedFailed("g", TP, "TIMEOUT", 1, 2),
+            ev.Revoked("g", "m", 1, [TP], 2),
+            ev.Truncate(1, TP, 4, "epoch 3 ends at 4"),
+            ev.Session(1, "lost"),
+            ev.Registered(1, 77),
+        )
+    }
+    assert set(told) == set(get_args(ev.Event))
+    for event in told.values():
+        again = of_fields(to_fields(event))
+        assert type(again) is type(event)
+        assert fields_of(again) == fields_of(event)
+
+
+def test_offsets_that_do_not_follow_one_another_are_written_out() -> None:
+    line = to_fields(ev.ProduceOk(TP, [1, 2], [7, 9], [1, 1], [3, 3]))
+    assert line == {
+        "e": "ok",
+        "f": "produce",
+        "tp": ["t", 0],
+        "ids": [1, 2],
+        "offsets": [7, 9],
+        "t": [1, 1],
+        "epochs": [3, 3],
+    }
+    assert of_fields({**line, "offsets": [7, 8]}).offsets == range(7, 9)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("cut", range(1, 80, 13))
+def test_a_line_that_a_killed_writer_left_half_written_is_none(tmp_path: Path, cut: int) -> None:
+    path = history_path(tmp_path, "c")
+    write(path, INVOKED, ENDED)
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert len(list(read_history(path))) == (2 if cut < 76 else 1)
+    write(path, ENDED)
+    headers = [each for each in read_history(path) if isinstance(each, Client)]
+    assert len(headers) == 2
+    assert fields_of(list(read_history(path))[-1]) == fields_of(ENDED)
+
+
+def test_a_history_of_which_not_even_the_header_was_written_begins_anew(tmp_path: Path) -> None:
+    path = history_path(tmp_path, "c")
+    path.parent.mkdir()
+    path.write_bytes(b'{"hist')
+    assert list(read_history(path)) == []
+    write(path, header=Broker("1"))
+    assert list(read_history(path)) == [Broker("1")]
+
+
+def test_without_a_buffer_each_line_is_written_at_once_and_with_one_when_it_is_full(tmp_path: Path) -> None:
+    direct = HistoryWriter(tmp_path / "a.jsonl", Broker("1"))
+    direct.write(ev.Session(1, "lost"))
+    assert len((tmp_path / "a.jsonl").read_bytes().splitlines()) == 2
+    buffered = HistoryWriter(tmp_path / "b.jsonl", Broker("1"), buffer_bytes=100)
+    buffered.write(ev.Session(1, "lost"))
+    assert (tmp_path / "b.jsonl").read_bytes() == b""
+    buffered.write(ev.Session(2, "lost"))
+    assert len((tmp_path / "b.jsonl").read_bytes().splitlines()) == 3
+    buffered.write(ev.Session(3, "lost"))
+    buffered.close()
+    buffered.close()
+    direct.close()
+    assert len((tmp_path / "b.jsonl").read_bytes().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "2: "),
+        ("[]", "2: it is no JSON object"),
+        ('{"e":"ok","f":"produce"}', "2: tp is missing"),
+        ('{"e":"ok","f":"prodcue"}', "2: no event is called ok prodcue"),
+        ('{"e":"hw","t":1,"tp":["t",0],"epoch":"x","value":1}', "2: int is wanted"),
+        ('{"e":"hw","t":1,"tp":"t","epoch":1,"value":1}', "2: "),
+        ('{"e":"ok","f":"produce","tp":["t",0],"ids":[1],"offset":7,"t":[1,2]}', "2: its columns"),
+        ('{"e":"ok","f":"produce","tp":["t",0],"ids":[1.5],"offset":7,"t":[1]}', "2: "),
+        ('{"e":"ok","f":"produce","tp":["t",0],"ids":[9223372036854775808],"offset":7,"t":[1]}', "2: "),
+        ('{"history":2,"kind":"client","name":"c"}', "2: version 2"),
+        ('{"history":1,"kind":"dog","name":"c"}', "2: a history is a client's"),
+        ("[" * 100_000, "2: "),
+    ],
+)
+def test_what_is_no_line_of_a_history_is_refused_with_its_place(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(f'{{"history":1,"kind":"client","name":"c"}}\n{line}\n')
+    with pytest.raises(HistoryError) as refused:
+        list(read_history(path))
+    assert f"{path}:{words}" in str(refused.value)
+
+
+def test_a_history_begins_with_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"e":"session","t":1,"state":"lost"}\n')
+    with pytest.raises(HistoryError, match="header"):
+        list(read_history(path))
+    path.write_text("")
+    with pytest.raises(HistoryError, match="empty"):
+        list(read_history(path))
+
+
+def test_final_logs_come_back_as_they_were(tmp_path: Path) -> None:
+    for tp, logs in random_story(5).ending.logs.items():
+        for log in logs:
+            path = write_final_log(tmp_path, log, records_per_line=7)
+            assert path == tmp_path / "final" / log.broker / f"{tp}.jsonl"
+            assert fields_of(read_final_log(path)) == fields_of(log)  # type: ignore[arg-type]
+
+
+def test_a_final_log_with_gaps_finds_what_it_has(tmp_path: Path) -> None:
+    log = FinalLog("1", TP, 3, 12, 12, None, [3, 7, 11], [1, 2, 3], [4, 5, 6], [1, 1, 2])
+    again = read_final_log(write_final_log(tmp_path, log))
+    assert again.offsets == array("q", [3, 7, 11])
+    assert [again.id_at(offset) for offset in (2, 3, 4, 7, 11, 12)] == [None, 1, None, 2, 3, None]
+    assert again.holds([3, 11], [1, 3], [4, 6])
+    assert not again.holds([3, 11], [1, 3], [4, 7])
+    assert not again.holds([3, 4], [1, 2])
+
+
+def test_what_is_no_final_log_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "t-0.jsonl"
+    path.write_text('{"history":1}\n')
+    with pytest.raises(HistoryError, match="jsonl:1: it does not begin"):
+        read_final_log(path)
+    path.write_text(
+        '{"final":1,"broker":1,"tp":["t",0],"log_start":0,"leo":1}\n{"offset":0,"ids":[1],"ts":[],"epochs":[1]}\n'
+    )
+    with pytest.raises(HistoryError, match="jsonl:2: its columns"):
+        read_final_log(path)

@@ -1,0 +1,112 @@
+"""Who asks after every event pays for each event once, and other tolerances of the checker."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from tests.checker.little_log import random_story
+from tidelog.checker.checker import Checker
+from tidelog.checker.events import (
+    Broker,
+    Client,
+    CommitInvoked,
+    CommittedOk,
+    ProduceInvoked,
+    ProduceOk,
+    Read,
+)
+from tidelog.checker.invariant import Ending
+from tidelog.checker.logs import READ, FinalLog
+from tidelog.checker.verdict import Status
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def told(count: int) -> float:
+    """Seconds of a core's time for so many records, each produced and read, with a question after each event."""
+    checker = Checker()
+    producer, reader = checker.begin(Client("p")), checker.begin(Client("r"))
+    began = time.process_time()
+    for number in range(count):
+        t = number * 10
+        checker.take(producer, ProduceInvoked(TP, [number], [t], [t]))
+        checker.new_findings()
+        checker.take(producer, ProduceOk(TP, [number], [number], [t + 5]))
+        checker.new_findings()
+        checker.take(reader, Read(TP, 1, number + 1, t + 6, t + 8, [number], [number], [t]))
+        assert not checker.new_findings()
+    return time.process_time() - began
+
+
+def test_questions_after_every_event_cost_no_square() -> None:
+    told(500)
+    small, large = min(told(1000) for _ in range(3)), min(told(8000) for _ in range(2))
+    assert large < 8 * small * 2.5
+
+
+def test_what_was_told_in_columns_or_one_by_one_is_judged_alike() -> None:
+    story = random_story(11, 60)
+    checker = Checker()
+    sources = {name: checker.begin(header) for name, header in story.headers.items()}
+    for name, event in story.told:
+        if isinstance(event, (ProduceInvoked, ProduceOk)):
+            columns = [key for key in ("ids", "ts", "t", "offsets", "epochs") if getattr(event, key, None) is not None]
+            for at in range(len(event.ids)):
+                one = {key: [getattr(event, key)[at]] for key in columns}
+                checker.take(sources[name], replace(event, **one))
+        else:
+            checker.take(sources[name], event)
+    assert checker.conclude(story.ending).rows == story.verdict().rows
+
+
+def test_what_acks_1_promised_may_be_lost_and_its_offset_taken_by_another() -> None:
+    checker = Checker()
+    careless, careful = checker.begin(Client("a", acks=1, idempotent=False)), checker.begin(Client("b"))
+    checker.take(careless, ProduceInvoked(TP, [1], [5], [10]))
+    checker.take(careless, ProduceOk(TP, [1], [0], [20]))
+    checker.take(careful, ProduceInvoked(TP, [1 << 40], [5], [30]))
+    checker.take(careful, ProduceOk(TP, [1 << 40], [0], [40]))
+    log = FinalLog(READ, TP, 0, 1, 1, None, range(1), [1 << 40], [5], [1])
+    assert checker.conclude(Ending({TP: [log]})).violated == []
+
+
+def test_a_producer_that_is_not_idempotent_may_have_a_record_twice() -> None:
+    for idempotent in (False, True):
+        checker = Checker()
+        client = checker.begin(Client("a", idempotent=idempotent))
+        checker.take(client, ProduceInvoked(TP, [1], [5], [10]))
+        checker.take(client, ProduceOk(TP, [1], [1], [20]))
+        log = FinalLog(READ, TP, 0, 2, 2, None, range(2), [1, 1], [5, 5], [1, 1])
+        violated = [row.key for row in checker.conclude(Ending({TP: [log]})).violated]
+        assert violated == (["I3"] if idempotent else [])
+
+
+def test_a_client_that_was_killed_left_its_produces_unknown_and_not_hanging() -> None:
+    checker = Checker()
+    first = checker.begin(Client("a", request_timeout_ms=100))
+    checker.take(first, ProduceInvoked(TP, [1], [5], [10]))
+    second = checker.begin(Client("a", request_timeout_ms=100))
+    checker.take(second, ProduceInvoked(TP, [2], [5], [10**12]))
+    checker.take(second, ProduceOk(TP, [2], [0], [10**12 + 1]))
+    honesty = checker.conclude(Ending()).only(["I22"]).rows[0]
+    assert honesty.status is Status.PASSED
+
+
+def test_a_commit_whose_committer_was_killed_may_be_read() -> None:
+    for invoked in (False, True):
+        checker = Checker()
+        client = checker.begin(Client("a"))
+        if invoked:
+            checker.take(client, CommitInvoked("g", TP, 7, 10))
+        checker.take(client, CommittedOk("g", TP, 7, 20, 30))
+        assert [row.key for row in checker.conclude(Ending()).violated] == ([] if invoked else ["I17"])
+
+
+def test_where_nothing_was_seen_nothing_has_passed() -> None:
+    checker = Checker()
+    checker.begin(Broker("1"))
+    verdict = checker.conclude(Ending())
+    assert len(verdict.without_data) == 22
+    assert verdict.exit_code == 2

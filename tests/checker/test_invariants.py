@@ -1,0 +1,48 @@
+"""The checker held to what it must not let pass: right histories have no violation, and each fault is named."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.checker.little_log import random_story
+from tests.checker.mutations import MUTATIONS, Mutation, NothingToSpoil
+from tidelog.checker.checker import INVARIANTS
+
+SEEDS = st.integers(0, 1 << 32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(0, 300))
+def test_a_right_history_has_no_violation_and_every_invariant_has_seen_some_of_it(seed: int, steps: int) -> None:
+    story = random_story(seed, steps)
+    verdict = story.verdict()
+    assert verdict.exit_code == 0, str(verdict)
+    assert story.found_on_the_way() == set()
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS)
+def test_what_was_broken_is_named(mutation: Mutation, seed: int) -> None:
+    dice = random.Random(seed)
+    try:
+        story = mutation.spoil(random_story(seed, 40), dice)
+    except NothingToSpoil:
+        return
+    verdict = story.verdict()
+    assert verdict.exit_code == 1
+    assert mutation.breaks in [row.key for row in verdict.violated], str(verdict)
+    for finding in verdict.findings:
+        assert finding.says
+        assert finding.operations or finding.invariant == "I19", finding
+    if mutation.on_the_way:
+        assert mutation.breaks in story.found_on_the_way()
+
+
+def test_every_invariant_is_broken_by_some_mutation() -> None:
+    assert {each.breaks for each in MUTATIONS} == {each.key for each in INVARIANTS}
+    assert [each.key for each in INVARIANTS] == [f"I{number}" for number in range(1, 23)]
