@@ -144,6 +144,11 @@ class Broker:
                 ", ".join(open_doors),
             )
 
+    @property
+    def replicas(self) -> Replicas:
+        """What it hosts; once it has started."""
+        return self._replicas
+
     async def wait_ended(self) -> None:
         """Returns when the broker must stop: `end` was called, its disks failed, or its id was taken."""
         await self._ended.wait()

@@ -1,0 +1,1 @@
+"""A cluster of brokers, its clients, disks and network in one process, on virtual time, from a seed."""

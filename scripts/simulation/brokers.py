@@ -1,0 +1,298 @@
+"""Brokers on machines that lose their process, their power, their time or their clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+
+from cluster.memory import MemoryStore, MemoryZooKeeper
+from cluster.store import Store
+from node.broker import Broker
+from node.detector import ProbeOutcome
+from node.history import KeptJournal
+from node.journal import Journal
+from node.replica import Replica
+from node.router import Listen
+from node.settings import BrokerSettings
+from node.watchdog import Guard
+from simulation.disks import SimulatedDisk
+from simulation.network import Network
+from simulation.store import RemoteStore, across
+from simulation.timeline import NS_PER_MS, Process
+from storage.files import Files
+from tidelog.checker.events import BrokerEvent
+from tidelog.dealer import Dial
+from tidelog.model import Endpoint, TopicPartition
+
+#: The wall clocks' time when a simulation begins: 2023-11-14.
+EPOCH_MS = 1_700_000_000_000
+
+
+class MachineClock:
+    """Two clocks. Only the wall's jumps; the zero of the other is the machine's own."""
+
+    def __init__(self, now_ns: Callable[[], int], zero_ms: int) -> None:
+        self._now_ns = now_ns
+        self.zero_ms = zero_ms
+        self.off_ms = 0
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self.off_ms + self._now_ns() // NS_PER_MS
+
+    def monotonic_ms(self) -> int:
+        return self.zero_ms + self._now_ns() // NS_PER_MS
+
+    def monotonic_ns(self) -> int:
+        return self.zero_ms * NS_PER_MS + self._now_ns()
+
+
+class _Idle:
+    """No loop hangs here; one that is held is no matter for a guard, which is held with it."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class MachineJournal(KeptJournal):
+    """Gives events with the time that all machines share."""
+
+    def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int], zero_ms: int) -> None:
+        super().__init__(keep, now_ns)
+        self._zero_ms = zero_ms
+
+    def processed(self, api: int, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
+        super().processed(api, deadline_ms - self._zero_ms if deadline_ms >= 0 else -1, epoch, known)
+
+
+class SimulatedBroker:
+    """One broker on a machine of its own.
+
+    kept       its disk and its machine outlive its process
+    on_event   told what becomes of it
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        network: Network,
+        zookeeper: MemoryZooKeeper,
+        there: Process,
+        disk: SimulatedDisk,
+        dice: Random,
+        keep: Callable[[int, BrokerEvent], object],
+        on_event: Callable[..., object],
+    ) -> None:
+        self.settings = settings
+        self.broker_id = settings.broker_id
+        self.disk = disk
+        self.machine = network.machine(settings.doors[0].bind.host)
+        self.failure: Exception | None = None
+        self.broker: Broker | None = None
+        self._network = network
+        self._timeline = network.timeline
+        self._zookeeper = zookeeper
+        self._there = there
+        self._way = zookeeper.way()
+        self._way_cut = False
+        self._store: MemoryStore | None = None
+        self._keep = keep
+        self._on_event = on_event
+        self.lives = 0
+        self._started = False
+        # --- the world of its process (`node.world.World`)
+        self.dice = dice
+        self._clock = MachineClock(lambda: self._timeline.now_ns, dice.randrange(1_000, 10_000_000))
+        self._boot = 0
+
+    def __repr__(self) -> str:
+        return f"broker {self.broker_id}"
+
+    @property
+    def process(self) -> Process | None:
+        return self.machine.process
+
+    @property
+    def _running(self) -> Process:
+        assert self.process is not None
+        return self.process
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def replica(self, tp: TopicPartition) -> Replica | None:
+        """As its process has it; None where it has none, or does not run."""
+        return self.broker.replicas.get(tp) if self.serves and self.broker is not None else None
+
+    @property
+    def serves(self) -> bool:
+        """Its start is done, and its end has not begun."""
+        return self.runs and self._started
+
+    # --- its life ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process over what the disk kept."""
+        if self.runs or not self.machine.up:
+            return
+        self.lives += 1
+        self._started = False
+        self.failure = None
+        name = f"broker-{self.broker_id}.{self.lives}"
+        self.machine.process = process = Process(
+            self._timeline, name, self.dice, lambda text: self._on_event("failure", self.broker_id, text)
+        )
+        self._files = self.disk.mount()
+        self.disk.spend = process.spend
+        self.broker = Broker(self.settings, self)
+        process.start(self._serve(self.broker))
+        self._network.changed()
+
+    def end(self) -> None:
+        """SIGTERM."""
+        if self.runs and self.broker is not None:
+            self._running.call_soon(self.broker.end)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.runs:
+            self._gone()
+
+    def crash(self, dice: Random) -> None:
+        """The machine loses its power: what was not synced may be gone, and nobody is told."""
+        self.machine.up = False
+        self._boot += 1
+        if self.runs:
+            self._gone()
+        else:
+            self._network.changed()
+        self.disk.crash(dice)
+
+    def power_up(self) -> None:
+        self.machine.up = True
+        self._network.changed()
+
+    def hold(self) -> None:
+        """SIGSTOP."""
+        if self.runs:
+            self._running.hold()
+            self._look()
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        if self.runs:
+            self._running.go_on()
+            self._look()
+
+    def jump(self, by_ms: int) -> None:
+        """The wall clock is set."""
+        self._clock.off_ms += by_ms
+
+    def cut_from_zookeeper(self, cut: bool) -> None:
+        self._way_cut = cut
+        self._look()
+
+    def expire_session(self) -> None:
+        if self._store is not None and self._store.session_id:
+            self._in_zookeeper(partial(self._zookeeper.expire, self._store.session_id))
+
+    def break_zookeeper_connection(self) -> None:
+        self._in_zookeeper(self._way.drop)
+
+    def _look(self) -> None:
+        """Who is held sends no pings either."""
+        self._network.changed()
+        held = self.process is not None and self.process.held and self.process.alive
+        self._in_zookeeper(self._way.cut if held or self._way_cut else self._way.heal)
+
+    def _in_zookeeper(self, call: Callable[[], object]) -> None:
+        self._there.call_soon(call)
+
+    def _gone(self) -> None:
+        self._running.kill()
+        self.disk.unmount()
+        if self._store is not None:
+            self._in_zookeeper(self._store.vanish)
+            self._store = None
+        self._network.hang_up(self.machine)
+        self._look()
+
+    async def _serve(self, broker: Broker) -> None:
+        """As `node.program` does."""
+        loop = asyncio.get_running_loop()
+        starting, ended = loop.create_task(broker.start()), loop.create_task(broker.wait_ended())
+        try:
+            await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                self._started = True
+                self._on_event("serves", self.broker_id)
+                await ended
+            self.failure = broker.failure
+        except Exception as error:
+            self.failure = error
+        finally:
+            self._started = False
+            ended.cancel()
+            starting.cancel()
+            await asyncio.gather(starting, ended, return_exceptions=True)
+            await broker.stop()
+        self._on_event("ended", self.broker_id, *([repr(self.failure)] if self.failure else []))
+        loop.call_soon(self.kill)
+
+    # --- node.world.World --------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> MachineClock:
+        return self._clock
+
+    @property
+    def files(self) -> Files:
+        return self._files
+
+    @property
+    def dial(self) -> Dial:
+        return partial(self._network.dial, self.machine, self._running)
+
+    @property
+    def listen(self) -> Listen:
+        return partial(self._network.listen, self.machine, self._running)
+
+    @property
+    def probe(self) -> Callable[[Endpoint], Awaitable[ProbeOutcome]]:
+        return partial(self._network.probe, self.machine, self._running)
+
+    @property
+    def sleep_s(self) -> Callable[[float], object]:
+        return lambda _: None
+
+    def monotonic_ns(self) -> int:
+        return self._clock.monotonic_ns()
+
+    def boot_id(self) -> str | None:
+        return f"boot-{self._boot}"
+
+    async def open_store(self, settings: BrokerSettings) -> Store:
+        process = self._running
+
+        async def open_there() -> MemoryStore:
+            store = self._store = await self._zookeeper.open(
+                self._way,
+                session_timeout_ms=settings.zookeeper_session_timeout_ms,
+                clock=self._clock,
+                connect_timeout_ms=settings.zookeeper_connect_timeout_ms,
+            )
+            if not process.alive:
+                store.vanish()
+            return store
+
+        return RemoteStore(await across(process, self._there, open_there()), process, self._there)
+
+    def guard(self, timeout_ms: int) -> Guard:
+        return _Idle()
+
+    def keep_history(self, settings: BrokerSettings) -> tuple[Journal, Callable[[], None]]:
+        keep = partial(self._keep, self.broker_id)
+        return MachineJournal(keep, lambda: self._timeline.now_ns, self._clock.zero_ms), lambda: None

@@ -1,0 +1,67 @@
+"""Simulations by the hundred: each from a seed, some at once, in processes that serve many."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from simulation.run import Outcome, Run
+from simulation.story import Story
+from simulation.timeline import Process
+
+
+def tell(story: Story, show: Callable[[str], object] | None = None) -> Outcome:
+    """One simulation, in this process. The garbage collector rests: when it came would be another chance."""
+    collects, unraisable = gc.isenabled(), sys.unraisablehook
+    gc.disable()
+    run = Run(story, show)
+    tracebacks = _Tracebacks(run.trace.add)
+    logging.getLogger().addHandler(tracebacks)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        outcome = run.tell()
+    finally:
+        logging.getLogger().removeHandler(tracebacks)
+        logging.disable(logging.CRITICAL)
+        # What was killed is collected now, and cleans up behind itself where nobody hears it.
+        sys.unraisablehook = lambda _: None
+        del run, tracebacks
+        gc.collect()
+        sys.unraisablehook = unraisable
+        logging.disable(disabled)
+        if collects:
+            gc.enable()
+    return outcome
+
+
+def tell_all(stories: Iterable[Story], jobs: int) -> Iterator[Outcome]:
+    """In the order in which they are done."""
+    told = list(stories)
+    if jobs <= 1:
+        yield from map(tell, told)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        try:
+            for done in as_completed([pool.submit(tell, story) for story in told]):
+                yield done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Tracebacks(logging.Handler):
+    """Takes what a process logs with a stack for a failure of it."""
+
+    def __init__(self, tell: Callable[..., object]) -> None:
+        super().__init__(logging.ERROR)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        loop = asyncio._get_running_loop()
+        if record.exc_info and (not isinstance(loop, Process) or loop.alive):
+            who = loop.name if isinstance(loop, Process) else "a thread"
+            self._tell("failure", who, record.getMessage(), repr(record.exc_info[1]))

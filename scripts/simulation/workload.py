@@ -1,0 +1,115 @@
+"""The clients of chaos in a simulation: each in a process of its own, at the pace that a minute of it can pay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from simulation.cluster import ClientProcess, Cluster
+from tidelog.aio import Admin
+from tidelog.chaos.clients.administrator import Administrator
+from tidelog.chaos.clients.asking import Asker
+from tidelog.chaos.clients.committing import CommittedReader, Committer
+from tidelog.chaos.clients.direct import DirectReader
+from tidelog.chaos.clients.members import MemberClient
+from tidelog.chaos.clients.parts import MOST_LIVES, MOST_PRODUCERS, RunningClient
+from tidelog.chaos.clients.producing import ProducingClient
+from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from tidelog.chaos.clients.surroundings import History, Surroundings
+from tidelog.chaos.load import LoadTopic, Times
+from tidelog.checker.events import Client
+from tidelog.errors import TidelogError, TopicAlreadyExistsError
+
+TOPICS = (
+    LoadTopic("orders", 2, share=3),
+    LoadTopic("clicks", 1, share=1, keys=20),
+    LoadTopic("scattered", 1, share=1, times=Times.SCATTERED),
+)
+#: For each operation of a client, with all its repetitions.
+TIMEOUT_MS = 10_000
+_RATE = 4.0
+_PAUSE_S = 0.7
+_TICK_S = 0.2
+
+#: Makes the clients of one kind from where they are, their name, and the number of the first producer id.
+_MAKERS: Mapping[str, Callable[[Surroundings, str, int, int], list[RunningClient]]] = {
+    "producer": lambda around, name, number, life: [ProducingClient(around, name, number, _RATE, tick_s=_TICK_S)],
+    "unsafe-producer": lambda around, name, number, life: [
+        ProducingClient(around, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)
+    ],
+    "tail": lambda around, name, number, life: [TailReader(around, name, batches=False)],
+    "wanderer": lambda around, name, number, life: [Wanderer(around, name)],
+    "reset": lambda around, name, number, life: [ResetReader(around, name)],
+    "direct": lambda around, name, number, life: [DirectReader(around, name, pause_s=_PAUSE_S)],
+    "asker": lambda around, name, number, life: [Asker(around, name, pause_s=_PAUSE_S)],
+    "committer": lambda around, name, number, life: [
+        Committer(around, name, "registers", around.tps[:2], by_request=True, life=life, pause_s=_PAUSE_S),
+        CommittedReader(around, f"{name}-reader", ["registers"], around.tps[:2], pause_s=_PAUSE_S),
+    ],
+    "member": lambda around, name, number, life: [MemberClient(around, name, "members", "cooperative-sticky")],
+    "administrator": lambda around, name, number, life: [Administrator(around, name, election_interval_ms=15_000)],
+}
+
+
+class Workload:
+    """Starts the clients of a story, and ends them."""
+
+    def __init__(self, cluster: Cluster, open_history: Callable[[Client], History]) -> None:
+        self._cluster = cluster
+        self._open_history = open_history
+        self._around: dict[ClientProcess, Surroundings] = {}
+        self._running: dict[ClientProcess, int] = {}
+        self._ending = False
+
+    async def create_topics(self, client: ClientProcess) -> None:
+        seams = {"_clock": client.clock, "_opener": client.open, "_rng": client.dice}
+        async with Admin(self._cluster.bootstrap, client_id="workload", **seams) as admin:  # type: ignore[arg-type]
+            for topic in TOPICS:
+                while True:
+                    with suppress(TopicAlreadyExistsError):
+                        try:
+                            await admin.create_topics([topic.new_topic(3)], 10_000)
+                        except TopicAlreadyExistsError:
+                            raise
+                        except TidelogError:
+                            await asyncio.sleep(0.2)
+                            continue
+                    break
+
+    def start(self, client: ClientProcess, place: int, kind: str) -> None:
+        async def work(client: ClientProcess) -> None:
+            if self._ending:
+                return
+            around = self._around[client] = Surroundings(
+                servers=self._cluster.bootstrap,
+                topics=TOPICS,
+                open_history=self._open_history,
+                dice=client.dice,
+                clock=client.clock,
+                now_ns=lambda: self._cluster.timeline.now_ns,
+                opener=client.open,
+                timeout_ms=TIMEOUT_MS,
+            )
+            number = (place * MOST_LIVES + client.lives) * MOST_PRODUCERS
+            clients = _MAKERS[kind](around, f"{kind}-{place}", number, client.lives)
+            self._running[client] = client.lives
+            try:
+                await asyncio.gather(*(each.run() for each in clients))
+            except Exception as error:
+                self._cluster.trace.add("failure", f"{kind}-{place}", repr(error))
+            finally:
+                self._running.pop(client, None)
+
+        client.start(work)
+
+    def end(self) -> None:
+        """Asks all clients to come to their ends; none begins any more."""
+        self._ending = True
+        for client, around in self._around.items():
+            if client.process.alive:
+                client.process.call_soon(around.stopping.set)
+
+    @property
+    def ended(self) -> bool:
+        return not any(client.process.alive and life == client.lives for client, life in self._running.items())

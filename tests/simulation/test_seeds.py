@@ -1,0 +1,53 @@
+"""Whole clusters on virtual time: some seeds go well, and each goes the same way whenever it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulation.seeds import tell
+from simulation.story import Story
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_seed_tells_the_same_trace_again_also_in_another_process_with_other_hashes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    story = Story.of_seed(3, seconds=12)
+    first: list[str] = []
+    outcome = tell(story, first.append)
+    assert len(first) > 500
+    assert tell(story).digest == outcome.digest, "whether anybody looks makes no difference"
+    command = [sys.executable, "-m", "simulation", "--seed", "3", "--seconds", "12", "--trace"]
+    path = os.pathsep.join((str(ROOT / "scripts"), str(ROOT)))
+    environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": path}
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert "\n".join(first) in again.stdout
+    assert outcome.digest in again.stdout
+
+
+def test_two_seeds_tell_two_stories() -> None:
+    assert tell(Story.of_seed(1, 5)).digest != tell(Story.of_seed(2, 5)).digest
+
+
+@pytest.mark.parametrize("seed", [1, 4, 9])
+def test_nothing_goes_wrong_in_the_first_seeds(seed: int) -> None:
+    outcome = tell(Story.of_seed(seed, seconds=25))
+    assert not outcome.wrong
+    observed = dict(outcome.rows)
+    assert all(observed[key] for key in ("I1", "I2", "I8", "I9", "I12", "I14", "I15", "I18"))
+
+
+def test_what_is_written_down_of_a_story_is_the_story() -> None:
+    story = Story.of_seed(5)
+    assert Story.from_json(story.to_json()) == story
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "stories").glob("*.json")), ids=lambda path: path.stem)
+def test_what_once_went_wrong_goes_well(path: Path) -> None:
+    outcome = tell(Story.from_json(path.read_text()))
+    assert not outcome.wrong
