@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks import (
+    checker,
     cluster_failover,
     cluster_idle,
     cluster_slow,
@@ -35,6 +36,7 @@ BENCHMARKS: list[Benchmark] = [
     idle.BENCHMARK,
     floor.BENCHMARK,
     codec.BENCHMARK,
+    checker.BENCHMARK,
     *storage.BENCHMARKS,
     latency.BENCHMARK,
     end_to_end.BENCHMARK,
