@@ -16,6 +16,7 @@ from cluster.state import PartitionState, VersionedState
 from node.history import LONGEST_WAIT_S, HistoryFile, KeptJournal, Tracebacks
 from node.journal import NO_JOURNAL, Journal
 from node.session import Session
+from node.watchdog import Watchdog
 from tests.hand_clock import HandClock
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
@@ -152,10 +153,11 @@ async def test_a_new_life_tells_on_in_the_same_history() -> None:
 async def test_what_becomes_of_the_session_is_told() -> None:
     zookeeper = MemoryZooKeeper(clock := HandClock(), session_timeout_ms=300)
     store, kept = zookeeper.connect(), list[BrokerEvent]()
-    session = Session(store, clock, on_hung=lambda: None, journal=KeptJournal(kept.append, lambda: 5))
+    guard, journal = Watchdog(store.session_timeout_ms, lambda: None), KeptJournal(kept.append, lambda: 5)
+    session = Session(store, clock, guard, journal=journal)
     await session.start()
     zookeeper.expire(store.session_id)
-    for _ in range(3):
+    for _ in range(9):
         await asyncio.sleep(0)
     await session.stop()
     states = [event.state for event in kept if isinstance(event, events.Session)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Producer, TopicPartition
 from tidelog.checker import events
+from tidelog.checker.checker import Checker
 from tidelog.checker.events import Broker
+from tidelog.checker.findings import Finding
 from tidelog.checker.history import read_history
 
 E = TypeVar("E", events.BecomeLeader, events.Ack, events.Append)
@@ -47,6 +50,7 @@ def test_the_histories_of_three_brokers_tell_how_one_died_and_another_led_on(tmp
         assert len(ack.isr) >= ack.min_isr == 2
         assert min(ack.leos[member] for member in (*ack.isr, *ack.pending)) > ack.last
 
+    assert violations(told.values()) == []
     everything = [event for all_ in told.values() for event in all_]
     assert len({each.epoch for each in everything if isinstance(each, events.Controller)}) >= 1
     assert len({each.epoch for each in everything if isinstance(each, events.Registered)}) == 4
@@ -56,6 +60,20 @@ def test_the_histories_of_three_brokers_tell_how_one_died_and_another_led_on(tmp
         "LEADER_AND_ISR",
     }
     assert not [each for each in everything if isinstance(each, (events.Traceback, events.Error))]
+
+
+def violations(histories: Iterable[Iterable[Any]]) -> Sequence[Finding]:
+    """What the checker finds wrong with them."""
+    checker, events_ = Checker(), []
+    for history in histories:
+        for each in history:
+            if isinstance(each, Broker):
+                source = checker.begin(each)
+            else:
+                events_.append((each.t, source, each))
+    for _, source, event in sorted(events_, key=itemgetter(0)):
+        checker.take(source, event)
+    return checker.new_findings()
 
 
 def of(history: Iterable[object], kind: type[E], tp: TopicPartition) -> list[E]:
