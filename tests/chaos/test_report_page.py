@@ -17,6 +17,7 @@ from tidelog.chaos.report.facts import Moments, PartitionFacts, RunFacts, Span
 from tidelog.chaos.report.page import page
 from tidelog.chaos.report.promises import PROMISES
 from tidelog.chaos.report.verdict import Judged, Violation, headline
+from tidelog.chaos.verdict import count_rows
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
 
@@ -82,7 +83,7 @@ def test_a_run_is_told_as_this_story(tmp_path: Path) -> None:
 
 
 def test_what_the_run_is_called_and_does_is_text_wherever_it_stands(tmp_path: Path) -> None:
-    evil = fault_line(EVIL, EVIL, 5, 8, what=EVIL, why=EVIL)
+    evil = fault_line("F1", EVIL, 5, 8, what=EVIL, why=EVIL)
     finding = {"tp": [EVIL, 0], "t": at(9), "says": EVIL, "operations": [EVIL]}
     run = told_run(topic=EVIL, faults=[evil], verdict=verdict(I2=[finding]))
     run.write(tmp_path)
@@ -129,18 +130,30 @@ def test_a_long_run_of_many_partitions_stays_below_five_megabytes() -> None:
 def test_only_a_run_in_which_nothing_is_missing_has_passed(
     judged: list[Judged] | None, faults: list[Injection], passed: bool | None, says: str
 ) -> None:
-    verdict, sentence, _ = headline(judged, faults)
+    verdict, sentence, _ = headline(judged, count_rows([fault.row for fault in faults], faults))
     assert (verdict, sentence.startswith(says)) == (passed, True)
 
 
 def test_what_stands_against_a_run_is_named() -> None:
-    _, _, against = headline([Judged("I1", 9, 1), Judged("I17", 0, 0)], [KILLED, VOID, SKIPPED])
+    counts = count_rows(["F1", "F7", "F19", "F20"], [KILLED, VOID, SKIPPED])
+    _, _, against = headline([Judged("I1", 9, 1), Judged("I17", 0, 0)], counts, ["the disk was full"])
     assert against == [
         "I1 is broken: 1 violation.",
+        "the disk was full",
         "Nothing was seen of I17: that has not passed.",
         "1 fault had no effect, and proved nothing: F7.",
         "1 fault could not be injected here: F19.",
+        "There was no time for F20.",
     ]
+
+
+def test_rows_that_were_not_reached_and_a_runs_own_troubles_are_told(tmp_path: Path) -> None:
+    run = told_run(verdict=verdict(), faults=[]).write(tmp_path)
+    (run / "run.json").write_text('{"seed": 3, "rows": ["F1", "F50"], "troubles": ["replicas were not level"]}')
+    told = Told(write_report(run).read_text()).texts
+    assert "There was no time for F1, F50." in told
+    assert "replicas were not level" in told
+    assert any("not proved" in text for text in told)
 
 
 def test_a_history_that_cannot_be_read_is_complained_of_and_the_rest_is_drawn(tmp_path: Path) -> None:
@@ -148,7 +161,7 @@ def test_a_history_that_cannot_be_read_is_complained_of_and_the_rest_is_drawn(tm
     with (run / "histories" / "2.jsonl").open("a") as file:
         file.write('{"e":"hw"}\n')
     html = write_report(run).read_text()
-    assert "Not all could be read" in html
+    assert "2.jsonl:" in html
     assert "orders-1" in html
 
 
@@ -164,6 +177,8 @@ def test_a_run_that_left_nothing_has_a_page_that_says_so(tmp_path: Path) -> None
         ("faults.jsonl", '{"row":"F1"}\n'),
         ("faults.jsonl", '{"row":"F1","name":"n","outcome":"perhaps"}\n'),
         ("faults.jsonl", '{"row":"F1","name":"n","outcome":"bit","t_inject":"noon"}\n'),
+        ("faults.jsonl", '{"row":"first","name":"n","outcome":"bit"}\n'),
+        ("run.json", '{"rows":["first"]}'),
         ("verdict.json", "{}"),
         ("verdict.json", "[1]"),
         ("run.json", "[1]"),

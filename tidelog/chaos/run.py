@@ -91,8 +91,7 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
     """`stop` set ends it early, and with a verdict. TidelogError where the cluster cannot be had."""
     results = request.results or place.path / RESULTS
     results.mkdir(parents=True, exist_ok=True)
-    about = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
-    (results / RUN_FILE).write_text(json.dumps(about) + "\n", encoding="utf-8")
+    _write_about(results, request)
     if request.data_dir is None:
         needed = needs_of(request.scenario)
         furnishings = [each for each in faults.furnishings() if each.need in needed]
@@ -225,10 +224,18 @@ class _Ordeal:
         try:
             verdict = judge(self.results, self.faults.injections)
             self.reporter.status("writing the report")
+            _write_about(self.results, self.request, rows=self.rows, troubles=self.troubles)
             report = write_report(self.results)
         except (HistoryError, OSError) as error:
             self.troubles.append(str(error))
         return Result(count_rows(self.rows, self.faults.injections), verdict, self.troubles, self.results, report)
+
+
+def _write_about(results: Path, request: Request, **found: Sequence[str]) -> None:
+    """What the report tells of the run, and what it takes into account: the rows asked for, and the run's troubles."""
+    about = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
+    text = json.dumps(about | {name: list(values) for name, values in found.items()}, ensure_ascii=False)
+    (results / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def _replicas(target: LocalTarget) -> int:

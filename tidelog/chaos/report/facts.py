@@ -6,7 +6,7 @@ Times are CLOCK_MONOTONIC in nanoseconds, as in the histories.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,6 +44,20 @@ class Moments(NamedTuple):
 
 
 NOTHING = Moments(array("q"), array("q"))
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the run itself says of it.
+
+    values     what to know of it, by name, as its seed
+    rows       of the catalogue, that it was asked for
+    troubles   what it could not do, or not read
+    """
+
+    values: Mapping[str, object] = field(default_factory=dict)
+    rows: Sequence[str] = ()
+    troubles: Sequence[str] = ()
 
 
 @dataclass(slots=True)

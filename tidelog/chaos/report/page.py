@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 
 from tidelog.chaos.injections import Injection
 from tidelog.chaos.report.availability import Gap, meanwhile, unavailable
 from tidelog.chaos.report.axis import Axis
 from tidelog.chaos.report.chart import chart
-from tidelog.chaos.report.facts import RunFacts
+from tidelog.chaos.report.facts import About, RunFacts
 from tidelog.chaos.report.markup import Markup, Part, element, together
 from tidelog.chaos.report.promises import PROMISES, number_of
-from tidelog.chaos.report.verdict import Judged, Violation, headline, outcomes_by_row
+from tidelog.chaos.report.verdict import Judged, Violation, headline
+from tidelog.chaos.verdict import RowCount, count_rows
 
 #: More than these are counted, not shown: a page is for reading.
 _MOST_FAULTS, _MOST_VIOLATIONS, _MOST_OPERATIONS, _MOST_GAPS = 500, 10, 12, 15
@@ -26,24 +27,22 @@ def page(
     facts: RunFacts,
     faults: Sequence[Injection],
     judged: Sequence[Judged] | None,
-    about: Mapping[str, object] | None = None,
+    about: About = About(),  # noqa: B008 - it is frozen
 ) -> str:
-    """The HTML. It needs nothing besides itself.
-
-    about   what the reader should know of the run, as its seed, by name
-    """
+    """The HTML. It needs nothing besides itself."""
     axis = Axis(facts.begin, facts.end)
     absent = unavailable(facts)
-    passed, _, _ = headline(judged, faults)
+    counts = count_rows([*{*about.rows, *(fault.row for fault in faults)}], faults)
+    passed, sentence, against = headline(judged, counts, about.troubles)
     body = together(
         element("h1", title),
-        _about(facts, about or {}),
-        _verdict(judged, faults, facts),
+        _about(facts, about),
+        _verdict(passed, sentence, [*against, *facts.complaints[:_MOST_VIOLATIONS]]),
         element("h2", "What happened, on one time axis"),
         chart(facts, faults[:_MOST_FAULTS], absent[:_MOST_DRAWN_GAPS]),
         _violations(judged or (), axis),
         element("h2", "Faults"),
-        _faults(faults, axis),
+        _faults(counts, faults, axis),
         element("h2", "Promises"),
         _invariants(judged or ()),
         element("h2", "Longest times without an acknowledged produce"),
@@ -64,10 +63,10 @@ def _resource(name: str) -> str:
     return files("tidelog.chaos.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _about(facts: RunFacts, about: Mapping[str, object]) -> Markup:
+def _about(facts: RunFacts, about: About) -> Markup:
     acknowledged = sum(len(partition.acknowledged) for partition in facts.partitions.values())
     told = [
-        *(f"{name} {value}" for name, value in about.items()),
+        *(f"{name} {value}" for name, value in about.values.items()),
         f"{(facts.end - facts.begin) / 1e9:,.0f} s",
         f"{len(facts.partitions):,} partitions",
         f"{acknowledged:,} records acknowledged",
@@ -77,10 +76,8 @@ def _about(facts: RunFacts, about: Mapping[str, object]) -> Markup:
     return element("p", " · ".join(told), class_="facts")
 
 
-def _verdict(judged: Sequence[Judged] | None, faults: Sequence[Injection], facts: RunFacts) -> Markup:
-    passed, sentence, against = headline(judged, faults)
-    complaints = [f"Not all could be read: {_short(complaint)}" for complaint in facts.complaints[:_MOST_VIOLATIONS]]
-    points = [element("li", point) for point in (*against, *complaints)]
+def _verdict(passed: bool | None, sentence: str, against: Sequence[str]) -> Markup:
+    points = [element("li", _short(point)) for point in against]
     kind = {True: "passed", False: "failed", None: "unproved"}[passed]
     return element(
         "section", element("h2", sentence), element("ul", *points) if points else None, class_=f"verdict {kind}"
@@ -114,18 +111,21 @@ def _violation(violation: Violation, axis: Axis) -> Markup:
     )
 
 
-def _faults(faults: Sequence[Injection], axis: Axis) -> Markup:
-    if not faults:
+def _faults(counts: Sequence[RowCount], faults: Sequence[Injection], axis: Axis) -> Markup:
+    if not counts:
         return element("p", "None was injected.")
     summary = _table(
         ("row", "fault", "#injected", "#bit", "#void", "#skipped"),
         [
-            [element("td", each.row, class_="word"), element("td", each.name)]
-            + [
-                _number(count, "doubt" if column and count else "")
-                for count, column in zip(each[2:], (0, 0, 1, 1), strict=True)
+            [
+                element("td", each.row, class_="word"),
+                element("td", each.name),
+                _number(each.injected),
+                _number(each.bit),
+                _number(each.void, "doubt" if each.void else ""),
+                _number(each.skipped, "doubt" if each.skipped else ""),
             ]
-            for each in outcomes_by_row(faults)
+            for each in counts
         ],
     )
     kinds = {"bit": "good", "void": "doubt", "skipped": "doubt"}

@@ -4,7 +4,8 @@ histories/NAME.jsonl   tidelog.checker.history
 faults.jsonl           one fault a line: {"row", "name", "what", "t_inject", "t_bit", "t_heal", "outcome", "why"},
                        the times null where there is none, the outcome "bit", "void" or "skipped"
 verdict.json           the checker's (`tidelog.checker.verdict.Verdict.to_json`)
-run.json               what to know of the run, as {"scenario": "all", "seed": 3}; may be absent
+run.json               what to know of the run, as {"scenario": "all", "seed": 3}, which "rows" it was asked for,
+                           and its own "troubles"; may be absent
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidelog.chaos.injections import FAULTS_FILE, Injection, Outcome
-from tidelog.chaos.report.facts import RunFacts
+from tidelog.chaos.report.facts import About, RunFacts
 from tidelog.chaos.report.observing import Observer
 from tidelog.chaos.report.verdict import Judged, Violation
+from tidelog.chaos.scenarios import row_number
 from tidelog.checker.history import DIRECTORY, SUFFIX, line_errors, numbered_lines, read_history
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
@@ -70,22 +72,24 @@ def read_verdict(directory: Path) -> list[Judged] | None:
         return [_judged(row, [each for name, each in told if name == row["key"]]) for row in document["invariants"]]
 
 
-def read_about(directory: Path) -> Mapping[str, object]:
-    """Empty where nothing is said."""
+def read_about(directory: Path) -> About:
+    """Empty where nothing is said. HistoryError where it is something else."""
     path = directory / RUN
     if not path.exists():
-        return {}
+        return About()
     with line_errors(path, 1):
         document = json.loads(path.read_text(encoding="utf-8"))
         if type(document) is not dict:
             raise TypeError("it is no JSON object")
-        return {name: value for name, value in document.items() if isinstance(value, str | int | float)}
+        values = {name: value for name, value in document.items() if isinstance(value, str | int | float)}
+        rows = [_row(each) for each in document.get("rows", ())]
+        return About(values, rows, [str(each) for each in document.get("troubles", ())])
 
 
 def _fault(line: Mapping[str, Any]) -> Injection:
     most_gap_ms = line.get("most_gap_ms")
     return Injection(
-        row=str(line["row"]),
+        row=_row(line["row"]),
         name=str(line["name"]),
         outcome=Outcome(line["outcome"]),
         why=str(line.get("why") or ""),
@@ -97,6 +101,11 @@ def _fault(line: Mapping[str, Any]) -> Injection:
         longest_gap_ms=float(line.get("longest_gap_ms") or 0),
         most_gap_ms=None if most_gap_ms is None else int(most_gap_ms),
     )
+
+
+def _row(value: object) -> str:
+    row_number(str(value))
+    return str(value)
 
 
 def _time(value: object) -> int | None:

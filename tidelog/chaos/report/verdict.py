@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidelog.chaos.injections import Injection
+from tidelog.chaos.verdict import RowCount
 
 
 class Violation(NamedTuple):
@@ -32,55 +31,40 @@ class Judged(NamedTuple):
         return "broken" if self.violations else "kept" if self.observations else "no data"
 
 
-class RowOutcomes(NamedTuple):
-    """What became of the faults of one row of the catalogue."""
+def headline(
+    judged: Sequence[Judged] | None, counts: Sequence[RowCount], troubles: Sequence[str] = ()
+) -> tuple[bool | None, str, list[str]]:
+    """Whether the run passed (None: that cannot be said), in one sentence, and what stands against it.
 
-    row: str
-    name: str
-    injected: int
-    bit: int
-    void: int
-    skipped: int
-
-
-def outcomes_by_row(faults: Sequence[Injection]) -> list[RowOutcomes]:
-    """In the catalogue's order."""
-    rows: dict[tuple[str, str], Counter[str]] = {}
-    for fault in faults:
-        counts = rows.setdefault((fault.row, fault.name), Counter())
-        counts[fault.outcome] += 1
-        counts["injected"] += fault.t_inject is not None
-    ordered = sorted(rows, key=lambda row: (int("0" + "".join(filter(str.isdecimal, row[0]))), row))
-    return [RowOutcomes(*row, *(rows[row][word] for word in ("injected", "bit", "void", "skipped"))) for row in ordered]
-
-
-def headline(judged: Sequence[Judged] | None, faults: Sequence[Injection]) -> tuple[bool | None, str, list[str]]:
-    """Whether the run passed (None: that cannot be said), in one sentence, and what stands against it."""
-    if judged is None:
-        return None, "There is no verdict: the run ended before its histories were judged.", []
-    broken = [each for each in judged if each.word == "broken"]
-    blind = [each.invariant for each in judged if each.word == "no data"]
-    void = [fault for fault in faults if fault.outcome == "void"]
-    skipped = [fault for fault in faults if fault.outcome == "skipped"]
-    bit = sum(fault.outcome == "bit" for fault in faults)
-    against = [f"{each.invariant} is broken: {_count(each.violations, 'violation')}." for each in broken]
-    if blind:
-        against.append(f"Nothing was seen of {', '.join(blind)}: that has not passed.")
-    if void:
-        against.append(f"{_count(len(void), 'fault')} had no effect, and proved nothing: {_rows(void)}.")
-    if skipped:
-        against.append(f"{_count(len(skipped), 'fault')} could not be injected here: {_rows(skipped)}.")
+    `troubles` are the run's own: what it could not do, or not read.
+    """
+    bit = sum(count.bit for count in counts)
     hits = f"{_count(bit, 'fault')} hit the cluster"
+    broken = [each for each in judged or () if each.word == "broken"]
+    against = [f"{each.invariant} is broken: {_count(each.violations, 'violation')}." for each in broken]
+    against += troubles
+    if blind := [each.invariant for each in judged or () if each.word == "no data"]:
+        against.append(f"Nothing was seen of {', '.join(blind)}: that has not passed.")
+    if void := [count for count in counts if count.void]:
+        number = _count(sum(count.void for count in void), "fault")
+        against.append(f"{number} had no effect, and proved nothing: {_rows(void)}.")
+    if skipped := [count for count in counts if count.skipped]:
+        number = _count(sum(count.skipped for count in skipped), "fault")
+        against.append(f"{number} could not be injected here: {_rows(skipped)}.")
+    if unreached := [count for count in counts if not (count.injected or count.void or count.skipped)]:
+        against.append(f"There was no time for {_rows(unreached)}.")
     if broken:
         promises = "a promise was" if len(broken) == 1 else f"{len(broken)} promises were"
         return False, f"Failed: {promises} broken ({hits}).", against
+    if judged is None:
+        return None, "There is no verdict: the run ended before its histories were judged.", against
     if against:
         return None, f"Not proved: {hits}, no promise was seen broken, but something is missing.", against
     return True, f"Passed: {hits}, and every promise was kept.", []
 
 
-def _rows(faults: Sequence[Injection]) -> str:
-    return ", ".join(dict.fromkeys(fault.row for fault in faults))
+def _rows(counts: Sequence[RowCount]) -> str:
+    return ", ".join(count.row for count in counts)
 
 
 def _count(number: int, noun: str) -> str:
