@@ -16,11 +16,9 @@ from cluster.state import PartitionState, VersionedState
 from node.history import LONGEST_WAIT_S, HistoryFile, KeptJournal, Tracebacks
 from node.journal import NO_JOURNAL, Journal
 from node.session import Session
-from node.watchdog import Watchdog
-from tests.hand_clock import HandClock
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
-from tests.virtual_time import on_virtual_time, until
+from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.checker import events
 from tidelog.checker.events import Broker, BrokerEvent
 from tidelog.checker.history import read_history
@@ -150,18 +148,21 @@ async def test_a_new_life_tells_on_in_the_same_history() -> None:
 # ---- the session
 
 
+class NoGuard:
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@on_virtual_time
 async def test_what_becomes_of_the_session_is_told() -> None:
-    zookeeper = MemoryZooKeeper(clock := HandClock(), session_timeout_ms=300)
+    zookeeper = MemoryZooKeeper(clock := VirtualClock(), session_timeout_ms=300)
     store, kept = zookeeper.connect(), list[BrokerEvent]()
-    guard, journal = Watchdog(store.session_timeout_ms, lambda: None), KeptJournal(kept.append, lambda: 5)
-    session = Session(store, clock, guard, journal=journal)
+    session = Session(store, clock, NoGuard(), journal=KeptJournal(kept.append, lambda: 5))
     await session.start()
     zookeeper.expire(store.session_id)
-    for _ in range(9):
-        await asyncio.sleep(0)
+    await until(lambda: events.Session(5, "expired") in kept)
     await session.stop()
-    states = [event.state for event in kept if isinstance(event, events.Session)]
-    assert states[:2] == ["connected", "expired"]
+    assert kept[0] == events.Session(5, "connected")
 
 
 # ---- what is kept
