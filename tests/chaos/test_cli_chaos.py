@@ -1,0 +1,74 @@
+"""`tidelog chaos` asked for wrongly: a line, and a status, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidelog.chaos.scenarios import SCENARIOS
+from tidelog.cli.program import run
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TIDELOG_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDELOG_BOOTSTRAP_SERVERS", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["--scenario", "earthquake"], 2, "'earthquake' is not one of 'leader-kill', 'rolling', 'partition'"),
+        (["--seconds", "0"], 2, "0.0 is not in the range"),
+        (["--seconds", "nan"], 2, "not a number"),
+        (["--seconds", "1e9"], 2, "not in the range"),
+        (["--seed", "-1"], 2, "not in the range"),
+        (["--seed", "one"], 2, "'one' is not a valid integer"),
+        (["--rate", "199"], 2, "199 is not in the range"),
+        (["--brokers", "2"], 2, "2 is not in the range"),
+        (["--bootstrap-servers", "127.0.0.1:1", "--brokers", "3"], 2, "--brokers is for a cluster that is started"),
+        (["--bootstrap-servers", "nonsense"], 2, "--bootstrap-servers"),
+        (["--bootstrap-servers", "127.0.0.1:1", "--yes"], 1, "is not the cluster of the last tidelog up"),
+        (["surprise"], 2, "surprise"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    arguments: list[str], status: int, told: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["chaos", *arguments]) == status
+    shown = capsys.readouterr()
+    assert told in shown.err
+    assert len(shown.err.splitlines()) == 1 and shown.out == ""
+    assert not (home / "chaos").exists()
+
+
+def test_a_report_does_not_mix_with_what_is_there(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.txt").touch()
+    assert run(["chaos", "--report", str(tmp_path)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_a_cluster_that_runs_is_broken_only_after_a_yes(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tidelog.local.home import remember_last_up
+    from tidelog.local.state import BrokerState, ClusterState, save_state
+
+    home.mkdir()
+    save_state(home, ClusterState("127.0.0.1:2", None, (BrokerState(4711, broker_id=1),), {}))
+    remember_last_up(home, home)
+    assert run(["chaos", "--bootstrap-servers", "localhost:4711"]) == 2
+    assert f"this would break the cluster in {home}: pass --yes" in capsys.readouterr().err
+
+
+def test_the_help_names_every_scenario_and_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["chaos", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for name in SCENARIOS:
+        assert f"{name}:" in shown
+    for status in ("0 every fault bit", "1 a promise was broken", "2 it was asked for wrongly", "3 nothing was seen"):
+        assert status in shown
