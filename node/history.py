@@ -60,6 +60,8 @@ class KeptJournal(Journal):
         self._keep(events.Truncate(self._now_ns(), tp, to, why))
 
     def ack(self, partition: Partition, log_end_offset: int, required_offset: int) -> None:
+        # Nothing is asked of the partition that is a rule of its own: the history must tell on a wrong one.
+        pending = () if partition.pending is None else partition.pending.state.isr
         # One whose log end is not known is left out: it may have registered anew since this was committed.
         leos = {partition.broker_id: log_end_offset}
         for replica, known in partition.followers.items():
@@ -72,7 +74,7 @@ class KeptJournal(Journal):
                 required_offset - 1,
                 partition.leader_epoch,
                 partition.isr,
-                sorted(partition.maximal_isr.difference(partition.isr)),
+                [replica for replica in pending if replica not in partition.isr],
                 leos,
                 partition.replicas,
                 min(partition.min_insync_replicas, len(partition.replicas)),
