@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster
+from tidelog.aio import Admin
 from tidelog.chaos.activity import Activity
 from tidelog.chaos.final_logs import copy_replica_logs, read_final_logs
 from tidelog.chaos.load import Load
@@ -22,6 +23,8 @@ from tidelog.checker import events
 from tidelog.checker.events import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.history import DIRECTORY, read_history
 from tidelog.checker.logs import read_final_log
+from tidelog.checker.run_directory import RunDirectory
+from tidelog.local.cluster import LocalCluster
 
 LEAST_RATE = 200
 LOAD = Load(rate=400, delivery_timeout_ms=8_000)
@@ -107,6 +110,50 @@ def test_histories_and_final_logs_tell_one_story_also_of_a_client_that_was_kille
             if not path.stem.startswith("latest"):
                 assert replica.ids == leader.ids and list(replica.offsets) == list(leader.offsets)
                 assert replica.leader_epochs == leader.leader_epochs and replica.ts == leader.ts
+
+
+async def until_level(admin: Admin, load: Load) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        topics = await admin.describe_topics([topic.name for topic in load.topics])
+        partitions = [partition for topic in topics for partition in topic.partitions]
+        if all(each.high_watermark == each.log_end_offset and not any(each.lag.values()) for each in partitions):
+            return
+        assert time.monotonic() < deadline, "the replicas are not level"
+        await asyncio.sleep(0.2)
+
+
+async def work_for(seconds: float, cluster: LocalCluster, directory: Path, load: Load) -> None:
+    """And bring it to its end."""
+    servers = cluster.known_state().bootstrap_servers
+    await create_topics(servers, load, brokers=3)
+    async with Workload(directory, servers, load) as workload:
+        await asyncio.sleep(seconds)
+    assert not workload.failures, "\n".join(workload.failures)
+    print(f"{workload.left_out} records were left out")
+    async with Admin(servers) as admin:
+        await until_level(admin, load)
+    await read_final_logs(servers, load.tps, directory)
+    for broker in cluster.known_state().brokers:
+        log_dirs = [cluster.broker_dir(broker.broker_id)]
+        await copy_replica_logs(broker.broker_id, log_dirs, [topic.name for topic in load.topics], directory)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_minute_of_a_thousand_records_a_second_without_faults_is_accepted(tmp_path: Path) -> None:
+    directory, load = tmp_path / "run", Load(rate=1_000)
+    cluster = LocalCluster(tmp_path / "data", home=tmp_path / "home", histories=directory / DIRECTORY)
+    try:
+        cluster.start(3)
+        asyncio.run(work_for(60, cluster, directory, load))
+    finally:
+        cluster.stop()
+    verdict = RunDirectory(directory).check()
+    print("\n".join(verdict.lines()))
+    assert not verdict.violated
+    # These two speak of faults, and of what brokers hold before and after them.
+    assert {row.key for row in verdict.without_data} <= {"I19", "I21"}
 
 
 _EXPECTED = (

@@ -49,6 +49,8 @@ async def test_members_share_process_and_commit_in_their_generation(strategy: st
     assert {(each.tp, each.offset) for each in world.told(CommitInvoked)} >= {
         (each.tp, each.offset) for each in world.told(CommitOk)
     }
+    ends = {(event.tp, event.offsets[-1] + 1) for event in world.told(Read)}
+    assert ends >= {(each.tp, each.offset) for each in world.told(CommitOk)}  # to go on behind what was processed
     for tp in ORDERS.tps:
         read = sorted(offset for event in world.told(Read) if event.tp == tp for offset in event.offsets)
         assert read == list(range(len(read)))  # all, and nothing twice
