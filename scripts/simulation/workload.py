@@ -28,9 +28,9 @@ TOPICS = (
 )
 #: For each operation of a client, with all its repetitions.
 TIMEOUT_MS = 10_000
-_RATE = 4.0
-_PAUSE_S = 0.7
-_TICK_S = 0.2
+_RATE = 3.0
+_PAUSE_S = 1.0
+_TICK_S = 0.25
 
 #: Makes the clients of one kind from where they are, their name, and the number of the first producer id.
 _MAKERS: Mapping[str, Callable[[Surroundings, str, int, int], list[RunningClient]]] = {
@@ -39,7 +39,7 @@ _MAKERS: Mapping[str, Callable[[Surroundings, str, int, int], list[RunningClient
         ProducingClient(around, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)
     ],
     "tail": lambda around, name, number, life: [TailReader(around, name, batches=False)],
-    "wanderer": lambda around, name, number, life: [Wanderer(around, name)],
+    "wanderer": lambda around, name, number, life: [Wanderer(around, name, pause_s=_PAUSE_S)],
     "reset": lambda around, name, number, life: [ResetReader(around, name)],
     "direct": lambda around, name, number, life: [DirectReader(around, name, pause_s=_PAUSE_S)],
     "asker": lambda around, name, number, life: [Asker(around, name, pause_s=_PAUSE_S)],
@@ -47,7 +47,9 @@ _MAKERS: Mapping[str, Callable[[Surroundings, str, int, int], list[RunningClient
         Committer(around, name, "registers", around.tps[:2], by_request=True, life=life, pause_s=_PAUSE_S),
         CommittedReader(around, f"{name}-reader", ["registers"], around.tps[:2], pause_s=_PAUSE_S),
     ],
-    "member": lambda around, name, number, life: [MemberClient(around, name, "members", "cooperative-sticky")],
+    "member": lambda around, name, number, life: [
+        MemberClient(around, name, "members", "cooperative-sticky", longest_work_s=_PAUSE_S)
+    ],
     "administrator": lambda around, name, number, life: [Administrator(around, name, election_interval_ms=15_000)],
 }
 

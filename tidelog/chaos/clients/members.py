@@ -31,13 +31,25 @@ _SESSION_TIMEOUT_MS = 6_000
 
 
 class MemberClient(ConsumerRebalanceListener):
-    """One member of one group, in whose name it commits what it has processed, and never less than before."""
+    """One member of one group, in whose name it commits what it has processed, and never less than before.
 
-    def __init__(self, around: Surroundings, name: str, group: str, strategy: str) -> None:
+    longest_work_s   what it takes at most to process what one poll brings
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        group: str,
+        strategy: str,
+        *,
+        longest_work_s: float = _LONGEST_WORK_S,
+    ) -> None:
         self.name = name
         self._around = around
         self._group = group
         self._strategy = strategy
+        self._longest_work_s = longest_work_s
         self._history = around.history(name)
         self._sessions = Sessions(self._history, around.now_ns)
         self._consumer: Consumer | None = None
@@ -77,7 +89,7 @@ class MemberClient(ConsumerRebalanceListener):
         around = self._around
         for tp, records in polled.items():
             self._sessions.read(tp, records)
-        await around.pause(0, _LONGEST_WORK_S)
+        await around.pause(0, self._longest_work_s)
         offsets = {tp: records[-1].offset + 1 for tp, records in polled.items()}
         me, t0 = consumer.group_metadata(), around.now_ns()
         for tp, offset in offsets.items():

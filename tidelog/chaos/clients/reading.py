@@ -84,8 +84,9 @@ class TailReader:
 class Wanderer:
     """Reads again what was read before: a few polls from a random place of a random partition, then another."""
 
-    def __init__(self, around: Surroundings, name: str) -> None:
+    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.15) -> None:
         self.name = name
+        self._pause_s = pause_s
         self._around = around
         self._history = around.history(name)
         self._sessions = Sessions(self._history, around.now_ns)
@@ -102,7 +103,7 @@ class Wanderer:
                     except TidelogError as error:
                         if partition_of(error, (tp,)) is not None:
                             self._sessions.failed(tp, error)
-                    await around.pause(0, 0.3)
+                    await around.pause(0, 2 * self._pause_s)
         finally:
             self._history.close()
 
