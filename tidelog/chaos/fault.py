@@ -157,6 +157,11 @@ class Target(Protocol):
     def undo(self) -> UndoLog: ...
 
     @property
+    def histories(self) -> Path | None:
+        """Where a fault that is a client itself keeps its history; None: the run keeps none."""
+        ...
+
+    @property
     def bootstrap_servers(self) -> str: ...
 
     @property

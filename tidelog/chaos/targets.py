@@ -128,6 +128,11 @@ class LocalTarget:
         return self._cluster.known_state()
 
     @property
+    def histories(self) -> Path | None:
+        """Where histories are kept; None for a cluster that is not ours."""
+        return self._cluster.histories
+
+    @property
     def bootstrap_servers(self) -> str:
         return self._state.bootstrap_servers
 

@@ -18,6 +18,7 @@ from tidelog.chaos.faults import (
     resources,
     slow_network,
     system_calls,
+    timestamps,
     turned_back,
     zookeeper,
 )
@@ -102,6 +103,7 @@ _FAULTS: tuple[type[Harm], ...] = (
     full_disks.ReadOnly,
     full_disks.WrongMeta,
     full_disks.Vanished,
+    timestamps.OddTimestamps,
 )
 
 

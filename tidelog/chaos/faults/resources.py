@@ -21,6 +21,7 @@ from tidelog.chaos.faults.tools import quietly
 from tidelog.errors import LocalError, TidelogError
 from tidelog.local.process import Process
 from tidelog.model import Endpoint
+from tidelog.settings import ConsumerOptions
 
 _REPLACED_S = 15.0
 _CONNECTIONS = 64
@@ -165,10 +166,14 @@ class OutOfDescriptors(LimitedBroker):
 
 async def _read_over_and_over(target: Target) -> None:
     """Asks for as much as there is, so that brokers need memory."""
-    options = {"max_partition_fetch_bytes": _MUCH_BYTES, "fetch_max_bytes": _MUCH_BYTES}
+    options: ConsumerOptions = {
+        "auto_offset_reset": "earliest",
+        "max_partition_fetch_bytes": _MUCH_BYTES,
+        "fetch_max_bytes": _MUCH_BYTES,
+    }
     while True:
         with suppress(TidelogError):
-            async with Consumer(target.bootstrap_servers, auto_offset_reset="earliest", **options) as consumer:
+            async with Consumer(target.bootstrap_servers, **options) as consumer:
                 consumer.assign(target.tps)
                 for _ in range(20):
                     await consumer.poll(timeout_ms=100)

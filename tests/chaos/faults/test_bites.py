@@ -1,0 +1,48 @@
+"""Each fault alone, against real brokers under load: the cluster notices it, and is whole again without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.faults.stage import stage
+from tidelog.chaos.faults import catalogue, furnishings
+
+#: A cluster each. What hurts clients of a run needs them (F16, F55: test_course of the load).
+ACTS: dict[str, Sequence[str]] = {
+    "killed": ("F1", "F2", "F3", "F4", "F5", "F6", "F14", "F33", "F34"),
+    "paused": ("F7", "F8", "F9", "F10", "F15", "F18"),
+    "stopped politely": ("F11", "F12", "F13"),
+    "cut off": ("F19", "F20", "F21", "F22", "F23", "F24", "F25", "F32"),
+    "bad networks": ("F26", "F27", "F28", "F29", "F30", "F31", "F39"),
+    "sessions": ("F35", "F36", "F38", "F40", "F41"),
+    "ZooKeeper away": ("F37", "F42"),
+    "power": ("F43", "F44", "F45", "F46"),
+    "damage": ("F47", "F48", "F49"),
+    "disks": ("F50", "F51", "F52", "F53", "F54"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("act", ACTS)
+async def test_each_fault_bites_and_is_undone(act: str, tmp_path: Path) -> None:
+    lacking: list[str] = []
+    silent: list[str] = []
+    async with stage(tmp_path, furnishings()) as on:
+        for row in ACTS[act]:
+            for kind in catalogue()[row]:
+                fault = kind()
+                if missing := [why for need in fault.needs if (why := on.target.lacks(need))]:
+                    lacking.append(f"{row}: {missing[0]}")
+                    continue
+                async with asyncio.timeout(200):
+                    _, bit = await on.suffer(fault)
+                if bit is None:
+                    silent.append(f"{row} {fault.name}")
+    assert not silent, f"nobody noticed {silent}"
+    if lacking:
+        pytest.skip("; ".join(lacking))

@@ -1,0 +1,53 @@
+"""Every row of the fault catalogue is made here, or it is written down why not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tidelog.chaos.faults import catalogue, furnishings
+from tidelog.chaos.faults.harm import Timing
+from tidelog.chaos.targets import SETTINGS
+
+DECISION = Path(__file__).parents[3] / "docs" / "decisions" / "0017-proof.md"
+ALL = [f"F{number}" for number in range(1, 56)]
+
+
+def test_a_row_without_a_fault_says_why() -> None:
+    missing = [row for row in ALL if row not in catalogue()]
+    explained = set(re.findall(r"^- (F\d+)\b", DECISION.read_text(), re.MULTILINE))
+    assert set(missing) <= explained, "neither made nor explained"
+
+
+def test_the_catalogue_is_in_order_and_its_faults_know_their_rows() -> None:
+    found = catalogue()
+    assert list(found) == [row for row in ALL if row in found]
+    names = [(row, kind().name) for row, kinds in found.items() for kind in kinds]
+    assert len(set(names)) == len(names)
+    assert all(kind().row == row for row, kinds in found.items() for kind in kinds)
+
+
+def test_each_fault_is_new_and_lasts_for_some_time() -> None:
+    for kinds in catalogue().values():
+        for kind in kinds:
+            least, most = kind().lasts_ms
+            assert 0 <= least <= most <= 60_000
+            assert kind() is not kind()
+
+
+def test_what_must_outlast_a_session_follows_the_clusters_own() -> None:
+    (zombie,) = catalogue(Timing(session_timeout_ms=9_000))["F7"]
+    assert zombie().lasts_ms[0] > 9_000
+    (dozing,) = catalogue(Timing(session_timeout_ms=9_000))["F8"]
+    assert dozing().lasts_ms[1] < 9_000
+
+
+def test_durations_are_those_of_a_runs_own_cluster_by_default() -> None:
+    assert Timing() == Timing(int(SETTINGS["zookeeper_session_timeout_ms"]), int(SETTINGS["replica_lag_time_max_ms"]))
+
+
+def test_every_need_of_a_fault_that_must_be_built_has_its_furnishing() -> None:
+    built = {furnishing.need for furnishing in furnishings()}
+    needed = {need for kinds in catalogue().values() for kind in kinds for need in kind().needs}
+    assert built <= needed
+    assert {need for need in needed if need.name in ("NETWORK", "DISKS", "SHIM")} == built

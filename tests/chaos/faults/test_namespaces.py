@@ -1,0 +1,85 @@
+"""A network of a run's own: who reaches whom, before a rule, while it is in force, and afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces, leftovers
+from tidelog.chaos.faults.packets import Installed, Rule, one_way
+from tidelog.chaos.undo import UndoFile
+from tidelog.local.place import HERE
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(Namespaces().missing() is not None, reason=f"{Namespaces().missing()}"),
+]
+
+
+@pytest.fixture
+async def network(tmp_path: Path) -> AsyncIterator[Namespaces]:
+    made, undo = Namespaces(), UndoFile(tmp_path)
+    places = await made.set_up(undo, tmp_path, {"1": HERE, "2": HERE, "zookeeper": HERE})
+    assert len({place.address for place in places.values()}) == 3
+    yield made
+    await made.tear_down()
+    assert made.namespace("1") not in leftovers()
+    assert undo.perform() == [], "what was taken down already does no harm"
+
+
+def reaches(network: Namespaces, source: str, destination: str) -> bool:
+    """A datagram there; the answer that nobody listens is one. Without an answer it is given up soon."""
+    address = network.address(destination)
+    code = f"""
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+s.settimeout(0.4)
+try:
+    s.connect(("{address}", 9))
+except ConnectionRefusedError:
+    print("reached")
+except OSError:
+    pass
+"""
+    inside = () if source == CLIENTS else network.inside(source)
+    return "reached" in subprocess.run([*inside, "python3", "-c", code], capture_output=True, text=True).stdout
+
+
+async def test_everybody_reaches_everybody(network: Namespaces) -> None:
+    assert reaches(network, "1", "2")
+    assert reaches(network, "2", "zookeeper")
+    assert reaches(network, CLIENTS, "1")
+
+
+async def test_what_is_dropped_one_way_is_counted_and_comes_through_afterwards(
+    network: Namespaces, tmp_path: Path
+) -> None:
+    rule = Installed(network, one_way("1", "2")(network))
+    await rule.install(UndoFile(tmp_path))
+    assert not reaches(network, "1", "2")
+    assert reaches(network, "1", "zookeeper")
+    assert await rule.count() > 0
+    await rule.remove()
+    assert rule.packets > 0
+    assert reaches(network, "1", "2")
+    await rule.remove()
+
+
+async def test_what_goes_to_the_clients_is_dropped_where_it_comes_from(network: Namespaces, tmp_path: Path) -> None:
+    rule = Installed(network, one_way("1", CLIENTS)(network))
+    await rule.install(UndoFile(tmp_path))
+    assert not reaches(network, CLIENTS, "1")
+    assert reaches(network, CLIENTS, "2")
+    await rule.remove()
+
+
+async def test_a_rule_of_a_killed_run_is_removed_by_its_undo_log(network: Namespaces, tmp_path: Path) -> None:
+    directory = tmp_path / "killed"
+    directory.mkdir()
+    await Installed(network, Rule("1", "INPUT")).install(UndoFile(directory))
+    assert not reaches(network, "2", "1")
+    assert UndoFile(directory).perform() == []
+    assert reaches(network, "2", "1")

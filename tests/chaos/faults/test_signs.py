@@ -1,0 +1,66 @@
+"""By what a cluster is seen to have noticed a fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog.chaos.fault import Evidence, PartitionView, View
+from tidelog.chaos.faults import signs
+from tidelog.model import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+BEFORE = View(
+    1,
+    {T0: PartitionView(1, 3, (1, 2, 3), 7), T1: PartitionView(2, 5, (2, 3, 1), 9)},
+    controller=1,
+    controller_epoch=4,
+    broker_epochs={1: 11, 2: 12, 3: 13},
+)
+
+
+def evidence(*after: View) -> Evidence:
+    return Evidence(1, 2, 3, [BEFORE, *after])
+
+
+def with_t0(view: PartitionView) -> View:
+    return replace(BEFORE, partitions={**BEFORE.partitions, T0: view})
+
+
+def test_an_election_is_seen_by_the_epoch_of_the_partitions_in_question() -> None:
+    elected = evidence(with_t0(PartitionView(2, 4, (2, 3), 8)))
+    assert signs.leaders_changed(elected) == "leader epoch 3 → 4 of t/0"
+    assert signs.leaders_changed(elected, [T1]) is None
+    assert signs.leaders_changed(evidence()) is None
+
+
+def test_who_left_an_isr_and_came_back_left_it() -> None:
+    back = evidence(with_t0(PartitionView(1, 3, (1, 3), 8)), BEFORE)
+    assert signs.left_isr(back) == "broker 2 left the ISR of t/0"
+    assert signs.left_isr(back, {3}) is None
+    assert signs.left_isr(evidence(BEFORE)) is None
+
+
+def test_a_registration_ends_by_going_or_by_being_another() -> None:
+    gone = replace(BEFORE, broker_epochs={1: 11, 2: 12})
+    anew = replace(BEFORE, broker_epochs={1: 21, 2: 12, 3: 13})
+    assert signs.registered_anew(evidence(gone, BEFORE), {3}) == "the registration of broker 3 ended"
+    assert signs.registered_anew(evidence(anew)) == "the registration of broker 1 ended"
+    assert signs.registered_anew(evidence(anew), {2}) is None
+    assert signs.all_registered_anew(evidence(gone, anew), {1, 3}) == "the registrations of brokers 1, 3 ended"
+    assert signs.all_registered_anew(evidence(gone), {1, 3}) is None
+
+
+def test_where_zookeeper_does_not_answer_nobody_has_gone() -> None:
+    assert signs.registered_anew(evidence(replace(BEFORE, broker_epochs=None))) is None
+
+
+def test_a_new_controller_is_seen_by_its_epoch() -> None:
+    assert signs.controller_changed(evidence(replace(BEFORE, controller=2, controller_epoch=5))) == (
+        "controller epoch 4 → 5"
+    )
+    assert signs.controller_changed(evidence(replace(BEFORE, controller=-1))) is None
+
+
+def test_slowness_is_that_of_what_was_acknowledged() -> None:
+    assert signs.slowed(replace(evidence(), slowest_ms=1_234.5), 1_000) == "a produce took 1,234 ms"
+    assert signs.slowed(replace(evidence(), slowest_ms=10.0), 1_000) is None

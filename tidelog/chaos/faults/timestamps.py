@@ -1,0 +1,88 @@
+"""F55: producers whose records have times that no clock has shown."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+
+from tidelog.aio import Producer
+from tidelog.chaos.fault import Availability, Evidence, Need, Target
+from tidelog.chaos.faults.harm import Harm, Timing, of
+from tidelog.chaos.payload import make_id, payload
+from tidelog.checker.events import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker.history import SUFFIX, HistoryWriter
+from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
+from tidelog.errors import InvalidTimestampError, LocalError, TidelogError
+from tidelog.model import TopicPartition
+
+_HOUR_MS = 3_600_000
+_YEAR_MS = 365 * 24 * _HOUR_MS
+#: Above those of the clients of a load, of which there are a few dozen.
+_FIRST_PRODUCER = 1 << 22
+_TIMEOUT_MS = 15_000
+_VALUE_BYTES = 40
+_PARTITIONS = 4
+
+
+class OddTimestamps(Harm):
+    """Far in the past, far in the future (which topics refuse by their limits), equal, and up and down.
+
+    Its records are the run's as all others are: it keeps a history.
+    """
+
+    row, name = "F55", "odd timestamps"
+    needs = frozenset[Need]()
+    lasts_ms = (0, 500)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.availability = Availability(self.timing.session_timeout_ms)
+        self._stored = self._refused = 0
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        if target.histories is None:
+            raise LocalError("the clients of this run keep no histories")
+        number = _FIRST_PRODUCER + dice.randrange(1 << 22)
+        name = f"odd-timestamps-{number}"
+        header = Client(name, request_timeout_ms=_TIMEOUT_MS, t=time.monotonic_ns())
+        tried = dice.sample(target.tps, min(len(target.tps), _PARTITIONS))  # some stamp records themselves
+        with HistoryWriter(target.histories / f"{name}{SUFFIX}", header) as history:
+            async with Producer(target.bootstrap_servers, delivery_timeout_ms=_TIMEOUT_MS) as producer:
+                ids = (make_id(number, sequence) for sequence in itertools.count())
+                for tp in tried:
+                    for timestamp in odd_times(time.time_ns() // 1_000_000, dice):
+                        await self._produce(producer, history, tp, next(ids), timestamp)
+        return f"records with odd times to {', '.join(map(of, tried))}"
+
+    async def _produce(
+        self, producer: Producer, history: HistoryWriter, tp: TopicPartition, record_id: int, timestamp: int
+    ) -> None:
+        history.write(ProduceInvoked(tp, [record_id], [timestamp], [time.monotonic_ns()]))
+        value, key = payload(record_id, _VALUE_BYTES), b"%d" % record_id
+        future = None
+        try:
+            future = await producer.send(tp.topic, value, key=key, partition=tp.partition, timestamp_ms=timestamp)
+            stored = await future
+        except TidelogError as error:
+            self._refused += isinstance(error, InvalidTimestampError)
+            names, t = [error_name(error)], [time.monotonic_ns()]
+            hidden = future is not None and future.may_be_stored()
+            definite = produce_outcome(names) is Outcome.FAILED and not hidden
+            history.write((ProduceFailed if definite else ProduceUnknown)(tp, [record_id], names, t))
+        else:
+            self._stored += 1
+            history.write(ProduceOk(tp, [record_id], [stored.offset], [time.monotonic_ns()]))
+
+    def bit(self, evidence: Evidence) -> str | None:
+        if not (self._stored and self._refused):
+            return None
+        return f"{self._stored} records stored, {self._refused} refused for their times"
+
+
+def odd_times(now_ms: int, dice: random.Random) -> list[int]:
+    """In milliseconds; some of them more than an hour ahead."""
+    odd = [0, 1, now_ms - 10 * _YEAR_MS, now_ms - _YEAR_MS, now_ms + _HOUR_MS // 2, now_ms, now_ms]
+    refused = [now_ms + 2 * _HOUR_MS, now_ms + 10 * _YEAR_MS]
+    near = [now_ms + dice.randrange(-_HOUR_MS, _HOUR_MS // 2) for _ in range(20)]
+    return dice.sample(odd + refused + near, len(odd) + len(refused) + len(near))
