@@ -22,6 +22,8 @@ from tidelog.checker.events import (
     ProduceOk,
     ProduceUnknown,
     Read,
+    Registered,
+    Resources,
     Session,
 )
 from tidelog.model import TopicPartition
@@ -94,6 +96,17 @@ def test_sessions_and_the_seat_of_the_controller_are_spans_of_their_broker() -> 
     facts = observed(first, second)
     assert facts.controllers == [Span(10, 60, "1", 1), Span(60, 80, "2", 2)]
     assert facts.sessions[1] == [Span(1, 5, "starting", 1), Span(5, 50, "connected", 1), Span(50, 80, "lost", 1)]
+
+
+def test_who_registered_has_a_session_though_it_never_said_so() -> None:
+    facts = observed([Broker("1", 1), Registered(5, 77), Session(50, "suspended"), Session(80, "lost")])
+    assert [span.what for span in facts.sessions[1]] == ["starting", "connected", "suspended", "lost"]
+
+
+def test_who_counts_what_a_broker_holds_does_not_start_it() -> None:
+    own = [Broker("1", 1), Registered(5, 77), Session(80, "lost")]
+    counted = [Broker("1", 40), Resources(41, "baseline", 3)]
+    assert [span.what for span in observed(own, counted).sessions[1]] == ["starting", "connected", "lost"]
 
 
 def test_a_partition_is_unavailable_where_it_acknowledges_nothing_and_others_do() -> None:

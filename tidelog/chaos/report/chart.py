@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import log10
 
 from tidelog.chaos.injections import Injection
@@ -48,6 +48,8 @@ _HINT = (
 )
 #: Of what was done, under the mouse.
 _LONGEST_TEXT = 200
+#: The scale of rates reaches so many times beyond what this share of them stays below.
+_HEADROOM, _USUAL = 1.5, 0.95
 #: Latencies are drawn from and to (ns), by their logarithm.
 _LEAST_LATENCY, _MOST_LATENCY = 1e5, 1e11
 _SECOND_NS = 1_000_000_000
@@ -61,11 +63,10 @@ def chart(facts: RunFacts, faults: Sequence[Injection], gaps: Sequence[Gap]) -> 
     shown = _busiest(facts)
     marks = min(max(_MARKS // (4 * max(len(shown), 1)), _LEAST_MARKS), _MOST_MARKS)
     fine = Slices(facts.begin, facts.end, marks)
-    rate, latency, told = _load(facts, slices)
+    load, told = _load(facts, slices)
     lanes = [
         _faults(faults, axis),
-        rate,
-        latency,
+        *load,
         _unavailable(gaps, fine),
         lane("controller", strip(bands(thinned_spans(facts.controllers, fine), axis, palette, "broker"), kind="bar")),
         _sessions(facts, axis, fine),
@@ -107,7 +108,11 @@ def _busiest(facts: RunFacts) -> list[TopicPartition]:
         partition = facts.partitions[tp]
         return len(partition.leaders) + len(partition.isr), len(partition.acknowledged)
 
-    return sorted(sorted(facts.partitions, key=events, reverse=True)[:MOST_PARTITIONS])
+    # Those of the cluster's own topics come last.
+    return sorted(
+        sorted(facts.partitions, key=events, reverse=True)[:MOST_PARTITIONS],
+        key=lambda tp: (tp.topic.startswith("__"), tp),
+    )
 
 
 def _background(faults: Sequence[Injection], axis: Axis) -> Markup:
@@ -148,8 +153,8 @@ def _end_of(fault: Injection, axis: Axis) -> int:
     return axis.end if fault.t_heal is None else fault.t_heal
 
 
-def _load(facts: RunFacts, slices: Slices) -> tuple[Markup, Markup, dict[str, object]]:
-    """Operations and latencies over time, and their figures for the script."""
+def _load(facts: RunFacts, slices: Slices) -> tuple[Sequence[Markup], dict[str, object]]:
+    """Records and latencies over time, and their figures for the script."""
     part_s = slices.width / _SECOND_NS
     acknowledged = [0.0] * slices.count
     for partition in facts.partitions.values():
@@ -157,22 +162,7 @@ def _load(facts: RunFacts, slices: Slices) -> tuple[Markup, Markup, dict[str, ob
             acknowledged[index] += count / part_s
     read = [count / part_s for count in summed(facts.records_read, slices)]
     unfinished = [count / part_s for count in counted(facts.unfinished, slices)]
-    most = max(*acknowledged, *read, *unfinished, 1.0)
-    rate = lane(
-        together(
-            element("strong", "records per second"),
-            key({"acknowledged": "acks", "read": "reads", "failed or unknown": "bad"}),
-        ),
-        strip(
-            drawing(
-                area([value / most for value in acknowledged], "acks"),
-                broken_line([value / most for value in read], "reads"),
-                area([value / most for value in unfinished], "bad"),
-            ),
-            kind="tall",
-            beside=_scale([(1.0, f"{most:,.0f}/s"), (0.0, "0")]),
-        ),
-    )
+    written = _rates("records written", {"acknowledged": "acks", "failed or unknown": "bad"}, acknowledged, unfinished)
     stamps = percentiles(facts.latencies, slices, (0.5, 0.99, 1.0))
     columns = [[None if stamp is None else stamp[which] for stamp in stamps] for which in range(3)]
     latency = lane(
@@ -196,7 +186,21 @@ def _load(facts: RunFacts, slices: Slices) -> tuple[Markup, Markup, dict[str, ob
         "reads": [round(v) for v in read],
         "bad": [round(v) for v in unfinished],
     }
-    return rate, latency, {**told, "median": in_ms[0], "p99": in_ms[1]}
+    read_lane = _rates("records read", {"read": "reads"}, read)
+    return (written, read_lane, latency), {**told, "median": in_ms[0], "p99": in_ms[1]}
+
+
+def _rates(name: str, kinds: Mapping[str, str], *rates: Sequence[float]) -> Markup:
+    """Rates in one scale; many more records are read than written, so that those stand elsewhere."""
+    values = sorted(value for rate in rates for value in rate)
+    # What was held up comes at once afterwards: a few such peaks would flatten all the rest.
+    most = max(min(values[-1], _HEADROOM * values[int(_USUAL * (len(values) - 1))]), 1.0)
+    told = f"{most:,.0f}/s" if most >= values[-1] else f"{most:,.0f}/s, at most {values[-1]:,.0f}/s"
+    drawn = (area([value / most for value in rate], kind) for rate, kind in zip(rates, kinds.values(), strict=True))
+    return lane(
+        together(element("strong", f"{name}/s"), key(kinds)),
+        strip(drawing(*drawn), kind="middle", beside=_scale([(1.0, told), (0.0, "0")])),
+    )
 
 
 _LATENCY_MARKS = ((1e6, "1 ms"), (1e8, "100 ms"), (1e10, "10 s"))

@@ -26,6 +26,8 @@ from tidelog.checker.events import (
     ProduceOk,
     ProduceUnknown,
     Read,
+    Registered,
+    Resources,
     Session,
 )
 from tidelog.model import TopicPartition
@@ -33,7 +35,7 @@ from tidelog.model import TopicPartition
 T = TypeVar("T")
 
 #: What is known of a session between a broker's start and its first word about it.
-_STARTING = "starting"
+_STARTING, _CONNECTED = "starting", "connected"
 
 
 class Observer:
@@ -55,19 +57,22 @@ class Observer:
 
     def take(self, history: Iterable[Header | Event]) -> None:
         """All of one client or broker; HistoryError goes through, and what came before it counts."""
-        broker_id = -1
+        broker_id, born = -1, 0
         waiting: dict[int, int] = {}
         for event in history:
             if isinstance(event, Client):
                 waiting = {}
             elif isinstance(event, Broker):
                 broker_id = event.broker_id
-                if event.t:
-                    self._sessions[broker_id].append((event.t, _STARTING))
-                    self._saw((event.t,))
+                born = event.t
             elif broker_id < 0:
                 self._take_client(event, waiting)
             else:
+                # What brokers hold is counted by others, in histories that begin when nobody starts.
+                if born and not isinstance(event, Resources):
+                    self._sessions[broker_id].append((born, _STARTING))
+                    self._saw((born,))
+                    born = 0
                 self._take_broker(event, broker_id)
 
     def facts(self, faults_begin: Iterable[int] = (), faults_end: Iterable[int] = ()) -> RunFacts:
@@ -122,6 +127,9 @@ class Observer:
                 known.append((event.t, tuple(event.isr)))
         elif isinstance(event, Controller):
             self._seats.append((event.t, event.epoch, broker_id))
+        elif isinstance(event, Registered):
+            # Of a session that was never in danger, nothing else is told.
+            self._sessions[broker_id].append((event.t, _CONNECTED))
         elif isinstance(event, Session):
             self._sessions[broker_id].append((event.t, event.state))
         else:

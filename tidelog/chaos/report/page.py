@@ -67,7 +67,7 @@ def _about(facts: RunFacts, about: About) -> Markup:
     acknowledged = sum(len(partition.acknowledged) for partition in facts.partitions.values())
     told = [
         *(f"{name} {value}" for name, value in about.values.items()),
-        f"{(facts.end - facts.begin) / 1e9:,.0f} s",
+        f"{(facts.end - facts.begin) / 1e9:,.0f} s on the axis",
         f"{len(facts.partitions):,} partitions",
         f"{acknowledged:,} records acknowledged",
         f"{sum(facts.records_read.values):,} read",
