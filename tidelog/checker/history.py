@@ -27,6 +27,8 @@ DIRECTORY: Final = "histories"
 SUFFIX: Final = ".jsonl"
 VERSION: Final = 1
 
+_decode = json.JSONDecoder().decode
+
 _HEADERS: Final[dict[str, Shape]] = {
     "client": Shape(Client, {"kind": "client"}),
     "broker": Shape(Broker, {"kind": "broker"}),
@@ -112,7 +114,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             if not raw.endswith(b"\n"):
                 break
             with line_errors(path, number):
-                line = json.loads(raw)
+                line = _decode(raw.decode())
                 if type(line) is not dict:
                     raise TypeError("it is no JSON object")
             yield number, line

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -143,7 +143,8 @@ def _lines(log: FinalLog, records_per_line: int) -> Iterator[dict[str, Any]]:
 
 def read_final_log(path: Path) -> FinalLog:
     """HistoryError, with file and line, where it is none or was cut; OSError where it cannot be read."""
-    offsets, ids, ts, leader_epochs = array("q"), array("q"), array("q"), array("q")
+    offsets: array[int] | range = range(0)
+    ids, ts, leader_epochs = array("q"), array("q"), array("q")
     batches: list[StoredBatch] = []
     header: FinalLog | None = None
     for number, line in numbered_lines(path):
@@ -151,27 +152,43 @@ def read_final_log(path: Path) -> FinalLog:
             if header is None:
                 header = _header(line)
             elif "batches" in line:
-                batches += [StoredBatch(*column(each)) for each in line["batches"]]
+                batches += [StoredBatch(*_ints(each)) for each in line["batches"]]
             else:
                 columns = column(line["ids"]), column(line["ts"]), column(line["epochs"])
-                ids_here = columns[0]
-                run: Iterable[int] = (
-                    range(line["offset"], line["offset"] + len(ids_here))
-                    if "offset" in line
-                    else column(line["offsets"])
-                )
-                here = array("q", run)
+                here = _offsets(line, len(columns[0]))
                 if len({len(here), *(len(each) for each in columns)}) > 1:
                     raise ValueError("its columns have different lengths")
-                offsets += here
+                offsets = _joined(offsets, here)
                 ids += columns[0]
                 ts += columns[1]
                 leader_epochs += columns[2]
     if header is None:
         raise HistoryError(f"{path}:1: it was cut")
-    header.offsets = consecutive(offsets)
+    header.offsets = offsets
     header.ids, header.ts, header.leader_epochs, header.batches = ids, ts, leader_epochs, batches
     return header
+
+
+def _offsets(line: Any, count: int) -> array[int] | range:
+    if "offset" not in line:
+        return column(line["offsets"])
+    (first,) = _ints([line["offset"]])
+    return range(first, first + count)
+
+
+def _joined(offsets: array[int] | range, more: array[int] | range) -> array[int] | range:
+    """A range as long as they follow one another."""
+    if not offsets:
+        return more
+    if isinstance(offsets, range) and isinstance(more, range) and more.start == offsets.stop:
+        return range(offsets.start, more.stop)
+    return array("q", offsets) + array("q", more)
+
+
+def _ints(values: Any) -> list[int]:
+    if type(values) is not list or any(type(each) is not int for each in values):
+        raise TypeError("ints are wanted")
+    return values
 
 
 def _header(line: Any) -> FinalLog:
