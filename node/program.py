@@ -14,6 +14,7 @@ from pathlib import Path
 import uvloop
 
 from node.broker import Broker
+from node.out_of_memory import end_process, guard_memory
 from node.process_log import log_to
 from node.settings import BrokerSettings
 from node.world import RealWorld
@@ -64,6 +65,7 @@ def _told(failure: Exception) -> str:
 async def _serve(settings: BrokerSettings) -> Exception | None:
     broker = Broker(settings, RealWorld())
     loop = asyncio.get_running_loop()
+    guard_memory(loop, end_process)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, broker.end)
     starting = asyncio.ensure_future(broker.start())
