@@ -24,7 +24,7 @@ DIRECTORY = "clients"
 _LOOK_AGAIN_S = 0.1
 #: What clients may take to end, above what their last operations may.
 _END_S = 10.0
-#: A process that ends by itself so often has no chance.
+#: Where processes end by themselves so often, others would do no better.
 _MOST_FAILURES = 5
 #: Of what a process printed before it ended by itself.
 _LAST_WORDS = 2_000
@@ -110,21 +110,19 @@ class Workload:
                 child.process.signal(signal.SIGKILL)
                 await asyncio.to_thread(child.process.wait, 10_000)
                 self._failed(number, child, "did not end in time")
-            elif child.process.exit_status not in (0, -signal.SIGKILL):
+            elif child.process.exit_status not in (0, -signal.SIGKILL) and len(self.failures) < _MOST_FAILURES:
                 self._failed(number, child, f"ended with status {child.process.exit_status}")
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_AGAIN_S)
             for number, child in enumerate(self._children):
-                if child.process.running:
+                if child.process.running or len(self.failures) >= _MOST_FAILURES:
                     continue
                 if child.process.exit_status == -signal.SIGKILL:
                     self.replaced += 1
                 else:
                     self._failed(number, child, f"ended with status {child.process.exit_status}")
-                    if len(self.failures) >= _MOST_FAILURES:
-                        continue
                 self._children[number] = self._start(number, child.life + 1)
 
     def _start(self, number: int, life: int) -> _Child:

@@ -1,0 +1,44 @@
+"""The processes that clients live in."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from tidelog.chaos.load import Load
+from tidelog.chaos.workload import Workload
+from tidelog.checker.history import history_path, read_history
+from tidelog.checker.run_directory import RunDirectory
+
+#: Nobody listens there.
+NOWHERE = "127.0.0.1:1"
+LOAD = Load(processes=1, delivery_timeout_ms=1_000)
+
+
+async def until(seen: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not seen():  # noqa: ASYNC110  # processes do not wake us
+            await asyncio.sleep(0.02)
+
+
+async def test_a_killed_process_is_replaced_and_goes_on_in_its_history(tmp_path: Path) -> None:
+    history = history_path(tmp_path, "clients-0-tail")
+    async with Workload(tmp_path, NOWHERE, LOAD) as workload:
+        await until(history.exists)
+        (first,) = workload.processes
+        first.signal(signal.SIGKILL)
+        await until(lambda: workload.replaced == 1 and len(list(read_history(history))) == 2)
+        (second,) = workload.processes
+    assert first.pid != second.pid and not second.running
+    assert not workload.failures and second.exit_status == 0
+    assert RunDirectory(tmp_path).ending().compacted == {"latest"}
+
+
+async def test_processes_that_cannot_live_are_started_a_few_times_and_say_why(tmp_path: Path) -> None:
+    async with Workload(tmp_path, "no address", LOAD) as workload:
+        await until(lambda: len(workload.failures) >= 5)
+        await asyncio.sleep(0.3)  # nothing must happen
+    assert len(workload.failures) == 5
+    assert all("ConfigError" in failure for failure in workload.failures)
