@@ -123,6 +123,12 @@ class Read:
 
 @frozen
 class ReadFailed:
+    """A read that was refused.
+
+    offset   where it was to begin; −1 where the reader named no leader epoch: then a leader that was deposed, and
+             cannot know it yet, may rightly call an offset of its successor's out of range (KIP-320)
+    """
+
     tp: TopicPartition
     error: str
     t0: int

@@ -90,7 +90,8 @@ class DirectReader:
                 return True
         except TidelogError as failure:
             error = failure
-        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session, offset))
+        # No offset: the fetch named no leader epoch, so that a deposed leader may not know the offset yet.
+        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session))
         return hasattr(error, "code")
 
     async def _list(self, line: Line, tp: TopicPartition) -> bool:
