@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.replica import Replica
 from node.replicas import Replicas
-from tidelog.errors import BrokerError, InvalidFetchSizeError, OffsetOutOfRangeError
+from tidelog.errors import BrokerError, InvalidFetchSizeError, OffsetNotAvailableError, OffsetOutOfRangeError
 from tidelog.messages import FetchPartition, FetchPartitionResponse
 from tidelog.model import Buffer, TopicPartition
 
@@ -47,6 +47,9 @@ def read_partition(
     try:
         if not replica.leads_in(leader_epoch):
             replica.leader_or_raise(leader_epoch)
+        if replicas.cut_off and not for_follower and asked.fetch_offset > log.log_end_offset:
+            # Somebody else may lead by now, and know more: "out of range" would have a consumer start anew.
+            raise OffsetNotAvailableError(f"{replica.topic_partition}: cut off from ZooKeeper, the end is not known")
         replica.in_range_or_raise(asked.fetch_offset)
         bound = log.log_end_offset if for_follower else partition.high_watermark
         if bound > asked.fetch_offset and (first or budget > 0):

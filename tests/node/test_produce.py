@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from node.delayed import DelayedProduce, PendingAppend
-from tests.node.client_requests import TP, batch_of, produce_request
+from tests.node.client_requests import TP, batch_of, fetch_request, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
@@ -16,6 +16,7 @@ from tidelog.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
+    OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
@@ -155,6 +156,21 @@ async def test_a_leader_cut_off_from_zookeeper_serves_only_what_cannot_be_wrong(
             assert (await leader.look_up(timestamp))[0] == OffsetNotAvailableError.code
         assert await leader.look_up(EARLIEST_TIMESTAMP) == (0, 0, -1)
         assert await leader.look_up(T0) == (0, 0, T0)
+
+
+@on_virtual_time
+async def test_a_leader_cut_off_from_zookeeper_does_not_call_out_of_range_what_its_successor_may_have() -> None:
+    """Found by chaos: a fetch without a leader epoch at a deposed leader, of an offset that was acknowledged since."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        leader = cluster.leader
+        leader.cut_off = True
+        assert (await leader.fetch(fetch_request(2)))[0] == OffsetNotAvailableError.code
+        assert (await leader.fetch(fetch_request(-1)))[0] == OffsetOutOfRangeError.code
+        assert (await leader.fetch(fetch_request(0)))[:2] == (0, [b"a"])
+        leader.cut_off = False
+        assert (await leader.fetch(fetch_request(2)))[0] == OffsetOutOfRangeError.code
 
 
 @on_virtual_time

@@ -1,0 +1,87 @@
+"""`tidelog chaos` for real: it breaks a cluster of its own, judges it, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.command import Shell, processes_of
+from tests.processes.harness.waiting import wait_for
+from tidelog.chaos.runs import clean_up
+from tidelog.local.state import load_state
+
+pytestmark = [
+    pytest.mark.xdist_group("chaos"),  # one after another: each has three brokers and clients that keep them busy
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="needs Java"),
+]
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path, tmp_path / "home")
+    yield shell
+    clean_up(shell.home, lambda text: None)
+    assert processes_of(tmp_path) == []
+
+
+def run_directory(user: Shell) -> Path:
+    (found,) = (user.home / "chaos").iterdir()
+    return found
+
+
+def brokers_in(user: Shell, conditions: str) -> list[int]:
+    """Pids of brokers whose processes are in one of these conditions, as the kernel abbreviates them."""
+    state = load_state(run_directory(user) / "cluster") if (user.home / "chaos").exists() else None
+    pids = [broker.pid for broker in (state.brokers if state else ()) if broker.running]
+    stats = {pid: Path(f"/proc/{pid}/stat").read_text() for pid in pids}
+    return [pid for pid, stat in stats.items() if stat.rpartition(")")[2].split()[0] in conditions]
+
+
+def test_leaders_are_killed_and_every_promise_is_kept(user: Shell, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    told = user.run(
+        *("chaos", "--scenario", "leader-kill", "--seconds", "1", "--seed", "1", "--json", "--report", str(report)),
+        timeout_s=300,
+    )
+    verdict = json.loads(told.output)
+    assert verdict["verdict"]["violated"] == [], verdict["verdict"]["findings"]
+    assert (told.status, verdict["shortcomings"]) == (0, []), told.complaint
+    assert [(row["row"], row["injected"], row["bit"]) for row in verdict["rows"]] == [("F1", 1, 1), ("F6", 1, 1)]
+    assert all(row["observations"] for row in verdict["verdict"]["invariants"])
+    assert verdict["seed"] == 1
+    assert (report / "report.html").stat().st_size > 10_000
+    assert list((user.home / "chaos").iterdir()) == []
+
+
+def test_ctrl_c_heals_what_is_broken_and_gives_the_verdict_on_what_was_seen(user: Shell) -> None:
+    with user.start("chaos", "--scenario", "zombie", "--seconds", "600", "--seed", "1") as process:
+        wait_for("a broker to be paused", lambda: brokers_in(user, "T"), timeout_s=120)
+        process.send_signal(signal.SIGINT)
+        output, complaint = process.communicate(timeout=200)
+    assert process.returncode == 3, complaint.decode()
+    assert b"not reached: F" in output
+    assert b"acknowledged records are there" in output
+    assert b"NOT PROVED" in output
+    assert list((user.home / "chaos").iterdir()) == []
+
+
+def test_what_a_killed_run_leaves_is_ended_and_removed_by_the_next_one(user: Shell) -> None:
+    with user.start("chaos", "--scenario", "zombie", "--seconds", "600", "--seed", "1") as process:
+        wait_for("a broker to be paused", lambda: brokers_in(user, "T"), timeout_s=120)
+        left = run_directory(user)
+        clean_up(user.home, lambda text: pytest.fail(f"its run lives: {text}"))
+        process.kill()
+        process.communicate(timeout=30)
+    assert brokers_in(user, "STR")
+    told: list[str] = []
+    clean_up(user.home, told.append)
+    assert told == [f"cleaning up after a run that was killed: {left}"]
+    assert not left.exists()
+    wait_for("the clients to end without whoever started them", lambda: not processes_of(user.directory), timeout_s=60)
