@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 
@@ -36,6 +37,8 @@ def main() -> int:
         for target in chosen:
             print(f"{target.name:<{width}}  {target.reads}")
         return 0
+    # As Ctrl-C: who tries the inputs is ended, too, and what was done is told.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     found = 0
     for target in chosen:
         outcome = fuzz(
@@ -47,6 +50,8 @@ def main() -> int:
             _Progress(target.name),
         )
         print(f"{target.name:<{width}}  {told(outcome)}", flush=True)
+        if outcome.ending is Ending.STOPPED:
+            return 130
         if outcome.ending is not Ending.DONE:
             found += 1
             print(outcome.said, flush=True)

@@ -61,7 +61,7 @@ TARGETS = (
             b"inf",
             b"nan",
             b"1979-05-27T07:32:00Z",
-            b"0xffffffffffffffffffff",
+            b"0x" + b"f" * 3700,
             b"\\u0000",
             b" = ",
         ),

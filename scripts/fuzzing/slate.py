@@ -14,21 +14,21 @@ _HEAD: Final = Struct("<QI")
 
 
 class Slate:
-    """A file in the memory of both."""
+    """A file in the memory of both. `begun`: how many inputs this side has begun."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
             path.write_bytes(bytes(_HEAD.size + MOST_BYTES))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
-        self._cases = self.cases
+        self.begun = self.cases
 
     def begin(self, data: bytes) -> None:
         """An input is tried now. Its bytes first: a number that has risen says that they are there."""
         self._memory[_HEAD.size : _HEAD.size + len(data)] = data
-        self._cases += 1
+        self.begun += 1
         # Not `pack_into`, which clears what a reader may look at just then.
-        self._memory[: _HEAD.size] = _HEAD.pack(self._cases, len(data))
+        self._memory[: _HEAD.size] = _HEAD.pack(self.begun, len(data))
 
     @property
     def cases(self) -> int:

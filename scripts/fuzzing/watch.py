@@ -33,6 +33,7 @@ class Ending(StrEnum):
     """How a run came to its end."""
 
     DONE = "nothing found"
+    STOPPED = "stopped, nothing found so far"
     WRONG = "an input that is wrong"
     CRASH = "a crash of the interpreter"
     HANG = "a hang"
@@ -73,14 +74,15 @@ def fuzz(
         slate = Slate(directory / "slate")
         command = [sys.executable, *WORKER, target.name, engine, str(cases), str(seed), name]
         begun = time.monotonic()
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as process:
+        # A session of its own: Ctrl-C is for who watches.
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True) as process:
             try:
                 ending, growth = _watch(process, slate, limits, lambda n, g: progress(n, time.monotonic() - begun, g))
             finally:
                 if process.poll() is None:
                     process.kill()
         seconds = time.monotonic() - begun
-        if ending is Ending.DONE:
+        if ending in (Ending.DONE, Ending.STOPPED):
             return Outcome(ending, slate.cases, seconds, growth)
         kept = keep(target, slate.data, ending.name.lower()) if slate.cases else None
         return Outcome(ending, slate.cases, seconds, growth, kept, _tail(said))
@@ -96,6 +98,8 @@ def _watch(
             status = process.wait(_EVERY_S)
         except subprocess.TimeoutExpired:
             pass
+        except KeyboardInterrupt:
+            return Ending.STOPPED, growth
         else:
             return (Ending.DONE if status == 0 else Ending.WRONG if status == FOUND else Ending.CRASH), growth
         now, cases = time.monotonic(), slate.cases
