@@ -6,7 +6,7 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from tests.processes.harness.replica_files import assert_replicas_identical, bat
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, TopicPartition
+from tidelog.chaos.faults.shim import Page, Shim
+from tidelog.chaos.undo import UndoFile
+from tidelog.local.place import HERE
 from tidelog.model import NO_LEADER
 from tidelog.records.header import iter_headers
 
@@ -178,77 +181,19 @@ def test_a_broker_whose_machine_lost_power_comes_back_without_what_was_not_synce
 
 # --- torn writes -----------------------------------------------------------------------------------------------
 
-#: Ends the process in the middle of a write to a log, once TEAR_ORDER names a file that says after how many bytes.
-TEAR = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-static int is_log(int fd) {
-    char link[64], path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    return n > 4 && !memcmp(path + n - 4, ".log", 4) && memcmp(path + n - 11, "broker-", 7);
-}
-
-static void tear(int fd, const struct iovec *parts, int count, off_t position) {
-    const char *order = getenv("TEAR_ORDER");
-    FILE *file = order ? fopen(order, "r") : NULL;
-    if (!file || !is_log(fd)) { if (file) fclose(file); return; }
-    long left = 0, total = 0;
-    for (int i = 0; i < count; i++) total += parts[i].iov_len;
-    if (fscanf(file, "%ld", &left) != 1) return;
-    if (left < 0) left += total;
-    for (int i = 0; i < count && left > 0; i++) {
-        long some = (long)parts[i].iov_len < left ? (long)parts[i].iov_len : left;
-        position += pwrite(fd, parts[i].iov_base, some, position);
-        left -= some;
-    }
-    remove(order);
-    kill(getpid(), SIGKILL);
-    pause();
-}
-
-#define TORN(name) \
-    ssize_t name(int fd, const struct iovec *parts, int count, off_t position) { \
-        static ssize_t (*real)(int, const struct iovec *, int, off_t); \
-        if (!real) real = dlsym(RTLD_NEXT, #name); \
-        tear(fd, parts, count, position); \
-        return real(fd, parts, count, position); \
-    }
-TORN(pwritev)
-TORN(pwritev64)
-#define TORN2(name) \
-    ssize_t name(int fd, const struct iovec *parts, int count, off_t position, int flags) { \
-        static ssize_t (*real)(int, const struct iovec *, int, off_t, int); \
-        if (!real) real = dlsym(RTLD_NEXT, #name); \
-        tear(fd, parts, count, position); \
-        return real(fd, parts, count, position, flags); \
-    }
-TORN2(pwritev2)
-TORN2(pwritev64v2)
-"""
-
 #: In the base offset, between it and the length, in the epoch, the CRC, the header's last field, at its end, after it,
 #: and before the last byte.
 TEARS = [5, 8, 14, 19, 59, 61, 64, -1]
 
 
 @pytest.fixture
-def tearing(tmp_path: Path) -> Path:
-    """A library to be loaded before all others."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler here, so that no write can be torn")
-    source, library = tmp_path / "tear.c", tmp_path / "tear.so"
-    source.write_text(TEAR)
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-    return library
+async def tearing(tmp_path: Path) -> tuple[Mapping[str, str], Page]:
+    """What a broker is started with whose writes can be torn, and where that is ordered."""
+    shim = Shim()
+    if (reason := shim.missing()) is not None:
+        pytest.skip(reason)
+    places = await shim.set_up(UndoFile(tmp_path), tmp_path, {"1": HERE})
+    return places["1"].environment, shim.page("1")
 
 
 def whole_bytes(segment: Path) -> int:
@@ -258,22 +203,19 @@ def whole_bytes(segment: Path) -> int:
 
 @pytest.mark.parametrize("tears", [[19], pytest.param(TEARS, marks=pytest.mark.slow)])
 def test_a_batch_that_was_torn_by_the_end_of_the_process_is_cut_off_and_fetched_again(
-    cluster: RunningCluster, tmp_path: Path, tearing: Path, tears: list[int]
+    cluster: RunningCluster, tearing: tuple[Mapping[str, str], Page], tears: list[int]
 ) -> None:
     (tp,) = cluster.create_topic("t")
     victim = cluster.leader(tp)
     segment = newest_segment(cluster.local.broker_dir(victim) / str(tp))
-    order = tmp_path / "order"
-    environment = {"LD_PRELOAD": str(tearing), "TEAR_ORDER": str(order)}
+    environment, page = tearing
     config = cluster.config(victim, f"broker-{victim}")
     with ordeal(cluster, [tp]) as under:
         cluster.kill(victim)
         for after_bytes in tears:
             with cluster.launched(config, environment) as process:
                 cluster.wait_in_sync(tp)
-                draft = order.with_suffix(".draft")
-                draft.write_text(str(after_bytes))
-                draft.rename(order)
+                page.order(tear_after=after_bytes + 1 if after_bytes >= 0 else after_bytes)
                 wait_bitten("the write to be torn", lambda process=process: process.poll() == -signal.SIGKILL)  # type: ignore[misc]
                 torn = segment.stat().st_size - whole_bytes(segment)
                 require_bite("the write was whole", torn and f"{torn} bytes of a batch")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tidelog.chaos.faults.disks import fill
 
 
 @contextmanager
@@ -26,9 +27,7 @@ def small_disk_at(path: Path) -> Iterator[Path]:
 @contextmanager
 def full(disk: Path) -> Iterator[None]:
     """Until its end no byte more fits."""
-    filler, space = disk / "filler", os.statvfs(disk)
-    with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize)
+    filler = fill(disk)
     try:
         yield
     finally:

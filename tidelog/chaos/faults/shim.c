@@ -26,7 +26,7 @@ static struct page {
     /* orders; 0: none */
     field write_errno, sync_errno, write_delay_us, sync_delay_us;
     field clock_offset_ns, clock_swing_ns, clock_period_ns;
-    field tear_after; /* bytes + 1 */
+    field tear_after; /* bytes + 1; negative: from the end */
     field hold_ms;
     /* what was done */
     field writes_failed, syncs_failed, writes_delayed, syncs_delayed, clocks_shifted, torn_bytes, holds;
@@ -83,9 +83,10 @@ static int judge_write(int fd, const struct iovec *parts, int count, off_t posit
     struct page *told = orders();
     if (!told->write_errno && !told->write_delay_us && !told->tear_after) return 0;
     if (told->tear_after && meant(fd, 1)) {
-        int64_t total = 0, after = told->tear_after - 1;
+        int64_t total = 0, told_after = told->tear_after;
         for (int i = 0; i < count; i++) total += parts[i].iov_len;
-        if (after < total && atomic_exchange(&told->tear_after, 0)) tear(fd, parts, count, position, after);
+        int64_t after = told_after > 0 ? told_after - 1 : total + told_after;
+        if (after >= 0 && after < total && atomic_exchange(&told->tear_after, 0)) tear(fd, parts, count, position, after);
     }
     if (!meant(fd, 0)) return 0;
     if (told->write_delay_us) {

@@ -16,7 +16,7 @@ from tidelog.errors import LocalError
 from tidelog.local.place import ZOOKEEPER
 
 #: The page's fields, eight bytes each, in the order of shim.c. First the orders, where 0 is none: `_us` and `_ns` are
-#: micro- and nanoseconds, `tear_after` is the bytes that are still written, and one.
+#: micro- and nanoseconds, `tear_after` is the bytes that are still written, and one; negative: those that are not.
 ORDERS = (
     "write_errno",
     "sync_errno",

@@ -75,8 +75,8 @@ class TornWrite(CallFault):
 
     row, name = "F45", "process ends in the middle of a write"
     lasts_ms = (500, 3_000)
-    #: Within a batch's offset, its length, its epoch, its CRC, its header, and its records.
-    places = (1, 8, 11, 14, 19, 40, 60, 62, 75)
+    #: Within a batch's offset, its length, its epoch, its CRC, its header, its records, and before its last byte.
+    places = (1, 8, 11, 14, 19, 40, 60, 62, 75, -1)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
@@ -85,11 +85,12 @@ class TornWrite(CallFault):
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
         after = dice.choice(self.places)
-        self.order(target, victim, tear_after=after + 1)
+        self.order(target, victim, tear_after=after + 1 if after >= 0 else after)
         process = target.broker_process(victim)
         await wait_until(f"broker {victim} to end in a write", lambda: not process.running, 20)
         self._torn = self.page.read("torn_bytes") - 1
-        return f"{who}, killed {after} bytes into a write"
+        where = f"{after} bytes into" if after >= 0 else "before the last byte of"
+        return f"{who}, killed {where} a write"
 
     def bit(self, evidence: Evidence) -> str | None:
         return (
