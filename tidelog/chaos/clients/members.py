@@ -126,7 +126,7 @@ class MemberClient(ConsumerRebalanceListener):
         me = self._consumer.group_metadata()
         owned = sorted(self._consumer.assignment())
         self._history.write(Assigned(self._group, me.member_id, me.generation_id, owned, self._around.now_ns()))
-        for tp in assigned:
+        for tp in sorted(assigned):  # so that a simulation numbers them alike, whatever the hashes
             self._sessions.begin(tp)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
