@@ -22,6 +22,9 @@ def main() -> int:
     parser.add_argument(
         "--by", action="append", choices=list(FINDERS), help=f"who is to find them; may be repeated [default: {SUITE}]"
     )
+    parser.add_argument(
+        "--try-all", action="store_true", help="has bugs looked for also by whom their patches do not name"
+    )
     parser.add_argument("--list", action="store_true", help="says what bugs there are")
     parser.add_argument("--json", action="store_true", help="the outcome as JSON")
     arguments = parser.parse_args()
@@ -34,7 +37,9 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="tidelog-mutants-") as name:
         copy_tree(Path(name))
-        return run(Trial(Path(name)), chosen, arguments.by or [SUITE], as_json=arguments.json)
+        return run(
+            Trial(Path(name)), chosen, arguments.by or [SUITE], try_all=arguments.try_all, as_json=arguments.json
+        )
 
 
 def show_list(chosen: list[Mutant], *, as_json: bool) -> None:
@@ -56,8 +61,13 @@ class Outcome:
     finding: Finding
 
 
-def run(trial: Trial, chosen: Sequence[Mutant], by: Sequence[str] = (SUITE,), *, as_json: bool) -> int:
-    """0 where each bug is found by all of `by` that its patch names, and by one at least."""
+def run(
+    trial: Trial, chosen: Sequence[Mutant], by: Sequence[str] = (SUITE,), *, try_all: bool = False, as_json: bool
+) -> int:
+    """0 where each bug is found by all of `by` that its patch names, and by one at least.
+
+    With `try_all` the others of `by` may look for it, too: where one finds it, the patch should name him.
+    """
     width = max(len(mutant.name) for mutant in chosen)
     outcomes = []
     green = Finding("", 0, 0.0)
@@ -65,12 +75,12 @@ def run(trial: Trial, chosen: Sequence[Mutant], by: Sequence[str] = (SUITE,), *,
         green = FINDERS[SUITE].look(trial.tree, sorted({test for mutant in chosen for test in mutant.tests}))
         if not as_json:
             print(f"{'no bug':<{width}}       {SUITE:<9}  {green.seconds:6.1f} s  {green.said or 'green'}", flush=True)
-    for outcome in _outcomes(trial, chosen, by) if not green.said else ():
+    for outcome in _outcomes(trial, chosen, by, try_all=try_all) if not green.said else ():
         outcomes.append(outcome)
         if not as_json:
             print(_line(outcome, width), flush=True)
     found = {each.mutant.name for each in outcomes if each.verdict == "found"}
-    missed = [each for each in outcomes if each.verdict != "found"]
+    missed = [each for each in outcomes if each.verdict != "found" and each.by in each.mutant.found_by]
     passed = not green.said and not missed and all(mutant.name in found for mutant in chosen)
     if as_json:
         told = [
@@ -82,15 +92,15 @@ def run(trial: Trial, chosen: Sequence[Mutant], by: Sequence[str] = (SUITE,), *,
     return 0 if passed else 1
 
 
-def _outcomes(trial: Trial, chosen: Sequence[Mutant], by: Sequence[str]) -> Iterator[Outcome]:
+def _outcomes(trial: Trial, chosen: Sequence[Mutant], by: Sequence[str], *, try_all: bool) -> Iterator[Outcome]:
     for mutant in chosen:
         for name in by:
-            if name in mutant.found_by:
+            if try_all or name in mutant.found_by:
                 yield _tried(trial, mutant, name)
 
 
 def _tried(trial: Trial, mutant: Mutant, by: str) -> Outcome:
-    finder, arguments = FINDERS[by], mutant.found_by[by]
+    finder, arguments = FINDERS[by], mutant.found_by.get(by, ())
     try:
         with trial.planted(mutant):
             finding = finder.look(trial.tree, arguments)

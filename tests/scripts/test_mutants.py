@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from plantedbugs.__main__ import run
 from plantedbugs.finders import FINDERS, Finder, Seeds, Simulator
-from plantedbugs.mutant import PROJECT, SIMULATOR, Mutant, all_mutants
+from plantedbugs.mutant import PROJECT, SIMULATOR, SUITE, Mutant, all_mutants
 from plantedbugs.trial import Trial, copy_tree
 
 #: M1 to M12 of the list of faults, and those that earlier stories asked for.
@@ -64,6 +64,14 @@ def test_a_bug_passes_only_where_a_test_turns_red(
     assert run(small_project, [planted(small_project.tree, old, new)], as_json=False) == status
     assert said in capsys.readouterr().out
     assert (small_project.tree / "sum.py").read_text() == before
+
+
+def test_who_is_not_named_may_look_and_need_not_find(small_project: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FINDERS, SIMULATOR, Simulator("program", 2))
+    (small_project.tree / "program.py").write_text(PROGRAM.format(found="False"))
+    mutant = planted(small_project.tree, "    return a + b", "    return a - b")
+    assert run(small_project, [mutant], [SUITE, SIMULATOR], try_all=True, as_json=False) == 0
+    assert run(small_project, [mutant], [SIMULATOR], as_json=False) == 1, "nobody was asked who is named"
 
 
 def test_tests_that_fail_without_a_bug_prove_nothing(small_project: Trial) -> None:
