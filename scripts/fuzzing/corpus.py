@@ -1,4 +1,4 @@
-"""Inputs that are kept: `tests/fuzz/corpus/TARGET/NAME`, the bytes as they are."""
+"""Inputs that are kept, the bytes as they are: a directory for each target in `tests/fuzz/corpus`."""
 
 from __future__ import annotations
 
