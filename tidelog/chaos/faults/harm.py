@@ -19,6 +19,7 @@ from tidelog.model import TopicPartition
 #: How long a process may take to end after SIGKILL; one that writes a core or frees gigabytes takes its time.
 _END_MS = 20_000
 _LOOK_EVERY_S = 0.05
+_CANCEL_AGAIN_S = 1.0
 
 Mend = Callable[[], Awaitable[object]]
 
@@ -65,8 +66,9 @@ class Harm(ABC):
         self._works.append(task)
 
         async def end() -> None:
-            task.cancel()
-            await asyncio.wait([task])
+            while not task.done():  # a cancellation may be lost where a wait ends at the same moment
+                task.cancel()
+                await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
 
         self.mend(end)
 
