@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import cast
 
+from tidelog.chaos.tail import Answered
 from tidelog.checker import events
 from tidelog.checker.events import BrokerEvent, Event
 from tidelog.model import TopicPartition
@@ -17,8 +18,6 @@ _SECOND_NS = 1_000_000_000
 _STRETCH_NS = 50_000_000
 #: Events of brokers that are kept for the fault in hand.
 _MOST_EVENTS = 200_000
-#: Said by brokers of each batch: it would push out what faults are recognised by.
-_OFTEN = (events.Append, events.HighWatermark, events.Ack, events.Processed)
 
 
 class Activity:
@@ -26,7 +25,6 @@ class Activity:
 
     def __init__(self, tps: Sequence[TopicPartition]) -> None:
         self.tps = tuple(tps)
-        self.operations = 0
         self._done: Counter[int] = Counter()
         self._acknowledged: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
         self._begun: dict[int, int] = {}
@@ -34,25 +32,22 @@ class Activity:
         self._errors: deque[tuple[int, str]] = deque(maxlen=100_000)
         self._told: dict[int, deque[BrokerEvent]] = defaultdict(lambda: deque(maxlen=_MOST_EVENTS))
 
-    def take(self, kind: str, name: str, event: Event) -> None:
+    def take(self, kind: str, name: str, event: Event | Answered) -> None:
         """One line of the history `name`."""
-        if kind == "broker":
-            if not isinstance(event, _OFTEN):
-                self._told[int(name)].append(cast(BrokerEvent, event))
+        if isinstance(event, Answered):
+            self._succeeded(event.t1)
+        elif kind == "broker":
+            self._told[int(name)].append(cast(BrokerEvent, event))
         elif isinstance(event, events.ProduceInvoked):
             self._begun.update(zip(event.ids, event.t, strict=True))
         elif isinstance(event, events.ProduceOk):
             self._produced(event)
         elif isinstance(event, (events.ProduceFailed, events.ProduceUnknown)):
-            for record_id, name, t in zip(event.ids, event.errors, event.t, strict=True):
+            for record_id, why, t in zip(event.ids, event.errors, event.t, strict=True):
                 self._begun.pop(record_id, None)
-                self._errors.append((t, name))
+                self._errors.append((t, why))
         elif (error := getattr(event, "error", None)) is not None:
             self._errors.append((cast(events.ReadFailed, event).t1, error))
-        elif isinstance(event, events.Read):
-            self._succeeded(event.t1, 1)
-        elif (t1 := getattr(event, "t1", None)) is not None:
-            self._succeeded(t1, 1)
 
     def _produced(self, event: events.ProduceOk) -> None:
         times = self._acknowledged.get(event.tp)
@@ -63,13 +58,12 @@ class Activity:
             else:
                 times.extend(event.t)
         for record_id, t in zip(event.ids, event.t, strict=True):
-            self._succeeded(t, 1)
+            self._succeeded(t)
             if (begun := self._begun.pop(record_id, None)) is not None:
                 self._latencies.append((t, t - begun))
 
-    def _succeeded(self, t: int, count: int) -> None:
-        self.operations += count
-        self._done[t // _STRETCH_NS] += count
+    def _succeeded(self, t: int) -> None:
+        self._done[t // _STRETCH_NS] += 1
 
     def rate(self, now: int) -> int:
         """Operations that succeeded in the last second."""

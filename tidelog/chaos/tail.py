@@ -1,18 +1,39 @@
-"""Histories read while they are written: what the run knows of its clients and brokers, a moment after they do."""
+"""Histories read while they are written: what the run knows of its clients and brokers, a moment after they do.
+
+Most of what is written is what readers were shown and what brokers did with each batch. Of that only the moments are
+wanted here, so that following a run costs little beside the run.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
 
 from tidelog.checker.events import Event
 from tidelog.checker.history import DIRECTORY, SUFFIX
 from tidelog.checker.lines import of_fields
 
 #: So that one that writes fast does not keep us from the others.
-_MOST_BYTES = 4 << 20
+_MOST_BYTES: Final = 8 << 20
+#: Of brokers, of each batch or request.
+_OFTEN: Final = tuple(b'{"e":"%s",' % name for name in (b"append", b"hw", b"ack", b"processed"))
+_PRODUCE: Final = b'{"e":"ok","f":"produce",'
+_OK: Final = b'{"e":"ok","f":'
+_END: Final = re.compile(rb'"t1":(\d+)')
+
+
+class Answered(NamedTuple):
+    """An operation of a client that succeeded, and is no produce."""
+
+    t1: int
+
+
+#: What is told of a line: (kind, name, event); kind is "client" or "broker".
+Told: TypeAlias = tuple[str, str, Event | Answered]
 
 
 @dataclass(slots=True)
@@ -31,14 +52,20 @@ class HistoryTail:
         self._directory = directory / DIRECTORY
         self._files: dict[str, _File] = {}
 
-    def read(self) -> Iterator[tuple[str, str, Event]]:
-        """(kind, name, event) for each whole line since the last call; kind is "client" or "broker".
+    def read(self) -> Iterator[Told]:
+        """Of each whole line since the last call, without what brokers write of each batch and each request.
 
         A line that is none is passed over: the checker reads the files whole when all is over, and names it.
         """
         for path in sorted(self._directory.glob(f"*{SUFFIX}")):
             file = self._files.setdefault(path.stem, _File(path))
             for line in _whole_lines(file):
+                if line.startswith(_OFTEN):
+                    continue
+                if line.startswith(_OK) and not line.startswith(_PRODUCE):
+                    if (end := _END.search(line)) is not None:
+                        yield file.kind, file.name, Answered(int(end[1]))
+                    continue
                 try:
                     fields = json.loads(line)
                     if "history" in fields:

@@ -1,0 +1,97 @@
+"""What a run knows of its clients and brokers while they write."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from tidelog.chaos.activity import Activity
+from tidelog.chaos.tail import Answered, HistoryTail
+from tidelog.checker.events import (
+    Append,
+    Broker,
+    Client,
+    HighWatermark,
+    LatestOk,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    ProduceUnknown,
+    Read,
+    ReadFailed,
+    Registered,
+    Session,
+)
+from tidelog.checker.history import HistoryWriter, history_path
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+def activity_of(directory: Path) -> Activity:
+    activity, tail = Activity([TP]), HistoryTail(directory)
+    for line in tail.read():
+        activity.take(*line)
+    return activity
+
+
+def test_operations_that_succeeded_count_whoever_did_them(tmp_path: Path) -> None:
+    with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
+        history.write(ProduceInvoked(TP, [1, 2, 3], [5, 5, 5], [0, 0, 0]))
+        history.write(ProduceOk(TP, [1, 2], [0, 1], [SECOND, SECOND + 10 * MS]))
+        history.write(Read(TP, 0, 2, SECOND, SECOND + 20 * MS, [0, 1], [1, 2], [5, 5]))
+        history.write(LatestOk(TP, 2, SECOND, SECOND + 30 * MS))
+        history.write(ReadFailed(TP, "NOT_LEADER_OR_FOLLOWER", SECOND, SECOND + 40 * MS))
+        history.write(ProduceUnknown(TP, [3], ["REQUEST_TIMED_OUT"], [SECOND + 50 * MS]))
+    activity = activity_of(tmp_path)
+    assert activity.between(0, 2 * SECOND) == 4
+    assert activity.rate(2 * SECOND) == 4
+    assert activity.rate(3 * SECOND) == 0
+    assert activity.errors(0, 2 * SECOND) == {"NOT_LEADER_OR_FOLLOWER": 1, "REQUEST_TIMED_OUT": 1}
+    assert activity.slowest_ms(0, 2 * SECOND) == 1_010
+
+
+def test_a_gap_reaches_from_the_fault_to_the_next_acknowledgement(tmp_path: Path) -> None:
+    with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
+        history.write(ProduceOk(TP, [2], [1], [5 * SECOND]))
+        history.write(ProduceOk(TP, [1], [0], [2 * SECOND]))  # of another client, read later
+    activity = activity_of(tmp_path)
+    assert activity.longest_gap_ms(SECOND, 6 * SECOND) == {TP: 3_000}
+    assert activity.longest_gap_ms(5 * SECOND + 1, 9 * SECOND) == {TP: pytest.approx(4_000, abs=1)}
+
+
+def test_what_brokers_say_of_themselves_is_kept_but_for_what_they_say_of_each_batch(tmp_path: Path) -> None:
+    with HistoryWriter(history_path(tmp_path, "2"), Broker("2")) as history:
+        history.write(Session(1, "connected"))
+        history.write(Append(2, TP, 0, 1, 3, "leader"))
+        history.write(HighWatermark(3, TP, 3, 2))
+        history.write(Registered(4, 77))
+    assert activity_of(tmp_path).told(0, 10) == {2: [Session(1, "connected"), Registered(4, 77)]}
+
+
+def test_a_tail_goes_on_where_it_stopped_and_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
+    tail = HistoryTail(tmp_path)
+    assert list(tail.read()) == []
+    path = history_path(tmp_path, "c")
+    with HistoryWriter(path, Client("c")) as history:
+        history.write(LatestOk(TP, 2, 1, 10))
+    assert list(tail.read()) == [("client", "c", Answered(10))]
+    line = b'{"e":"failed","f":"produce","tp":["t",0],"ids":[9],"errors":["X"],"t":[11]}\n'
+    with path.open("ab") as file:
+        file.write(line[:20])
+    assert list(tail.read()) == []
+    with path.open("ab") as file:
+        file.write(line[20:])
+    assert list(tail.read()) == [("client", "c", ProduceFailed(TP, array("q", [9]), ("X",), array("q", [11])))]
+
+
+def test_a_line_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
+        history.write(LatestOk(TP, 2, 1, 10))
+    with history_path(tmp_path, "c").open("ab") as file:
+        file.write(b'nonsense\n{"e":"ok"}\n[1]\n{"e":"failed","f":"never"}\n')
+    assert list(HistoryTail(tmp_path).read()) == [("client", "c", Answered(10))]
