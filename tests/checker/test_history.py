@@ -152,6 +152,7 @@ def test_without_a_buffer_each_line_is_written_at_once_and_with_one_when_it_is_f
         ('{"e":"ok","f":"produce","tp":["t",0],"ids":[9223372036854775808],"offset":7,"t":[1]}', "2: "),
         ('{"history":2,"kind":"client","name":"c"}', "2: version 2"),
         ('{"history":1,"kind":"dog","name":"c"}', "2: a history is a client's"),
+        ('{"history":1,"kind":"broker","name":"one"}', "2: a broker's name is its id"),
         ("[" * 100_000, "2: "),
     ],
 )

@@ -145,6 +145,8 @@ def _header(line: Mapping[str, Any]) -> Header:
     if shape is None:
         raise ValueError(f"a history is a client's or a broker's, not a {line['kind']!r}'s")
     header: Header = shape.read(line)
+    if isinstance(header, Broker) and not header.name.isdecimal():
+        raise ValueError(f"a broker's name is its id, not {header.name!r}")
     return header
 
 
