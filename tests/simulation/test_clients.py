@@ -1,0 +1,73 @@
+"""The clients that users have, in a simulated cluster: over its connections, in its time, with dice of its seed."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from simulation.cluster import Cluster
+from simulation.trace import Trace
+
+from tidelog.aio import Admin, Consumer, Producer
+from tidelog.messages import NewTopic
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("orders", 0)
+
+
+def told(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int]:
+    """Offsets, what was read, what a group has committed, a look-up, when it was over; a broker is killed meanwhile."""
+    cluster = Cluster(seed, trace=Trace())
+    for broker in cluster.brokers.values():
+        broker.start()
+    assert cluster.run_until(lambda: all(broker.serves for broker in cluster.brokers.values()))
+    cluster.run(1)
+    client = cluster.client()
+    seams: dict[str, Any] = {"_clock": client.clock, "_opener": client.open, "_rng": Random(seed)}
+    offsets: list[int] = []
+
+    async def produce() -> None:
+        async with Admin(cluster.bootstrap, **seams) as admin:
+            await admin.create_topics([NewTopic("orders", 1, 3, configs={"min.insync.replicas": "2"})], 30_000)
+        async with Producer(cluster.bootstrap, enable_idempotence=True, **seams) as producer:
+            for number in range(20):
+                if number == 10:
+                    cluster.later(0, killed.kill)
+                placed = await producer.send_and_wait("orders", b"%d" % number, partition=0, timestamp_ms=number)
+                offsets.append(placed.offset)
+
+    async def consume() -> tuple[list[bytes | None], int | None, int]:
+        async with Consumer(
+            cluster.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **seams
+        ) as consumer:
+            consumer.subscribe(["orders"])
+            values: list[bytes | None] = []
+            while len(values) < 20:
+                values += [record.value for each in (await consumer.poll(1000)).values() for record in each]
+            await consumer.commit()
+            found = (await consumer.offsets_for_times({TP: 13}))[TP]
+            assert found is not None
+            return values, await consumer.committed(TP), found.offset
+
+    killed = cluster.brokers[1 + seed % 3]
+    cluster.within(client, produce(), 120)
+    killed.start()
+    values, committed, looked_up = cluster.within(client, consume(), 120)
+    over_ns = cluster.timeline.now_ns
+    cluster.vanish()
+    return offsets, values, committed, looked_up, over_ns
+
+
+def test_producers_groups_and_look_ups_are_right_while_a_broker_is_killed_and_the_same_each_time() -> None:
+    first = told(7)
+    offsets, values, committed, looked_up, _ = first
+    assert offsets == [*range(20)]
+    assert values == [b"%d" % number for number in range(20)]
+    assert (committed, looked_up) == (20, 13)
+    assert told(7) == first
+
+
+def test_other_dice_make_other_delays() -> None:
+    stories = [told(seed) for seed in (1, 2)]
+    assert stories[0][:4] == stories[1][:4]
+    assert stories[0][4] != stories[1][4]
