@@ -49,7 +49,9 @@ class LoadTopic:
 
     def new_topic(self, replicas: int) -> NewTopic:
         """As the cluster is asked for it; acks=all needs all replicas but one."""
-        configs = {"min.insync.replicas": str(max(1, replicas - 1)), "retention.ms": "-1", **self.configs}
+        # Small, so that there are closed segments to be damaged (F47).
+        size = {"segment.bytes": str(1 << 20)}
+        configs = {"min.insync.replicas": str(max(1, replicas - 1)), "retention.ms": "-1", **size, **self.configs}
         return NewTopic(self.name, self.partitions, replicas, configs=configs)
 
 
