@@ -131,9 +131,9 @@ class _Run:
             self.say(self.now, leader, ev.Append(self.now, part.tp, base, last, part.epoch, "leader"))
             self.say(self.now, leader, ev.HighWatermark(self.now, part.tp, part.epoch, end))
             leos = dict.fromkeys(BROKERS, end)
-            ack = ev.Ack(self.now, part.tp, last, part.epoch, BROKERS[:2], BROKERS[2:], leos, BROKERS, 2)
-            if part.leader in ack.isr:
-                self.say(self.now, leader, ack)
+            pending = self.dice.choice([each for each in BROKERS if each != part.leader])
+            isr = [each for each in BROKERS if each != pending]
+            self.say(self.now, leader, ev.Ack(self.now, part.tp, last, part.epoch, isr, [pending], leos, BROKERS, 2))
         ended = [t1] * count
         if outcome == "ok":
             epochs = [part.epoch] * count

@@ -144,7 +144,7 @@ def elected_without_what_was_acknowledged(story: Story, dice: random.Random) -> 
     return behind(story, "3", ev.BecomeLeader(t, event.tp, 1000, event.offsets[-1], 0))
 
 
-@mutation("I2", on_the_way=True)
+@mutation("I2")
 def acknowledged_at_anothers_offset(story: Story, dice: random.Random) -> Story:
     place, name, event = one_of(story, dice, ev.ProduceOk, lambda each: each.offsets[0] > 0)
     return put(story, place, (name, replace(event, offsets=[each - 1 for each in event.offsets])))
@@ -406,7 +406,7 @@ def acknowledged_before_a_pending_member_had_it(story: Story, dice: random.Rando
 @mutation("I14", on_the_way=True)
 def acknowledged_by_a_leader_outside_the_isr(story: Story, dice: random.Random) -> Story:
     place, _, event = one_of(story, dice, ev.Ack)
-    return put(story, place, ("3", event))
+    return put(story, place, (str(event.pending[0]), event))
 
 
 @mutation("I15")
