@@ -1,7 +1,7 @@
 """What brokers hold, counted from outside before the faults and when all is over (I21).
 
-Idle    without clients: files, threads, and operations that wait
-busy    under load, which is the same before and after: memory
+idle    without clients: files, and operations that wait
+busy    under load, which is the same before and after: memory, and threads, whose pools are small before they have work
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class ResourceCounts:
         for broker in self._brokers():
             if (counted := await _count(broker, "baseline")) is not None:
                 self._idle[broker.broker_id] = counted
-                self._write(broker, "idle", replace(counted, rss=-1))
+                self._write(broker, "idle", replace(counted, rss=-1, threads=-1))
 
     async def busy(self, phase: Literal["baseline", "healed"]) -> None:
         """While clients are at work."""
         for broker in self._brokers():
             if (counted := await _count(broker, phase)) is not None:
-                self._write(broker, "busy", replace(counted, fds=-1, threads=-1, purgatory=-1))
+                self._write(broker, "busy", replace(counted, fds=-1, purgatory=-1))
 
     async def idle_after(self) -> None:
         """When clients have gone. What goes late has gone, too."""
@@ -62,7 +62,7 @@ class ResourceCounts:
             before = self._idle.get(broker.broker_id)
             while (counted := await _count(broker, "healed")) is not None:
                 if before is None or _is_back(before, counted) or time.monotonic() >= deadline:
-                    self._write(broker, "idle", replace(counted, rss=-1))
+                    self._write(broker, "idle", replace(counted, rss=-1, threads=-1))
                     break
                 await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -80,7 +80,7 @@ class ResourceCounts:
 
 
 def _is_back(before: Resources, now: Resources) -> bool:
-    return now.fds <= before.fds and now.threads <= before.threads and now.purgatory <= before.purgatory
+    return now.fds <= before.fds and now.purgatory <= before.purgatory
 
 
 async def _count(broker: BrokerState, phase: str) -> Resources | None:
