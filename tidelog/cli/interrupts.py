@@ -12,10 +12,14 @@ from types import FrameType
 def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
     """KeyboardInterrupt for the first of them that comes; of SIGHUP not where it is ignored, as by nohup.
 
-    More of them change nothing: tidying up has a deadline, and `timeout` for one sends its signal twice.
+    More of them change nothing, to the end of the process: tidying up has a deadline, and `timeout` for one sends its
+    signal twice, the second as late as it likes.
     """
+    came = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
         for each in wanted:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
@@ -25,5 +29,5 @@ def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in before.items() if not came else ():
             signal.signal(number, handler)
