@@ -21,6 +21,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("arguments", "status", "told"),
     [
         (["--scenario", "earthquake"], 2, "'earthquake' is not one of 'leader-kill', 'rolling', 'partition'"),
+        (["--scenario", "rolling", "--only", "F1"], 2, "--only: scenario rolling has no row 'F1': it has F11, F13"),
+        (["--only", ""], 2, "--only: scenario all has no row '': it has F1, F2"),
+        (["--only", "F1,F56"], 2, "scenario all has no row 'F56'"),
         (["--seconds", "0"], 2, "0.0 is not in the range"),
         (["--seconds", "nan"], 2, "not a number"),
         (["--seconds", "1e9"], 2, "not in the range"),

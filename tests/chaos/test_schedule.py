@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +68,10 @@ def test_scenarios_ask_for_rows_that_the_catalogue_has() -> None:
 def test_all_is_every_row_in_the_catalogues_order() -> None:
     assert rows_of(SCENARIOS["all"], {"F10", "F9", "F1"}) == ("F1", "F9", "F10")
     assert row_number("F10") == 10
+
+
+def test_of_a_scenario_some_rows_may_be_asked_for_and_no_others() -> None:
+    assert rows_of(SCENARIOS["rolling"], (), ["F13"]) == ("F13",)
+    assert rows_of(SCENARIOS["all"], {"F10", "F9", "F1"}, ["F10", "F1"]) == ("F1", "F10")
+    with pytest.raises(ValueError, match="scenario rolling has no row 'F1': it has F11, F13"):
+        rows_of(SCENARIOS["rolling"], (), ["F1"])

@@ -23,7 +23,7 @@ from tidelog.chaos.report import write_report
 from tidelog.chaos.resources import ResourceCounts
 from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter
 from tidelog.chaos.runs import RESULTS, RunDirectory
-from tidelog.chaos.scenarios import Scenario, rows_of
+from tidelog.chaos.scenarios import Scenario
 from tidelog.chaos.schedule import schedule
 from tidelog.chaos.tail import HistoryTail
 from tidelog.chaos.targets import LocalTarget, own_cluster, running_cluster
@@ -43,12 +43,14 @@ _ASK_MS = 5_000
 class Request:
     """What a run is asked for.
 
-    seconds    in which faults are begun; each row of the scenario is begun once, however long that takes
+    rows       of the scenario, all or some, in the catalogue's order
+    seconds    in which faults are begun; each row that is asked for is begun once, however long that takes
     data_dir   of a cluster that `tidelog up` started; None: the run starts one of `brokers` brokers
     results    where histories and report go; None: into the run's own directory
     """
 
     scenario: Scenario
+    rows: tuple[str, ...]
     seed: int
     seconds: float
     load: Load
@@ -93,7 +95,7 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
     results.mkdir(parents=True, exist_ok=True)
     _write_about(results, request)
     if request.data_dir is None:
-        needed = needs_of(request.scenario)
+        needed = needs_of(request.rows)
         furnishings = [each for each in faults.furnishings() if each.need in needed]
         target = own_cluster(place.path, results, request.brokers, place.undo, furnishings)
     else:
@@ -106,10 +108,9 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
     return await asyncio.to_thread(ordeal.judge)
 
 
-def needs_of(scenario: Scenario) -> set[Need]:
-    """All that some fault of the scenario cannot do without."""
+def needs_of(rows: Sequence[str]) -> set[Need]:
+    """All that some fault of these rows cannot do without."""
     catalogue = faults.catalogue()
-    rows = rows_of(scenario, catalogue)
     return {need for row in rows for kind in catalogue.get(row, ()) for need in kind().needs}
 
 
@@ -123,7 +124,6 @@ class _Ordeal:
     reporter: Reporter
     stop: asyncio.Event
     troubles: list[str] = field(default_factory=list)
-    rows: Sequence[str] = ()
     faults: FaultsFile = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,8 +135,7 @@ class _Ordeal:
         await self._prepare()
         timing = Timing(target.session_timeout_ms, target.replica_lag_time_max_ms)
         catalogue = faults.catalogue(timing)
-        self.rows = rows_of(request.scenario, catalogue)
-        steps = schedule(request.seed, self.rows, {row: len(kinds) for row, kinds in catalogue.items()})
+        steps = schedule(request.seed, request.rows, {row: len(kinds) for row, kinds in catalogue.items()})
         counts = ResourceCounts(self.results, lambda: target.brokers)
         clients = Workload(self.results, target.bootstrap_servers, request.load, seed=request.seed)
         activity, tail, views = Activity(target.tps), HistoryTail(self.results), Views(target.view)
@@ -157,7 +156,7 @@ class _Ordeal:
                 target.clients = lambda: clients.processes
                 await self._until_busy(course)
                 await counts.busy("baseline")
-                await course.run(steps, self.rows, request.seconds)
+                await course.run(steps, request.rows, request.seconds)
                 await counts.busy("healed")
                 self.reporter.status("waiting for clients to come to an end")
                 await clients.stop()
@@ -224,11 +223,13 @@ class _Ordeal:
         try:
             verdict = judge(self.results, self.faults.injections)
             self.reporter.status("writing the report")
-            _write_about(self.results, self.request, rows=self.rows, troubles=self.troubles)
+            _write_about(self.results, self.request, rows=self.request.rows, troubles=self.troubles)
             report = write_report(self.results)
         except (HistoryError, OSError) as error:
             self.troubles.append(str(error))
-        return Result(count_rows(self.rows, self.faults.injections), verdict, self.troubles, self.results, report)
+        return Result(
+            count_rows(self.request.rows, self.faults.injections), verdict, self.troubles, self.results, report
+        )
 
 
 def _write_about(results: Path, request: Request, **found: Sequence[str]) -> None:

@@ -43,9 +43,14 @@ SCENARIOS = {
 }
 
 
-def rows_of(scenario: Scenario, known: Collection[str]) -> tuple[str, ...]:
-    """What the scenario asks for, in the catalogue's order; also rows that nobody has written a fault for."""
-    return scenario.rows or tuple(sorted(known, key=row_number))
+def rows_of(scenario: Scenario, known: Collection[str], only: Collection[str] = ()) -> tuple[str, ...]:
+    """What the scenario asks for, in the catalogue's order; also rows that nobody has written a fault for. Of these
+    `only` some, where any are named; ValueError where one of them is not the scenario's.
+    """
+    rows = scenario.rows or tuple(sorted(known, key=row_number))
+    if foreign := [row for row in only if row not in rows]:
+        raise ValueError(f"scenario {scenario.name} has no row {foreign[0]!r}: it has {', '.join(rows)}")
+    return tuple(row for row in rows if row in only) if only else rows
 
 
 def row_number(row: str) -> int:

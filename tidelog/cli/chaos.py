@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
+from tidelog.chaos.faults import catalogue
 from tidelog.chaos.load import Load
 from tidelog.chaos.run import Request, run
 from tidelog.chaos.runner import LEAST_RATE
 from tidelog.chaos.runs import RunDirectory, clean_up
-from tidelog.chaos.scenarios import SCENARIOS
+from tidelog.chaos.scenarios import SCENARIOS, rows_of
 from tidelog.cli.chaos_lines import Reporting, show
 from tidelog.cli.find import Seconds, bootstrap_option, json_option
 from tidelog.errors import LocalError
@@ -36,6 +37,11 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
     default="all",
     show_default=True,
     help=f"What breaks. {_SCENARIO_HELP}.",
+)
+@click.option(
+    "--only",
+    metavar="ROW,…",
+    help="Of the scenario's faults only these rows of the catalogue, as F1,F24.",
 )
 @click.option(
     "--seconds",
@@ -76,6 +82,7 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
 @json_option
 def chaos(
     scenario: str,
+    only: str | None,
     seconds: float | None,
     seed: int | None,
     report: Path | None,
@@ -106,6 +113,11 @@ def chaos(
         seed = time.time_ns() % 1_000_000_000
     if report is not None and report.exists() and any(report.iterdir()):
         raise click.UsageError(f"{report} is not empty: --report wants a new directory, or an empty one")
+    chosen = SCENARIOS[scenario]
+    try:
+        rows = rows_of(chosen, catalogue(), [row.strip() for row in only.split(",")] if only is not None else ())
+    except ValueError as error:
+        raise click.UsageError(f"--only: {error}") from None
     data_dir = None
     if bootstrap_servers is not None:
         if brokers is not None:
@@ -114,15 +126,15 @@ def chaos(
         if not yes:
             raise click.UsageError(f"this would break the cluster in {data_dir}: pass --yes if you want that")
 
-    chosen = SCENARIOS[scenario]
     reporting = Reporting()
     home = data_home()
     clean_up(home, reporting.line)
     place = RunDirectory(home)
     request = Request(
         chosen,
+        rows,
         seed,
-        chosen.seconds if seconds is None else seconds,
+        seconds or max(1.0, chosen.seconds * len(rows) / len(rows_of(chosen, catalogue()))),
         Load(rate=rate),
         brokers or DEFAULT_BROKERS,
         data_dir,

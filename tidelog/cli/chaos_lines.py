@@ -11,11 +11,14 @@ from typing import Self
 
 import click
 
+from tidelog.chaos.faults import catalogue
 from tidelog.chaos.run import Request, Result
 from tidelog.chaos.runner import Reporter
+from tidelog.chaos.scenarios import rows_of
 from tidelog.chaos.verdict import BROKEN, KEPT
 from tidelog.cli.progress import is_terminal, terminal_width
 from tidelog.cli.table import format_table
+from tidelog.local.cluster import DEFAULT_BROKERS
 
 #: Where no line can move, a line now and then says that it is not hung.
 _STAYS_EVERY_S = 10.0
@@ -78,9 +81,19 @@ def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None
         click.echo()
     for line in _words(result):
         click.echo(line)
-    click.echo(f"the same again: tidelog chaos --scenario {request.scenario.name} --seed {request.seed}")
+    click.echo(f"the same again: {_command(request)}")
     if kept and result.report is not None:
         click.echo(f"what happened: {result.report}")
+
+
+def _command(request: Request) -> str:
+    """Draws the same schedule again, at the same load."""
+    command = f"tidelog chaos --scenario {request.scenario.name}"
+    if request.rows != rows_of(request.scenario, catalogue()):
+        command += f" --only {','.join(request.rows)}"
+    if request.brokers != DEFAULT_BROKERS:
+        command += f" --brokers {request.brokers}"
+    return f"{command} --seed {request.seed} --seconds {request.seconds:g} --rate {request.load.rate}"
 
 
 def _words(result: Result) -> Iterator[str]:

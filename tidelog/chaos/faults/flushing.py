@@ -1,4 +1,6 @@
-"""Topics whose every record is synced before it is acknowledged, for as long as a fault lasts."""
+"""Topics whose every record is synced before it is acknowledged, for as long as a fault lasts: those under load, and
+that of the groups' offsets.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from tidelog.aio.admin import Admin
 from tidelog.chaos.fault import Target
 from tidelog.chaos.faults.harm import Harm
 from tidelog.config_calls import ConfigResource
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 
 _FLUSH = "flush.messages"
 #: Until brokers obey a changed setting; they say so within a tenth of it.
@@ -18,7 +21,7 @@ _OBEYED_S = 1.5
 
 async def flush_each(fault: Harm, target: Target) -> None:
     """From now on, until the fault is healed."""
-    topics = sorted({tp.topic for tp in target.tps})
+    topics = sorted({OFFSETS_TOPIC, *(tp.topic for tp in target.tps)})
     fault.mend(partial(_set, target, topics, None))
     await _set(target, topics, "1")
     await asyncio.sleep(_OBEYED_S)
