@@ -11,8 +11,8 @@ from pathlib import Path
 
 from cluster.partition import UNKNOWN_OFFSET, IsrProposal, Partition
 from node.journal import Journal
-from tidelog.checker import events
-from tidelog.checker.events import Broker, BrokerEvent
+from tidelog.checker import broker_events
+from tidelog.checker.broker_events import Broker, BrokerEvent
 from tidelog.checker.history import HistoryWriter
 from tidelog.messages import ApiKey
 from tidelog.model import TopicPartition
@@ -23,7 +23,7 @@ LONGEST_WAIT_S = 1.0
 _BUFFER_BYTES = 64 << 10
 _NS_PER_MS = 1_000_000
 #: Events that bind nobody: without them a checker has seen less, and nothing that contradicts it.
-_MAY_WAIT = (events.Append, events.Ack, events.Processed)
+_MAY_WAIT = (broker_events.Append, broker_events.Ack, broker_events.Processed)
 
 
 class KeptJournal(Journal):
@@ -35,29 +35,29 @@ class KeptJournal(Journal):
 
     def become_leader(self, partition: Partition, log_end_offset: int) -> None:
         tp, epoch, high_watermark = partition.topic_partition, partition.leader_epoch, partition.high_watermark
-        self._keep(events.BecomeLeader(self._now_ns(), tp, epoch, log_end_offset, high_watermark))
+        self._keep(broker_events.BecomeLeader(self._now_ns(), tp, epoch, log_end_offset, high_watermark))
 
     def become_follower(self, partition: Partition) -> None:
         tp, epoch = partition.topic_partition, partition.leader_epoch
-        self._keep(events.BecomeFollower(self._now_ns(), tp, epoch, partition.leader))
+        self._keep(broker_events.BecomeFollower(self._now_ns(), tp, epoch, partition.leader))
 
     def append(self, partition: Partition, first: int, end: int) -> None:
         if first < end:
             role = "leader" if partition.is_leader else "follower"
             tp, epoch = partition.topic_partition, partition.leader_epoch
-            self._keep(events.Append(self._now_ns(), tp, first, end - 1, epoch, role))
+            self._keep(broker_events.Append(self._now_ns(), tp, first, end - 1, epoch, role))
 
     def hw(self, partition: Partition) -> None:
         tp, epoch = partition.topic_partition, partition.leader_epoch
-        self._keep(events.HighWatermark(self._now_ns(), tp, epoch, partition.high_watermark))
+        self._keep(broker_events.HighWatermark(self._now_ns(), tp, epoch, partition.high_watermark))
 
     def isr_cas(self, tp: TopicPartition, proposal: IsrProposal, partition_epoch: int | None) -> None:
         state, ok = proposal.state, partition_epoch is not None
         version = proposal.partition_epoch if partition_epoch is None else partition_epoch
-        self._keep(events.IsrChange(self._now_ns(), tp, state.isr, state.leader_epoch, version, ok))
+        self._keep(broker_events.IsrChange(self._now_ns(), tp, state.isr, state.leader_epoch, version, ok))
 
     def truncate(self, tp: TopicPartition, to: int, why: str) -> None:
-        self._keep(events.Truncate(self._now_ns(), tp, to, why))
+        self._keep(broker_events.Truncate(self._now_ns(), tp, to, why))
 
     def ack(self, partition: Partition, log_end_offset: int, required_offset: int) -> None:
         # Nothing is asked of the partition that is a rule of its own: the history must tell on a wrong one.
@@ -68,7 +68,7 @@ class KeptJournal(Journal):
             if known.log_end_offset != UNKNOWN_OFFSET:
                 leos[replica] = known.log_end_offset
         self._keep(
-            events.Ack(
+            broker_events.Ack(
                 self._now_ns(),
                 partition.topic_partition,
                 required_offset - 1,
@@ -82,27 +82,27 @@ class KeptJournal(Journal):
         )
 
     def session(self, state: str) -> None:
-        self._keep(events.Session(self._now_ns(), state))
+        self._keep(broker_events.Session(self._now_ns(), state))
 
     def registered(self, epoch: int) -> None:
-        self._keep(events.Registered(self._now_ns(), epoch))
+        self._keep(broker_events.Registered(self._now_ns(), epoch))
 
     def controller(self, epoch: int) -> None:
-        self._keep(events.Controller(self._now_ns(), epoch))
+        self._keep(broker_events.Controller(self._now_ns(), epoch))
 
     def processed(self, api: int, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
         # A deadline of whole milliseconds holds to the end of its last one.
         deadline = (deadline_ms + 1) * _NS_PER_MS if deadline_ms >= 0 else 0
-        self._keep(events.Processed(self._now_ns(), _name(api), deadline, epoch, known))
+        self._keep(broker_events.Processed(self._now_ns(), _name(api), deadline, epoch, known))
 
     def reject(self, api: int, why: str) -> None:
-        self._keep(events.Reject(self._now_ns(), _name(api), why))
+        self._keep(broker_events.Reject(self._now_ns(), _name(api), why))
 
     def error(self, api: int, code: int) -> None:
-        self._keep(events.Error(self._now_ns(), _name(api), code))
+        self._keep(broker_events.Error(self._now_ns(), _name(api), code))
 
     def traceback(self, text: str) -> None:
-        self._keep(events.Traceback(self._now_ns(), text))
+        self._keep(broker_events.Traceback(self._now_ns(), text))
 
 
 def _name(api: int) -> str:

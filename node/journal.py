@@ -11,7 +11,7 @@ from tidelog.model import TopicPartition
 
 
 class Journal:
-    """Keeps nothing. The names are those of the events (`tidelog.checker.events`).
+    """Keeps nothing. The names are those of `tidelog.checker.broker_events`.
 
     become_leader     the partition is led from here on, in its epoch; the log ends there
     become_follower   it is followed

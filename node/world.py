@@ -108,11 +108,11 @@ class RealWorld:
             return NO_JOURNAL, lambda: None
         # Late: of a hundred brokers one keeps a history.
         from node.history import HistoryFile, KeptJournal, Tracebacks
-        from tidelog.checker import events
+        from tidelog.checker.broker_events import Broker
 
         loop = asyncio.get_running_loop()
         name = str(settings.broker_id)
-        history = HistoryFile(Path(settings.history_file), events.Broker(name, self.monotonic_ns()), loop.call_later)
+        history = HistoryFile(Path(settings.history_file), Broker(name, self.monotonic_ns()), loop.call_later)
         journal = KeptJournal(history.keep, self.monotonic_ns)
         tracebacks = Tracebacks(journal, loop)
         logging.getLogger().addHandler(tracebacks)

@@ -27,7 +27,7 @@ from storage.inspection.source import Source
 from storage.leader_epochs import LeaderEpochs
 from storage.log_names import partition_named
 from tidelog.chaos.payload import id_of
-from tidelog.checker.events import DAMAGED
+from tidelog.checker.columns import DAMAGED
 from tidelog.checker.logs import EpochStart, FinalLog, StoredBatch, write_final_log
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition

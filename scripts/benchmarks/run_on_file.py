@@ -9,22 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidelog.checker.events import (
-    SEQUENCE_BITS,
-    Ack,
-    Append,
-    BecomeLeader,
-    Broker,
-    Client,
-    HighWatermark,
-    LatestOk,
-    LookUpOk,
-    ProduceInvoked,
-    ProduceOk,
-    Read,
-)
+from tidelog.checker.broker_events import Ack, Append, BecomeLeader, Broker, HighWatermark
+from tidelog.checker.columns import SEQUENCE_BITS
 from tidelog.checker.history import HistoryWriter, history_path
 from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch, write_final_log
+from tidelog.checker.operations import Client, LatestOk, LookUpOk, ProduceInvoked, ProduceOk, Read
 from tidelog.model import TopicPartition
 
 _T0_MS: Final = 1_700_000_000_000

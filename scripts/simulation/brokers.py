@@ -22,7 +22,7 @@ from simulation.network import Network
 from simulation.store import RemoteStore, across
 from simulation.timeline import NS_PER_MS, Process
 from storage.files import Files
-from tidelog.checker.events import BrokerEvent
+from tidelog.checker.broker_events import BrokerEvent
 from tidelog.dealer import Dial
 from tidelog.model import Endpoint, TopicPartition
 

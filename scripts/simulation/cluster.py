@@ -16,7 +16,7 @@ from simulation.network import Machine, Network
 from simulation.timeline import NS_PER_MS, NS_PER_S, Process, Timeline
 from simulation.trace import Trace
 from storage.configs.log_config import LogConfig
-from tidelog.checker.events import BrokerEvent
+from tidelog.checker.broker_events import BrokerEvent
 from tidelog.connection import Connection
 from tidelog.model import Endpoint, TopicPartition
 

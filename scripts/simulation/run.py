@@ -16,11 +16,13 @@ from simulation.trace import Trace
 from simulation.workload import TIMEOUT_MS, TOPICS, Workload
 from tidelog.aio import Consumer
 from tidelog.chaos.final_logs import read_leaders
+from tidelog.checker.broker_events import Broker, BrokerEvent
 from tidelog.checker.checker import Checker
-from tidelog.checker.events import Broker, BrokerEvent, Client, Event
+from tidelog.checker.events import Event
 from tidelog.checker.facts import Source
 from tidelog.checker.invariant import Ending
 from tidelog.checker.logs import FinalLog
+from tidelog.checker.operations import Client
 from tidelog.checker.verdict import Verdict
 from tidelog.model import TopicPartition
 

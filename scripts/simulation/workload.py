@@ -18,7 +18,7 @@ from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
 from tidelog.chaos.clients.surroundings import History, Surroundings
 from tidelog.chaos.load import LoadTopic, Times
-from tidelog.checker.events import Client
+from tidelog.checker.operations import Client
 from tidelog.errors import TidelogError, TopicAlreadyExistsError
 
 TOPICS = (

@@ -9,11 +9,10 @@ import pytest
 
 from tidelog.chaos.activity import Activity
 from tidelog.chaos.tail import Answered, HistoryTail
-from tidelog.checker.events import (
-    Append,
-    Broker,
+from tidelog.checker.broker_events import Append, Broker, HighWatermark, Registered, Session
+from tidelog.checker.history import HistoryWriter, history_path
+from tidelog.checker.operations import (
     Client,
-    HighWatermark,
     LatestOk,
     ProduceFailed,
     ProduceInvoked,
@@ -21,10 +20,7 @@ from tidelog.checker.events import (
     ProduceUnknown,
     Read,
     ReadFailed,
-    Registered,
-    Session,
 )
-from tidelog.checker.history import HistoryWriter, history_path
 from tidelog.model import TopicPartition
 
 TP = TopicPartition("t", 0)

@@ -19,7 +19,7 @@ from tidelog.chaos.injections import FaultsFile, Injection, Outcome
 from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter
 from tidelog.chaos.schedule import Step
 from tidelog.chaos.views import Views
-from tidelog.checker.events import ProduceOk
+from tidelog.checker.operations import ProduceOk
 from tidelog.errors import LocalError
 from tidelog.model import TopicPartition
 

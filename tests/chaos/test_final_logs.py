@@ -7,7 +7,7 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.chaos.final_logs import read_leaders
 from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.events import DAMAGED
+from tidelog.checker.columns import DAMAGED
 from tidelog.checker.logs import READ
 from tidelog.model import TopicPartition
 

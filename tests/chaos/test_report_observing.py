@@ -8,24 +8,19 @@ from tidelog.chaos.injections import Injection, Outcome
 from tidelog.chaos.report.availability import Gap, meanwhile, unavailable
 from tidelog.chaos.report.facts import Level, RunFacts, Span
 from tidelog.chaos.report.observing import Observer
-from tidelog.checker.events import (
+from tidelog.checker.broker_events import (
     BecomeFollower,
     BecomeLeader,
     Broker,
-    Client,
     Controller,
-    Event,
-    Header,
     HighWatermark,
     IsrChange,
-    ProduceInvoked,
-    ProduceOk,
-    ProduceUnknown,
-    Read,
     Registered,
     Resources,
     Session,
 )
+from tidelog.checker.events import Event, Header
+from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, ProduceUnknown, Read
 from tidelog.model import TopicPartition
 
 TP = TopicPartition("orders", 0)

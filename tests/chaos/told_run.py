@@ -10,21 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.chaos.payload import make_id
-from tidelog.checker.events import (
+from tidelog.checker.broker_events import (
     BecomeFollower,
     BecomeLeader,
     Broker,
-    Client,
     Controller,
     HighWatermark,
     IsrChange,
-    ProduceInvoked,
-    ProduceOk,
-    ProduceUnknown,
-    Read,
     Session,
 )
 from tidelog.checker.history import HistoryWriter, history_path
+from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, ProduceUnknown, Read
 from tidelog.checker.verdict import Row, Verdict
 from tidelog.model import TopicPartition
 

@@ -9,12 +9,35 @@ import random
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tidelog.checker import events as ev
+from tidelog.checker.broker_events import (
+    Ack,
+    Append,
+    BecomeFollower,
+    BecomeLeader,
+    Broker,
+    Controller,
+    HighWatermark,
+    IsrChange,
+    Processed,
+    Reject,
+    Resources,
+)
 from tidelog.checker.checker import Checker
-from tidelog.checker.events import Broker, Client, Event, Header
+from tidelog.checker.events import Event, Header
 from tidelog.checker.facts import Source
+from tidelog.checker.group_operations import Assigned, CommitFailed, CommitOk, CommittedOk, CommitUnknown
 from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
+from tidelog.checker.operations import (
+    Client,
+    LatestOk,
+    LookUpOk,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    ProduceUnknown,
+    Read,
+)
 from tidelog.checker.verdict import Verdict
 from tidelog.model import TopicPartition
 
@@ -98,16 +121,16 @@ class _Run:
         leo = len(part.records)
         for broker in BROKERS:
             if broker == part.leader:
-                self.say(self.now, str(broker), ev.BecomeLeader(self.now, part.tp, part.epoch, leo, leo))
+                self.say(self.now, str(broker), BecomeLeader(self.now, part.tp, part.epoch, leo, leo))
             else:
-                self.say(self.now, str(broker), ev.BecomeFollower(self.now, part.tp, part.epoch, part.leader))
+                self.say(self.now, str(broker), BecomeFollower(self.now, part.tp, part.epoch, part.leader))
 
     def change_isr(self) -> None:
         part = self.partitions[self.dice.choice(TPS)]
         self.now += MS
         part.partition_epoch += 1
         isr = tuple(sorted({part.leader, *self.dice.sample(BROKERS, 2)}))
-        change = ev.IsrChange(self.now, part.tp, isr, part.epoch, part.partition_epoch, True)
+        change = IsrChange(self.now, part.tp, isr, part.epoch, part.partition_epoch, True)
         self.say(self.now, str(part.leader), change)
 
     def produce(self) -> None:
@@ -120,7 +143,7 @@ class _Run:
         ids = list(range(first, first + count))
         stamps = [T0_MS + self.now // MS + self.dice.randrange(-30, 30) for _ in ids]
         name = f"producer-{producer}"
-        self.say(t0, name, ev.ProduceInvoked(part.tp, ids, stamps, [t0] * count))
+        self.say(t0, name, ProduceInvoked(part.tp, ids, stamps, [t0] * count))
         outcome = self.dice.choice(["ok", "ok", "ok", "ok", "failed", "appended", "gone"])
         base = len(part.records)
         if outcome in ("ok", "appended"):
@@ -128,20 +151,20 @@ class _Run:
             last = len(part.records) - 1
             part.batches.append(StoredBatch(base, last, self.dice.getrandbits(32)))
             end, leader = last + 1, str(part.leader)
-            self.say(self.now, leader, ev.Append(self.now, part.tp, base, last, part.epoch, "leader"))
-            self.say(self.now, leader, ev.HighWatermark(self.now, part.tp, part.epoch, end))
+            self.say(self.now, leader, Append(self.now, part.tp, base, last, part.epoch, "leader"))
+            self.say(self.now, leader, HighWatermark(self.now, part.tp, part.epoch, end))
             leos = dict.fromkeys(BROKERS, end)
             pending = self.dice.choice([each for each in BROKERS if each != part.leader])
             isr = [each for each in BROKERS if each != pending]
-            self.say(self.now, leader, ev.Ack(self.now, part.tp, last, part.epoch, isr, [pending], leos, BROKERS, 2))
+            self.say(self.now, leader, Ack(self.now, part.tp, last, part.epoch, isr, [pending], leos, BROKERS, 2))
         ended = [t1] * count
         if outcome == "ok":
             epochs = [part.epoch] * count
-            self.say(t1, name, ev.ProduceOk(part.tp, ids, list(range(base, base + count)), ended, epochs))
+            self.say(t1, name, ProduceOk(part.tp, ids, list(range(base, base + count)), ended, epochs))
         elif outcome == "failed":
-            self.say(t1, name, ev.ProduceFailed(part.tp, ids, ["NOT_ENOUGH_REPLICAS"] * count, ended))
+            self.say(t1, name, ProduceFailed(part.tp, ids, ["NOT_ENOUGH_REPLICAS"] * count, ended))
         else:
-            self.say(t1, name, ev.ProduceUnknown(part.tp, ids, ["REQUEST_TIMED_OUT"] * count, ended))
+            self.say(t1, name, ProduceUnknown(part.tp, ids, ["REQUEST_TIMED_OUT"] * count, ended))
 
     def read(self) -> None:
         part, name = self.partitions[self.dice.choice(TPS)], self.dice.choice(["reader-1", "reader-2"])
@@ -160,19 +183,19 @@ class _Run:
         ids, stamps = [each for each, _, _ in shown], [stamp for _, stamp, _ in shown]
         offsets = list(range(begin, begin + len(shown)))
         end = len(part.records)
-        self.say(t1, name, ev.Read(part.tp, self.sessions[key], end, t0, t1, offsets, ids, stamps))
+        self.say(t1, name, Read(part.tp, self.sessions[key], end, t0, t1, offsets, ids, stamps))
 
     def ask(self) -> None:
         part, name = self.partitions[self.dice.choice(TPS)], self.dice.choice(["reader-1", "reader-2"])
         t0, t1 = self.around()
-        self.say(t1, name, ev.LatestOk(part.tp, len(part.records), t0, t1, part.epoch))
+        self.say(t1, name, LatestOk(part.tp, len(part.records), t0, t1, part.epoch))
         target = T0_MS + self.now // MS - self.dice.randrange(200)
         found = next(((offset, each) for offset, each in enumerate(part.records) if each[1] >= target), None)
         if found is None:
-            self.say(t1, name, ev.LookUpOk(part.tp, target, -1, t0, t1))
+            self.say(t1, name, LookUpOk(part.tp, target, -1, t0, t1))
         else:
             offset, (_, stamp, epoch) = found
-            self.say(t1, name, ev.LookUpOk(part.tp, target, offset, t0, t1, stamp, epoch))
+            self.say(t1, name, LookUpOk(part.tp, target, offset, t0, t1, stamp, epoch))
 
     def commit(self) -> None:
         tp = self.dice.choice(TPS)
@@ -181,42 +204,42 @@ class _Run:
         offset, outcome = self.next_commit[tp], self.dice.choice(["ok", "ok", "unknown", "failed"])
         mark = ("g", tp, offset)
         if outcome == "failed":
-            failed = ev.CommitFailed(*mark, "REBALANCE_IN_PROGRESS", t0, t1, self.generation, "m")
+            failed = CommitFailed(*mark, "REBALANCE_IN_PROGRESS", t0, t1, self.generation, "m")
             self.say(t1, "member", failed)
             return
         self.committed[tp] = offset
         if outcome == "ok":
-            self.say(t1, "member", ev.CommitOk(*mark, t0, t1, self.generation, "m"))
+            self.say(t1, "member", CommitOk(*mark, t0, t1, self.generation, "m"))
         else:
-            self.say(t1, "member", ev.CommitUnknown(*mark, "REQUEST_TIMED_OUT", t0, t1, self.generation, "m"))
+            self.say(t1, "member", CommitUnknown(*mark, "REQUEST_TIMED_OUT", t0, t1, self.generation, "m"))
 
     def fetch(self) -> None:
         tp = self.dice.choice(TPS)
         t0, t1 = self.around()
-        self.say(t1, "reader-1", ev.CommittedOk("g", tp, self.committed.get(tp, -1), t0, t1))
+        self.say(t1, "reader-1", CommittedOk("g", tp, self.committed.get(tp, -1), t0, t1))
 
     def rebalance(self) -> None:
         # Nothing of the generation before is under way any more.
         self.now += 50 * MS
         self.generation += 1
-        self.say(self.now, "member", ev.Assigned("g", "m", self.generation, [TPS[0]], self.now))
-        self.say(self.now, "member-2", ev.Assigned("g", "m2", self.generation, [TPS[1]], self.now))
+        self.say(self.now, "member", Assigned("g", "m", self.generation, [TPS[0]], self.now))
+        self.say(self.now, "member-2", Assigned("g", "m2", self.generation, [TPS[1]], self.now))
         self.now += 50 * MS
 
     def control(self) -> None:
         self.now += MS
         broker = str(self.dice.choice(BROKERS))
-        self.say(self.now, broker, ev.Processed(self.now, "Produce", self.now + MS, 1, 1))
-        self.say(self.now, broker, ev.Reject(self.now, "Fetch", "its deadline has passed"))
+        self.say(self.now, broker, Processed(self.now, "Produce", self.now + MS, 1, 1))
+        self.say(self.now, broker, Reject(self.now, "Fetch", "its deadline has passed"))
 
     def end(self) -> Story:
         self.now += 3000 * MS
         for name in ("producer-1", "producer-2", "reader-1", "reader-2"):
             for part in self.partitions.values():
-                end = ev.LatestOk(part.tp, len(part.records), self.now, self.now + 1, part.epoch)
+                end = LatestOk(part.tp, len(part.records), self.now, self.now + 1, part.epoch)
                 self.say(self.now + 1, name, end)
         for broker in BROKERS:
-            self.say(self.now, str(broker), ev.Resources(self.now, "healed", 100, 10, 1 << 28, 0))
+            self.say(self.now, str(broker), Resources(self.now, "healed", 100, 10, 1 << 28, 0))
         headers: dict[str, Header] = {
             name: Client(name, request_timeout_ms=TIMEOUT_MS)
             for name in ("producer-1", "producer-2", "reader-1", "reader-2", "member", "member-2")
@@ -242,9 +265,9 @@ def _final(part: _Partition, broker: str) -> FinalLog:
 def random_story(seed: int, steps: int = 150) -> Story:
     run = _Run(random.Random(seed))
     for broker in BROKERS:
-        run.say(run.now, str(broker), ev.Resources(run.now, "baseline", 100, 10, 1 << 28, 0))
+        run.say(run.now, str(broker), Resources(run.now, "baseline", 100, 10, 1 << 28, 0))
     for epoch, broker in enumerate((1, 2), 1):
-        run.say(run.now + epoch, str(broker), ev.Controller(run.now + epoch, epoch))
+        run.say(run.now + epoch, str(broker), Controller(run.now + epoch, epoch))
     for _ in range(4):
         run.elect()
     for part in run.partitions.values():

@@ -12,17 +12,29 @@ import pytest
 
 from tests.checker.little_log import random_story
 from tests.checker.mutations import MUTATIONS
-from tidelog.checker import events as ev
-from tidelog.checker.events import Broker, Client, Event, Header
+from tidelog.checker.broker_events import Broker, Registered, Session, Truncate
+from tidelog.checker.events import Event, Header
+from tidelog.checker.group_operations import CommitInvoked, CommittedFailed, Revoked
 from tidelog.checker.history import HistoryWriter, history_path, read_history
 from tidelog.checker.lines import of_fields, to_fields
 from tidelog.checker.logs import FinalLog, read_final_log, write_final_log
+from tidelog.checker.operations import (
+    Client,
+    EarliestFailed,
+    EarliestOk,
+    LatestFailed,
+    LookUpFailed,
+    ProduceInvoked,
+    ProduceOk,
+    TrimOk,
+    TrimUnknown,
+)
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
 
 TP = TopicPartition("t", 0)
-INVOKED = ev.ProduceInvoked(TP, [1, 2], [5, 6], [100, 110])
-ENDED = ev.ProduceOk(TP, [1, 2], range(7, 9), [150, 150])
+INVOKED = ProduceInvoked(TP, [1, 2], [5, 6], [100, 110])
+ENDED = ProduceOk(TP, [1, 2], range(7, 9), [150, 150])
 LINES = (
     '{"history":1,"kind":"client","name":"c","acks":1}\n'
     '{"e":"invoke","f":"produce","tp":["t",0],"ids":[1,2],"ts":[5,6],"t":[100,110]}\n'
@@ -66,21 +78,21 @@ def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
     told |= {
         type(each): each
         for each in (
-            ev.LatestFailed(TP, "TIMEOUT", 1, 2),
-            ev.EarliestOk(TP, 3, 1, 2),
-            ev.EarliestFailed(TP, "TIMEOUT", 1, 2),
-            ev.LookUpFailed(TP, 4, "TIMEOUT", 1, 2),
-            ev.TrimOk(TP, 4, 1, 2),
-            ev.TrimUnknown(TP, 4, "TIMEOUT", 1, 2),
-            ev.CommitInvoked("g", TP, 4, 1, 2, "m"),
-            ev.CommittedFailed("g", TP, "TIMEOUT", 1, 2),
-            ev.Revoked("g", "m", 1, [TP], 2),
-            ev.Truncate(1, TP, 4, "epoch 3 ends at 4"),
-            ev.Session(1, "lost"),
-            ev.Registered(1, 77),
+            LatestFailed(TP, "TIMEOUT", 1, 2),
+            EarliestOk(TP, 3, 1, 2),
+            EarliestFailed(TP, "TIMEOUT", 1, 2),
+            LookUpFailed(TP, 4, "TIMEOUT", 1, 2),
+            TrimOk(TP, 4, 1, 2),
+            TrimUnknown(TP, 4, "TIMEOUT", 1, 2),
+            CommitInvoked("g", TP, 4, 1, 2, "m"),
+            CommittedFailed("g", TP, "TIMEOUT", 1, 2),
+            Revoked("g", "m", 1, [TP], 2),
+            Truncate(1, TP, 4, "epoch 3 ends at 4"),
+            Session(1, "lost"),
+            Registered(1, 77),
         )
     }
-    assert set(told) == set(get_args(ev.Event))
+    assert set(told) == set(get_args(Event))
     for event in told.values():
         again = of_fields(to_fields(event))
         assert type(again) is type(event)
@@ -88,7 +100,7 @@ def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_offsets_that_do_not_follow_one_another_are_written_out() -> None:
-    line = to_fields(ev.ProduceOk(TP, [1, 2], [7, 9], [1, 1], [3, 3]))
+    line = to_fields(ProduceOk(TP, [1, 2], [7, 9], [1, 1], [3, 3]))
     assert line == {
         "e": "ok",
         "f": "produce",
@@ -124,14 +136,14 @@ def test_a_history_of_which_not_even_the_header_was_written_begins_anew(tmp_path
 
 def test_without_a_buffer_each_line_is_written_at_once_and_with_one_when_it_is_full(tmp_path: Path) -> None:
     direct = HistoryWriter(tmp_path / "a.jsonl", Broker("1"))
-    direct.write(ev.Session(1, "lost"))
+    direct.write(Session(1, "lost"))
     assert len((tmp_path / "a.jsonl").read_bytes().splitlines()) == 2
     buffered = HistoryWriter(tmp_path / "b.jsonl", Broker("1"), buffer_bytes=100)
-    buffered.write(ev.Session(1, "lost"))
+    buffered.write(Session(1, "lost"))
     assert (tmp_path / "b.jsonl").read_bytes() == b""
-    buffered.write(ev.Session(2, "lost"))
+    buffered.write(Session(2, "lost"))
     assert len((tmp_path / "b.jsonl").read_bytes().splitlines()) == 3
-    buffered.write(ev.Session(3, "lost"))
+    buffered.write(Session(3, "lost"))
     buffered.close()
     buffered.close()
     direct.close()

@@ -6,18 +6,12 @@ import time
 from dataclasses import replace
 
 from tests.checker.little_log import random_story
+from tidelog.checker.broker_events import Broker
 from tidelog.checker.checker import Checker
-from tidelog.checker.events import (
-    Broker,
-    Client,
-    CommitInvoked,
-    CommittedOk,
-    ProduceInvoked,
-    ProduceOk,
-    Read,
-)
+from tidelog.checker.group_operations import CommitInvoked, CommittedOk
 from tidelog.checker.invariant import Ending
 from tidelog.checker.logs import READ, FinalLog
+from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, Read
 from tidelog.checker.verdict import Status
 from tidelog.model import TopicPartition
 

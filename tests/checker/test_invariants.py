@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.checker.little_log import random_story
-from tests.checker.mutations import MUTATIONS, Mutation, NothingToSpoil
+from tests.checker.mutations import MUTATIONS
+from tests.checker.mutations.mutation import Mutation, NothingToSpoil
 from tidelog.checker.checker import INVARIANTS
 
 SEEDS = st.integers(0, 1 << 32)

@@ -18,8 +18,7 @@ from node.identity import Identity
 from node.journal import NO_JOURNAL, Journal
 from node.later import LaterResponse
 from node.server import MAX_UNANSWERED, RequestContext, Server
-from tidelog.checker import events
-from tidelog.checker.events import BrokerEvent
+from tidelog.checker.broker_events import BrokerEvent, Error, Processed, Reject
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, decode_response
 from tidelog.connection import Connection
@@ -375,12 +374,12 @@ async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body:
 @pytest.mark.parametrize(
     ("header", "told"),
     [
-        (GOOD, [events.Processed(5, "METADATA", 0, -1, 42)]),
-        (GOOD._replace(addressee_epoch=42), [events.Processed(5, "METADATA", 0, 42, 42)]),
-        (GOOD._replace(addressee_epoch=41), [events.Reject(5, "METADATA", "broker 7 has epoch 42 now")]),
-        (GOOD._replace(cluster_id="another"), [events.Reject(5, "METADATA", "this is cluster c, not another")]),
-        (GOOD._replace(deadline_ms=0), [events.Reject(5, "METADATA", "the request came after its deadline")]),
-        (GOOD._replace(api_key=999, deadline_ms=0), [events.Reject(5, "999", "the request came after its deadline")]),
+        (GOOD, [Processed(5, "METADATA", 0, -1, 42)]),
+        (GOOD._replace(addressee_epoch=42), [Processed(5, "METADATA", 0, 42, 42)]),
+        (GOOD._replace(addressee_epoch=41), [Reject(5, "METADATA", "broker 7 has epoch 42 now")]),
+        (GOOD._replace(cluster_id="another"), [Reject(5, "METADATA", "this is cluster c, not another")]),
+        (GOOD._replace(deadline_ms=0), [Reject(5, "METADATA", "the request came after its deadline")]),
+        (GOOD._replace(api_key=999, deadline_ms=0), [Reject(5, "999", "the request came after its deadline")]),
     ],
 )
 async def test_what_is_refused_as_stale_is_told_and_so_is_what_is_acted_upon(
@@ -399,4 +398,4 @@ async def test_a_failure_that_nobody_foresaw_is_told_with_what_was_asked() -> No
     kept: list[BrokerEvent] = []
     async with serving(fail, journal=KeptJournal(kept.append, lambda: 5)) as server:
         await ask_raw(server, GOOD, [[None]])
-    assert kept[1:] == [events.Error(5, "METADATA", UnknownServerError.code)]
+    assert kept[1:] == [Error(5, "METADATA", UnknownServerError.code)]

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Producer, TopicPartition
-from tidelog.checker import events
+from tidelog.checker import broker_events
+from tidelog.checker.broker_events import Broker
 from tidelog.checker.checker import Checker
-from tidelog.checker.events import Broker
 from tidelog.checker.findings import Finding
 from tidelog.checker.history import read_history
 
-E = TypeVar("E", events.BecomeLeader, events.Ack, events.Append)
+E = TypeVar("E", broker_events.BecomeLeader, broker_events.Ack, broker_events.Append)
 
 
 def test_the_histories_of_three_brokers_tell_how_one_died_and_another_led_on(tmp_path: Path) -> None:
@@ -37,14 +37,14 @@ def test_the_histories_of_three_brokers_tell_how_one_died_and_another_led_on(tmp
     lives = [each for each in told[victim] if isinstance(each, Broker)]
     assert [each.name for each in lives] == [str(victim)] * 2
     first_life = told[victim][: told[victim].index(lives[1])]
-    shown = [each.value for each in first_life if isinstance(each, events.HighWatermark) and each.tp == tp]
+    shown = [each.value for each in first_life if isinstance(each, broker_events.HighWatermark) and each.tp == tp]
     assert shown[-1] == before + 1, "what was acknowledged when it was killed is on file"
 
-    leads = sorted((each.epoch, who) for who, all_ in told.items() for each in of(all_, events.BecomeLeader, tp))
+    leads = sorted((each.epoch, who) for who, all_ in told.items() for each in of(all_, broker_events.BecomeLeader, tp))
     assert all(one < other for (one, _), (other, _) in pairwise(leads)), "each epoch has one leader"
     (_, first), (epoch, heir), *_ = leads
     assert first == victim != heir
-    acknowledged = [each for each in of(told[heir], events.Ack, tp) if each.epoch == epoch]
+    acknowledged = [each for each in of(told[heir], broker_events.Ack, tp) if each.epoch == epoch]
     assert acknowledged[-1].last == after
     for ack in acknowledged:
         assert len(ack.isr) >= ack.min_isr == 2
@@ -52,14 +52,14 @@ def test_the_histories_of_three_brokers_tell_how_one_died_and_another_led_on(tmp
 
     assert violations(told.values()) == []
     everything = [event for all_ in told.values() for event in all_]
-    assert len({each.epoch for each in everything if isinstance(each, events.Controller)}) >= 1
-    assert len({each.epoch for each in everything if isinstance(each, events.Registered)}) == 4
-    assert {each.api for each in everything if isinstance(each, events.Processed)} >= {
+    assert len({each.epoch for each in everything if isinstance(each, broker_events.Controller)}) >= 1
+    assert len({each.epoch for each in everything if isinstance(each, broker_events.Registered)}) == 4
+    assert {each.api for each in everything if isinstance(each, broker_events.Processed)} >= {
         "PRODUCE",
         "FETCH",
         "LEADER_AND_ISR",
     }
-    assert not [each for each in everything if isinstance(each, (events.Traceback, events.Error))]
+    assert not [each for each in everything if isinstance(each, (broker_events.Traceback, broker_events.Error))]
 
 
 def violations(histories: Iterable[Iterable[Any]]) -> Sequence[Finding]:
@@ -82,4 +82,4 @@ def of(history: Iterable[object], kind: type[E], tp: TopicPartition) -> list[E]:
 
 def end_of(path: Path, tp: TopicPartition) -> int:
     """Up to where the log is known to be filled."""
-    return of(read_history(path), events.Append, tp)[-1].last + 1
+    return of(read_history(path), broker_events.Append, tp)[-1].last + 1

@@ -19,10 +19,10 @@ from tidelog.chaos.load import Load
 from tidelog.chaos.payload import producer_of
 from tidelog.chaos.tail import HistoryTail
 from tidelog.chaos.workload import Workload, create_topics
-from tidelog.checker import events
-from tidelog.checker.events import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker import group_operations, operations
 from tidelog.checker.history import DIRECTORY, read_history
 from tidelog.checker.logs import read_final_log
+from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.run_directory import RunDirectory
 from tidelog.local.cluster import LocalCluster
 
@@ -78,7 +78,7 @@ def test_histories_and_final_logs_tell_one_story_also_of_a_client_that_was_kille
     for path in (directory / DIRECTORY).glob("*.jsonl"):
         for event in read_history(path):
             kinds[type(event).__name__] += 1
-            if isinstance(event, events.Client):
+            if isinstance(event, Client):
                 lives[event.name] += 1
             elif isinstance(event, ProduceInvoked):
                 invoked.update(event.ids)
@@ -152,14 +152,14 @@ def test_a_minute_of_a_thousand_records_a_second_without_faults_is_accepted(tmp_
 
 
 _EXPECTED = (
-    events.ProduceOk,
-    events.Read,
-    events.ReadFailed,
-    events.LatestOk,
-    events.EarliestOk,
-    events.LookUpOk,
-    events.CommitInvoked,
-    events.CommitOk,
-    events.CommittedOk,
-    events.Assigned,
+    operations.ProduceOk,
+    operations.Read,
+    operations.ReadFailed,
+    operations.LatestOk,
+    operations.EarliestOk,
+    operations.LookUpOk,
+    group_operations.CommitInvoked,
+    group_operations.CommitOk,
+    group_operations.CommittedOk,
+    group_operations.Assigned,
 )

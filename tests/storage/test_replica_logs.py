@@ -10,7 +10,7 @@ from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, write_offsets
 from storage.replica_logs import main, read_replica
 from tests.storage.logs import NOW, UnsyncedFiles, open_log
 from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.events import DAMAGED
+from tidelog.checker.columns import DAMAGED
 from tidelog.checker.logs import EpochStart, read_final_log
 from tidelog.model import TopicPartition
 from tidelog.records import encode_batch

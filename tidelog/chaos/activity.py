@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import cast
 
 from tidelog.chaos.tail import Answered
-from tidelog.checker import events
-from tidelog.checker.events import BrokerEvent, Event
+from tidelog.checker import operations
+from tidelog.checker.broker_events import BrokerEvent
+from tidelog.checker.events import Event
 from tidelog.model import TopicPartition
 
 _SECOND_NS = 1_000_000_000
@@ -38,18 +39,18 @@ class Activity:
             self._succeeded(event.t1)
         elif kind == "broker":
             self._told[int(name)].append(cast(BrokerEvent, event))
-        elif isinstance(event, events.ProduceInvoked):
+        elif isinstance(event, operations.ProduceInvoked):
             self._begun.update(zip(event.ids, event.t, strict=True))
-        elif isinstance(event, events.ProduceOk):
+        elif isinstance(event, operations.ProduceOk):
             self._produced(event)
-        elif isinstance(event, (events.ProduceFailed, events.ProduceUnknown)):
+        elif isinstance(event, (operations.ProduceFailed, operations.ProduceUnknown)):
             for record_id, why, t in zip(event.ids, event.errors, event.t, strict=True):
                 self._begun.pop(record_id, None)
                 self._errors.append((t, why))
         elif (error := getattr(event, "error", None)) is not None:
-            self._errors.append((cast(events.ReadFailed, event).t1, error))
+            self._errors.append((cast(operations.ReadFailed, event).t1, error))
 
-    def _produced(self, event: events.ProduceOk) -> None:
+    def _produced(self, event: operations.ProduceOk) -> None:
         times = self._acknowledged.get(event.tp)
         if times is not None:
             if times and event.t and event.t[0] < times[-1]:

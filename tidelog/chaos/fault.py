@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from tidelog.checker.events import BrokerEvent
+from tidelog.checker.broker_events import BrokerEvent
 from tidelog.local.place import Place as Place
 from tidelog.local.process import Process
 from tidelog.model import TopicPartition

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
-from tidelog.checker.events import Broker, Resources
+from tidelog.checker.broker_events import Broker, Resources
 from tidelog.checker.history import HistoryWriter, history_path
 from tidelog.local.state import BrokerState
 

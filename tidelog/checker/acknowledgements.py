@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tidelog.checker.events import Ack, BecomeLeader, ProduceOk
+from tidelog.checker.broker_events import Ack, BecomeLeader
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.logs import FinalLog
+from tidelog.checker.operations import ProduceOk
 
 
 class Acknowledged(Invariant):

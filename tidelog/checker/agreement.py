@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.checker.events import Column
+from tidelog.checker.columns import Column
 from tidelog.checker.facts import PartitionFacts
 from tidelog.checker.findings import record_name
 from tidelog.checker.invariant import Invariant

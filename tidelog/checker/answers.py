@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from math import inf
 
-from tidelog.checker.events import LookUpOk
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.logs import FinalLog
 from tidelog.checker.look_ups import LookUp, StoredLog, StoredRecord, Trim, Verdict, Wrong, judge, judge_log
+from tidelog.checker.operations import LookUpOk
 from tidelog.model import TopicPartition
 
 

@@ -6,10 +6,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 
-from tidelog.checker.events import ProduceOk, Read
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant, Window
+from tidelog.checker.operations import ProduceOk, Read
 
 
 class Availability(Invariant):

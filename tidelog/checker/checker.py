@@ -10,21 +10,10 @@ from tidelog.checker.acknowledgements import Acknowledged, LeaderCompleteness
 from tidelog.checker.agreement import NoPhantoms, OneOffsetARecord, OneRecordAnOffset
 from tidelog.checker.answers import LookUps
 from tidelog.checker.availability import Availability
+from tidelog.checker.broker_events import BecomeLeader, HighWatermark
 from tidelog.checker.committed_offsets import CommittedOffsets
 from tidelog.checker.ends import Ends
-from tidelog.checker.events import (
-    BecomeLeader,
-    Event,
-    Header,
-    HighWatermark,
-    LatestOk,
-    ProduceFailed,
-    ProduceInvoked,
-    ProduceOk,
-    Read,
-    TrimOk,
-    TrimUnknown,
-)
+from tidelog.checker.events import Event, Header
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import Finding
 from tidelog.checker.honesty import Honesty
@@ -32,6 +21,7 @@ from tidelog.checker.hygiene import Hygiene
 from tidelog.checker.in_sync import InSyncReplicas
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.leadership import Leadership
+from tidelog.checker.operations import LatestOk, ProduceFailed, ProduceInvoked, ProduceOk, Read, TrimOk, TrimUnknown
 from tidelog.checker.order import ProducerOrder, RealTimeOrder
 from tidelog.checker.reads import BelowHighWatermark, Contiguity, NoDirtyReads
 from tidelog.checker.replicas import EpochsRise, SameReplicas

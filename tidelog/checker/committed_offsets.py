@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tidelog.checker import events
+from tidelog.checker import group_operations
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
@@ -200,29 +200,33 @@ class CommittedOffsets(Invariant):
 
     def handlers(self) -> Mapping[type, Handler]:
         return {
-            events.CommitInvoked: self._commit_invoked,
-            events.CommitOk: lambda _, event: self._committed(event, Outcome.OK),
-            events.CommitFailed: lambda _, event: self._committed(event, Outcome.FAILED),
-            events.CommitUnknown: lambda _, event: self._committed(event, Outcome.UNKNOWN),
-            events.CommittedOk: self._fetched,
-            events.Assigned: self._assigned,
+            group_operations.CommitInvoked: self._commit_invoked,
+            group_operations.CommitOk: lambda _, event: self._committed(event, Outcome.OK),
+            group_operations.CommitFailed: lambda _, event: self._committed(event, Outcome.FAILED),
+            group_operations.CommitUnknown: lambda _, event: self._committed(event, Outcome.UNKNOWN),
+            group_operations.CommittedOk: self._fetched,
+            group_operations.Assigned: self._assigned,
         }
 
-    def _commit_invoked(self, _source: Source, event: events.CommitInvoked) -> None:
+    def _commit_invoked(self, _source: Source, event: group_operations.CommitInvoked) -> None:
         self._invoked[event.group, event.tp].setdefault(event.offset, event.t)
 
-    def _committed(self, event: events.CommitOk | events.CommitFailed | events.CommitUnknown, came_to: Outcome) -> None:
+    def _committed(
+        self,
+        event: group_operations.CommitOk | group_operations.CommitFailed | group_operations.CommitUnknown,
+        came_to: Outcome,
+    ) -> None:
         commit = Commit(event.group, event.tp, event.offset, came_to, event.t0, event.t1, event.generation)
         self._registers[event.group, event.tp].commit(commit)
         self._ended.add((event.group, event.tp, event.offset))
         self._new_commits.append(commit)
 
-    def _fetched(self, _source: Source, event: events.CommittedOk) -> None:
+    def _fetched(self, _source: Source, event: group_operations.CommittedOk) -> None:
         fetch = Fetched(event.group, event.tp, event.offset, event.t0, event.t1)
         self._registers[event.group, event.tp].fetch(fetch)
         self._new_fetches.append(fetch)
 
-    def _assigned(self, _source: Source, event: events.Assigned) -> None:
+    def _assigned(self, _source: Source, event: group_operations.Assigned) -> None:
         self.tally.observations += 1
         told = Assigned(event.group, event.member, event.generation, frozenset(event.tps), event.t)
         self._tell(self._generations.assign(told))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.checker.events import LatestOk, ReadFailed
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Handler, Invariant
+from tidelog.checker.operations import LatestOk, ReadFailed
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import OffsetOutOfRangeError
 

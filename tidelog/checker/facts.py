@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidelog.checker.events import (
-    SEQUENCE_BITS,
-    BecomeLeader,
+from tidelog.checker.broker_events import BecomeLeader, HighWatermark
+from tidelog.checker.columns import SEQUENCE_BITS, Column
+from tidelog.checker.events import Header
+from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.logs import FinalLog
+from tidelog.checker.operations import (
     Client,
-    Column,
-    Header,
-    HighWatermark,
     LatestOk,
     ProduceFailed,
     ProduceInvoked,
@@ -21,8 +21,6 @@ from tidelog.checker.events import (
     TrimOk,
     TrimUnknown,
 )
-from tidelog.checker.findings import record_name, seconds
-from tidelog.checker.logs import FinalLog
 from tidelog.checker.sightings import Sightings
 from tidelog.checker.timeline import RunningMax
 from tidelog.frozen import frozen

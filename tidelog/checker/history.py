@@ -19,8 +19,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.checker.events import Broker, Client, Event, Header
+from tidelog.checker.broker_events import Broker
+from tidelog.checker.events import Event, Header
 from tidelog.checker.lines import Shape, of_fields, to_fields, to_line
+from tidelog.checker.operations import Client
 from tidelog.errors import HistoryError
 
 DIRECTORY: Final = "histories"

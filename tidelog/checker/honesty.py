@@ -7,32 +7,32 @@ from collections.abc import Mapping
 from operator import sub
 from typing import Any, Final
 
-from tidelog.checker import events
-from tidelog.checker.events import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker import group_operations, operations
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import DOCUMENTED
 from tidelog.model import TopicPartition
 
 #: So much later than its request timeout an operation may end.
 GRACE_NS: Final = 1_000_000_000
 _WITH_TWO_TIMES: Final = (
-    events.Read,
-    events.ReadFailed,
-    events.LatestOk,
-    events.LatestFailed,
-    events.EarliestOk,
-    events.EarliestFailed,
-    events.LookUpOk,
-    events.LookUpFailed,
-    events.TrimOk,
-    events.TrimUnknown,
-    events.CommitOk,
-    events.CommitFailed,
-    events.CommitUnknown,
-    events.CommittedOk,
-    events.CommittedFailed,
+    operations.Read,
+    operations.ReadFailed,
+    operations.LatestOk,
+    operations.LatestFailed,
+    operations.EarliestOk,
+    operations.EarliestFailed,
+    operations.LookUpOk,
+    operations.LookUpFailed,
+    operations.TrimOk,
+    operations.TrimUnknown,
+    group_operations.CommitOk,
+    group_operations.CommitFailed,
+    group_operations.CommitUnknown,
+    group_operations.CommittedOk,
+    group_operations.CommittedFailed,
 )
 
 

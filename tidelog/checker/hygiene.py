@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidelog.checker.events import Error, Resources, Traceback
+from tidelog.checker.broker_events import Error, Resources, Traceback
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Handler, Invariant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tidelog.checker.events import Ack
+from tidelog.checker.broker_events import Ack
 from tidelog.checker.facts import Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Handler, Invariant

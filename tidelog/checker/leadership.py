@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.checker.events import BecomeFollower, BecomeLeader, Controller, IsrChange
+from tidelog.checker.broker_events import BecomeFollower, BecomeLeader, Controller, IsrChange
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Handler, Invariant

@@ -7,75 +7,57 @@ Offsets that follow one another are written as the first alone: `"offset": 7` be
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from operator import attrgetter
 from typing import Any, Final
 
-from tidelog.checker import events
-from tidelog.checker.events import Column, Event
+from tidelog.checker import broker_events, group_operations, operations
+from tidelog.checker.columns import column, consecutive
+from tidelog.checker.events import Event
 from tidelog.model import TopicPartition
 
 _OPERATIONS: Final[dict[tuple[str, str], type[Any]]] = {
-    ("invoke", "produce"): events.ProduceInvoked,
-    ("ok", "produce"): events.ProduceOk,
-    ("failed", "produce"): events.ProduceFailed,
-    ("unknown", "produce"): events.ProduceUnknown,
-    ("ok", "read"): events.Read,
-    ("failed", "read"): events.ReadFailed,
-    ("ok", "latest"): events.LatestOk,
-    ("failed", "latest"): events.LatestFailed,
-    ("ok", "earliest"): events.EarliestOk,
-    ("failed", "earliest"): events.EarliestFailed,
-    ("ok", "look_up"): events.LookUpOk,
-    ("failed", "look_up"): events.LookUpFailed,
-    ("ok", "trim"): events.TrimOk,
-    ("unknown", "trim"): events.TrimUnknown,
-    ("invoke", "commit"): events.CommitInvoked,
-    ("ok", "commit"): events.CommitOk,
-    ("failed", "commit"): events.CommitFailed,
-    ("unknown", "commit"): events.CommitUnknown,
-    ("ok", "committed"): events.CommittedOk,
-    ("failed", "committed"): events.CommittedFailed,
-    ("ok", "assigned"): events.Assigned,
-    ("ok", "revoked"): events.Revoked,
+    ("invoke", "produce"): operations.ProduceInvoked,
+    ("ok", "produce"): operations.ProduceOk,
+    ("failed", "produce"): operations.ProduceFailed,
+    ("unknown", "produce"): operations.ProduceUnknown,
+    ("ok", "read"): operations.Read,
+    ("failed", "read"): operations.ReadFailed,
+    ("ok", "latest"): operations.LatestOk,
+    ("failed", "latest"): operations.LatestFailed,
+    ("ok", "earliest"): operations.EarliestOk,
+    ("failed", "earliest"): operations.EarliestFailed,
+    ("ok", "look_up"): operations.LookUpOk,
+    ("failed", "look_up"): operations.LookUpFailed,
+    ("ok", "trim"): operations.TrimOk,
+    ("unknown", "trim"): operations.TrimUnknown,
+    ("invoke", "commit"): group_operations.CommitInvoked,
+    ("ok", "commit"): group_operations.CommitOk,
+    ("failed", "commit"): group_operations.CommitFailed,
+    ("unknown", "commit"): group_operations.CommitUnknown,
+    ("ok", "committed"): group_operations.CommittedOk,
+    ("failed", "committed"): group_operations.CommittedFailed,
+    ("ok", "assigned"): group_operations.Assigned,
+    ("ok", "revoked"): group_operations.Revoked,
 }
 _BROKER_EVENTS: Final[dict[str, type[Any]]] = {
-    "become_leader": events.BecomeLeader,
-    "become_follower": events.BecomeFollower,
-    "append": events.Append,
-    "hw": events.HighWatermark,
-    "isr_cas": events.IsrChange,
-    "truncate": events.Truncate,
-    "ack": events.Ack,
-    "session": events.Session,
-    "registered": events.Registered,
-    "controller": events.Controller,
-    "processed": events.Processed,
-    "reject": events.Reject,
-    "error": events.Error,
-    "traceback": events.Traceback,
-    "resources": events.Resources,
+    "become_leader": broker_events.BecomeLeader,
+    "become_follower": broker_events.BecomeFollower,
+    "append": broker_events.Append,
+    "hw": broker_events.HighWatermark,
+    "isr_cas": broker_events.IsrChange,
+    "truncate": broker_events.Truncate,
+    "ack": broker_events.Ack,
+    "session": broker_events.Session,
+    "registered": broker_events.Registered,
+    "controller": broker_events.Controller,
+    "processed": broker_events.Processed,
+    "reject": broker_events.Reject,
+    "error": broker_events.Error,
+    "traceback": broker_events.Traceback,
+    "resources": broker_events.Resources,
 }
-
-
-def column(value: Any) -> array[int]:
-    """TypeError, OverflowError where it is no list of ints of 64 bits."""
-    if type(value) is not list:
-        raise TypeError("a list is wanted")
-    return array("q", value)
-
-
-def consecutive(offsets: Column) -> Column:
-    """The same offsets, as a range where they follow one another."""
-    if not offsets or isinstance(offsets, range):
-        return offsets
-    first, count = offsets[0], len(offsets)
-    if offsets[-1] != first + count - 1:
-        return offsets
-    run = range(first, first + count)
-    return run if array("q", run) == offsets or list(run) == offsets else offsets
 
 
 def _of_type(wanted: type) -> Callable[[Any], Any]:

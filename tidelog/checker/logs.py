@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.checker.events import Column
+from tidelog.checker.columns import Column, column, consecutive
 from tidelog.checker.history import SUFFIX, line_errors, numbered_lines
-from tidelog.checker.lines import column, consecutive, to_line, topic_partition
+from tidelog.checker.lines import to_line, topic_partition
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
 

@@ -7,11 +7,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tidelog.checker.events import SEQUENCE_BITS, Column
+from tidelog.checker.columns import SEQUENCE_BITS, Column, consecutive
 from tidelog.checker.facts import Facts, PartitionFacts
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.invariant import Ending, Invariant
-from tidelog.checker.lines import consecutive
 from tidelog.model import TopicPartition
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from tidelog.checker.events import Read
 from tidelog.checker.facts import Facts, PartitionFacts, Source, read_story
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.logs import FinalLog
+from tidelog.checker.operations import Read
 from tidelog.model import TopicPartition
 
 

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidelog.checker import history, logs
+from tidelog.checker.broker_events import Broker
 from tidelog.checker.checker import Checker
-from tidelog.checker.events import Broker, Client
 from tidelog.checker.facts import Source
 from tidelog.checker.history import line_errors, numbered_lines, read_history
 from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.lines import to_line
 from tidelog.checker.logs import FinalLog, read_final_log
+from tidelog.checker.operations import Client
 from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition

@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tidelog.checker.events import DAMAGED, Column
+from tidelog.checker.columns import DAMAGED, Column
 
 #: Nobody has told of this offset.
 UNSEEN: Final = -2

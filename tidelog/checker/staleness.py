@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.checker.events import Append, BecomeFollower, BecomeLeader, HighWatermark, Processed, Reject
+from tidelog.checker.broker_events import Append, BecomeFollower, BecomeLeader, HighWatermark, Processed, Reject
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Handler, Invariant

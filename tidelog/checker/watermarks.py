@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.checker.events import BecomeLeader, HighWatermark
+from tidelog.checker.broker_events import BecomeLeader, HighWatermark
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Handler, Invariant

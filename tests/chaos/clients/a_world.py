@@ -14,7 +14,8 @@ from tidelog.chaos.clients import RunningClient
 from tidelog.chaos.clients.surroundings import Surroundings
 from tidelog.chaos.load import LoadTopic
 from tidelog.chaos.payload import id_of
-from tidelog.checker.events import Client, Event
+from tidelog.checker.events import Event
+from tidelog.checker.operations import Client
 
 E = TypeVar("E")
 

@@ -14,7 +14,7 @@ from tidelog.chaos.clients.members import MemberClient
 from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.load import LoadTopic
 from tidelog.checker.committed_offsets import Commit, Fetched, register_violations
-from tidelog.checker.events import (
+from tidelog.checker.group_operations import (
     Assigned,
     CommitFailed,
     CommitInvoked,
@@ -22,9 +22,9 @@ from tidelog.checker.events import (
     CommittedFailed,
     CommittedOk,
     CommitUnknown,
-    Read,
     Revoked,
 )
+from tidelog.checker.operations import Read
 from tidelog.checker.outcomes import Outcome
 from tidelog.errors import CoordinatorLoadInProgressError
 from tidelog.group_messages import OffsetCommitRequest

@@ -11,7 +11,7 @@ from tests.virtual_time import on_virtual_time
 from tidelog.chaos.clients import clients_of
 from tidelog.chaos.load import Load, LoadTopic
 from tidelog.chaos.payload import producer_of
-from tidelog.checker.events import ProduceInvoked, ProduceOk
+from tidelog.checker.operations import ProduceInvoked, ProduceOk
 
 TOPICS = (LoadTopic("orders", 2),)
 

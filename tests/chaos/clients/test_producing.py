@@ -10,7 +10,7 @@ from tests.virtual_time import on_virtual_time, until
 from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.load import LoadTopic, Times
 from tidelog.chaos.payload import producer_of, sequence_of
-from tidelog.checker.events import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.errors import InvalidTimestampError
 from tidelog.messages import ProduceRequest
 from tidelog.model import TopicPartition

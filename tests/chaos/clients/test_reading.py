@@ -16,7 +16,8 @@ from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
 from tidelog.chaos.load import LoadTopic
 from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.events import DAMAGED, EarliestOk, LatestOk, LookUpOk, Read, ReadFailed
+from tidelog.checker.columns import DAMAGED
+from tidelog.checker.operations import EarliestOk, LatestOk, LookUpOk, Read, ReadFailed
 from tidelog.messages import FetchRequest
 from tidelog.model import TopicPartition
 

@@ -18,8 +18,10 @@ from tidelog.chaos.clients.committing import CommittedReader, Committer
 from tidelog.chaos.clients.lines import Line
 from tidelog.chaos.clients.surroundings import Surroundings
 from tidelog.checker.checker import Checker
-from tidelog.checker.events import Client, CommitInvoked, CommitOk, CommittedOk, Event
+from tidelog.checker.events import Event
+from tidelog.checker.group_operations import CommitInvoked, CommitOk, CommittedOk
 from tidelog.checker.invariant import Ending
+from tidelog.checker.operations import Client
 
 #: What must have an answer in some second before a fault, or the fault finds nothing to spoil.
 LEAST_RATE = 200

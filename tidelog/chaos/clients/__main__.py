@@ -20,8 +20,8 @@ from tidelog.chaos.clients.parts import clients_of
 from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.clients.surroundings import Surroundings
 from tidelog.chaos.load import Part
-from tidelog.checker.events import Client
 from tidelog.checker.history import HistoryWriter, history_path
+from tidelog.checker.operations import Client
 
 _LOOK_AT_PARENT_S = 1.0
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tidelog.aio import Consumer
 from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.events import EarliestFailed, EarliestOk, LatestFailed, LatestOk, LookUpFailed, LookUpOk
+from tidelog.checker.operations import EarliestFailed, EarliestOk, LatestFailed, LatestOk, LookUpFailed, LookUpOk
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition

@@ -13,7 +13,14 @@ from tidelog.aio import Consumer
 from tidelog.chaos.clients.brokers import for_each_broker
 from tidelog.chaos.clients.lines import Line, Lines
 from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.events import CommitFailed, CommitInvoked, CommitOk, CommittedFailed, CommittedOk, CommitUnknown
+from tidelog.checker.group_operations import (
+    CommitFailed,
+    CommitInvoked,
+    CommitOk,
+    CommittedFailed,
+    CommittedOk,
+    CommitUnknown,
+)
 from tidelog.checker.outcomes import Outcome, commit_outcome, error_name
 from tidelog.errors import (
     BrokerError,

@@ -10,10 +10,10 @@ from tidelog.chaos.clients.brokers import for_each_broker
 from tidelog.chaos.clients.lines import Line
 from tidelog.chaos.clients.observing import columns_of
 from tidelog.chaos.clients.surroundings import History, Surroundings
-from tidelog.checker.events import (
+from tidelog.checker.events import Event
+from tidelog.checker.operations import (
     EarliestFailed,
     EarliestOk,
-    Event,
     LatestFailed,
     LatestOk,
     LookUpFailed,

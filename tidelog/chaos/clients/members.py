@@ -8,7 +8,7 @@ from tidelog.aio import Consumer
 from tidelog.chaos.clients.observing import Sessions
 from tidelog.chaos.clients.reading import partition_of
 from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.events import (
+from tidelog.checker.group_operations import (
     Assigned,
     CommitInvoked,
     CommitOk,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from tidelog.chaos.clients.surroundings import History
 from tidelog.chaos.payload import id_of
-from tidelog.checker.events import DAMAGED, Read, ReadFailed
+from tidelog.checker.columns import DAMAGED
+from tidelog.checker.operations import Read, ReadFailed
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import OffsetOutOfRangeError, TidelogError
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches

@@ -17,7 +17,7 @@ from tidelog.chaos.clients.pace import Pace
 from tidelog.chaos.clients.surroundings import Place, Surroundings
 from tidelog.chaos.clients.timestamps import timestamp_ms
 from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.events import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
 from tidelog.errors import DuplicateSequenceError, TidelogError
 from tidelog.model import RecordMetadata, TopicPartition

@@ -12,7 +12,7 @@ from contextlib import suppress
 from tidelog.aio import Consumer
 from tidelog.chaos.clients.observing import Sessions
 from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.events import EarliestOk, LatestOk
+from tidelog.checker.operations import EarliestOk, LatestOk
 from tidelog.errors import LogTruncationError, OffsetOutOfRangeError, TidelogError
 from tidelog.model import TopicPartition
 

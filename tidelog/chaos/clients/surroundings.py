@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tidelog.aio import Admin, Consumer, Producer
 from tidelog.chaos.load import LoadTopic
-from tidelog.checker.events import Client, Event
+from tidelog.checker.events import Event
+from tidelog.checker.operations import Client
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import TopicPartition

@@ -10,7 +10,7 @@ from tidelog.aio import Producer
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults.harm import Harm, Timing, of
 from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.events import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.history import SUFFIX, HistoryWriter
 from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
 from tidelog.errors import InvalidTimestampError, LocalError, TidelogError

@@ -10,26 +10,20 @@ from operator import itemgetter
 from typing import TypeVar
 
 from tidelog.chaos.report.facts import Level, Moments, PartitionFacts, RunFacts, Span
-from tidelog.checker.events import (
+from tidelog.checker.broker_events import (
     Ack,
     BecomeFollower,
     BecomeLeader,
     Broker,
-    Client,
     Controller,
-    Event,
-    Header,
     HighWatermark,
     IsrChange,
-    ProduceFailed,
-    ProduceInvoked,
-    ProduceOk,
-    ProduceUnknown,
-    Read,
     Registered,
     Resources,
     Session,
 )
+from tidelog.checker.events import Event, Header
+from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown, Read
 from tidelog.model import TopicPartition
 
 T = TypeVar("T")

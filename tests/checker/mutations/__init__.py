@@ -1,0 +1,13 @@
+"""What a broken log would have made of a right history, one fault at a time; each says which invariant it breaks."""
+
+from __future__ import annotations
+
+from tests.checker.mutations import availability, brokers, groups, readers, records, replicas
+from tests.checker.mutations.mutation import Mutation
+
+MUTATIONS = [
+    each
+    for kind in (records, readers, brokers, replicas, groups, availability)
+    for each in vars(kind).values()
+    if isinstance(each, Mutation)
+]

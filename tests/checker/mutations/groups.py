@@ -1,0 +1,48 @@
+"""Committed offsets and who owns what."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.checker.little_log import Story
+from tests.checker.mutations.mutation import mutation
+from tests.checker.mutations.spoiling import behind, end, one_of, put
+from tidelog.checker.group_operations import Assigned, CommitOk, CommittedOk
+
+
+def _later(story: Story, event: CommitOk, offset: int) -> Story:
+    t = end(story)
+    return behind(story, "reader-1", CommittedOk(event.group, event.tp, offset, t + 1, t + 2))
+
+
+@mutation("I17", on_the_way=True)
+def committed_offset_that_goes_back(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, CommitOk)
+    return _later(story, event, event.offset - 1)
+
+
+@mutation("I17", on_the_way=True)
+def committed_minus_one(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, CommitOk)
+    return _later(story, event, -1)
+
+
+@mutation("I17")
+def committed_by_nobody(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, CommitOk)
+    return _later(story, event, 1_000_000)
+
+
+@mutation("I17", on_the_way=True)
+def stale_generation_accepted(story: Story, dice: random.Random) -> Story:
+    _, name, event = one_of(story, dice, CommitOk)
+    t = end(story)
+    stale = replace(event, offset=1_000_000, generation=1, t0=t + 1, t1=t + 2)
+    return behind(story, name, stale)
+
+
+@mutation("I17", on_the_way=True)
+def two_owners(story: Story, dice: random.Random) -> Story:
+    place, _, event = one_of(story, dice, Assigned)
+    return put(story, place + 1, ("member", replace(event, member="m3")), instead=False)

@@ -1,0 +1,145 @@
+"""Records that are lost, doubled, altered or out of order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.checker.little_log import Story
+from tests.checker.mutations.mutation import mutation
+from tests.checker.mutations.spoiling import all_of, behind, cut, end, logs, longer, one_of, put, spoilt
+from tidelog.checker.broker_events import BecomeLeader
+from tidelog.checker.columns import DAMAGED
+from tidelog.checker.events import Event
+from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, Read
+from tidelog.model import TopicPartition
+
+#: Nobody ever produced it.
+STRANGER = 99 << 40 | 7
+
+
+def swapped(values: Sequence[int], one: int, other: int) -> list[int]:
+    return [other if each == one else one if each == other else each for each in values]
+
+
+def acknowledged(story: Story, tp: TopicPartition) -> list[tuple[int, int, int]]:
+    """(offset, id, when) of each acknowledgement."""
+    return [
+        (offset, record_id, t)
+        for _, _, event in all_of(story, ProduceOk, lambda each: each.tp == tp)
+        for offset, record_id, t in zip(event.offsets, event.ids, event.t, strict=True)
+    ]
+
+
+@mutation("I1")
+def lost_record(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, ProduceOk)
+    return logs(story, lambda log: cut(log, event.offsets[0]), event.tp)
+
+
+@mutation("I1")
+def lost_in_one_replica(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, ProduceOk)
+    return logs(story, lambda log: cut(log, event.offsets[-1]) if log.broker == "2" else log, event.tp)
+
+
+@mutation("I1", on_the_way=True)
+def elected_without_what_was_acknowledged(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, ProduceOk)
+    t = end(story)
+    return behind(story, "3", BecomeLeader(t, event.tp, 1000, event.offsets[-1], 0))
+
+
+@mutation("I2")
+def acknowledged_at_anothers_offset(story: Story, dice: random.Random) -> Story:
+    place, name, event = one_of(story, dice, ProduceOk, lambda each: each.offsets[0] > 0)
+    return put(story, place, (name, replace(event, offsets=[each - 1 for each in event.offsets])))
+
+
+@mutation("I3")
+def doubled_record(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, ProduceOk)
+    return logs(story, lambda log: longer(log, event.ids[0]), event.tp)
+
+
+@mutation("I3", on_the_way=True)
+def read_twice_at_two_offsets(story: Story, dice: random.Random) -> Story:
+    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 1)
+    return put(story, place, (name, spoilt(read, 1, read.ids[0])))
+
+
+def _reordered(story: Story, tp: TopicPartition, one: tuple[int, int, int], other: tuple[int, int, int]) -> Story:
+    """As if the log had taken these two the other way round, and everybody had seen it so."""
+
+    def change(event: Event) -> Event:
+        if getattr(event, "tp", None) == tp and isinstance(event, ProduceOk):
+            return replace(event, offsets=swapped(event.offsets, one[0], other[0]))
+        if getattr(event, "tp", None) == tp and isinstance(event, Read):
+            return replace(event, ids=swapped(event.ids, one[1], other[1]))
+        return event
+
+    told = replace(story, told=[(name, change(event)) for name, event in story.told])
+    return logs(told, lambda log: replace(log, ids=swapped(log.ids, one[1], other[1])), tp)
+
+
+@mutation("I5", on_the_way=True)
+def reordered_against_time(story: Story, dice: random.Random) -> Story:
+    invoked = {each: event.t[0] for _, _, event in all_of(story, ProduceInvoked) for each in event.ids}
+    pairs = [
+        (tp, one, other)
+        for tp in story.ending.logs
+        for one in acknowledged(story, tp)
+        for other in acknowledged(story, tp)
+        if one[2] < invoked[other[1]]
+    ]
+    return _reordered(story, *dice.choice(pairs))
+
+
+@mutation("I6", on_the_way=True)
+def reordered_records_of_one_producer(story: Story, dice: random.Random) -> Story:
+    pairs = [
+        (tp, one, other)
+        for tp in story.ending.logs
+        for one in acknowledged(story, tp)
+        for other in acknowledged(story, tp)
+        if one[1] >> 40 == other[1] >> 40 and one[1] < other[1]
+    ]
+    return _reordered(story, *dice.choice(pairs))
+
+
+@mutation("I4", on_the_way=True)
+def phantom_record(story: Story, dice: random.Random) -> Story:
+    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
+    return put(story, place, (name, spoilt(read, 0, STRANGER)))
+
+
+@mutation("I4")
+def phantom_in_the_log(story: Story, dice: random.Random) -> Story:
+    return logs(story, lambda log: longer(log, STRANGER), dice.choice(list(story.ending.logs)))
+
+
+@mutation("I4", on_the_way=True)
+def altered_record(story: Story, dice: random.Random) -> Story:
+    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
+    return put(story, place, (name, spoilt(read, 0, DAMAGED)))
+
+
+@mutation("I4", on_the_way=True)
+def misplaced_record(story: Story, dice: random.Random) -> Story:
+    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
+    _, _, other = one_of(story, dice, ProduceInvoked, lambda each: each.tp != read.tp)
+    return put(story, place, (name, spoilt(read, 0, other.ids[0])))
+
+
+@mutation("I4")
+def aborted_record_in_the_log(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, ProduceFailed)
+    return logs(story, lambda log: longer(log, event.ids[0]), event.tp)
+
+
+@mutation("I4", on_the_way=True)
+def aborted_read(story: Story, dice: random.Random) -> Story:
+    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
+    _, _, event = one_of(story, dice, ProduceFailed, lambda each: each.tp == read.tp)
+    return put(story, place, (name, spoilt(read, 0, event.ids[0])))

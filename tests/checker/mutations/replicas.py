@@ -1,0 +1,69 @@
+"""Logs that differ from one another, from what was promised, or from their own checkpoints."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.checker.little_log import Story
+from tests.checker.mutations.mutation import mutation
+from tests.checker.mutations.spoiling import cut, logs, longer, one_of
+from tidelog.checker.broker_events import Ack
+from tidelog.checker.logs import READ, EpochStart, FinalLog
+from tidelog.checker.operations import ProduceOk, ProduceUnknown
+
+
+@mutation("I13")
+def lost_what_a_deposed_leader_acknowledged(story: Story, dice: random.Random) -> Story:
+    last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.ending.logs.items()}
+    _, _, event = one_of(story, dice, Ack, lambda each: each.epoch < last[each.tp])
+    return logs(story, lambda log: cut(log, event.last), event.tp)
+
+
+@mutation("I13")
+def replaced_what_a_deposed_leader_acknowledged(story: Story, dice: random.Random) -> Story:
+    last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.ending.logs.items()}
+    _, _, event = one_of(story, dice, ProduceOk, lambda each: each.epochs[0] < last[each.tp])
+    offset = event.offsets[-1]
+
+    def change(log: FinalLog) -> FinalLog:
+        epochs = [*log.leader_epochs[:offset], *[last[log.tp]] * (log.leo - offset)]
+        return replace(log, leader_epochs=epochs)
+
+    return logs(story, change, event.tp)
+
+
+@mutation("I15")
+def replica_that_differs(story: Story, dice: random.Random) -> Story:
+    tp = dice.choice([tp for tp, (log, *_) in story.ending.logs.items() if log.batches])
+
+    def change(log: FinalLog) -> FinalLog:
+        place = dice.randrange(len(log.batches)) if log.broker == "2" else -1
+        batches = [each._replace(crc=each.crc ^ 1) if at == place else each for at, each in enumerate(log.batches)]
+        return replace(log, batches=batches)
+
+    return logs(story, change, tp)
+
+
+@mutation("I15")
+def replica_that_is_longer(story: Story, dice: random.Random) -> Story:
+    _, _, event = one_of(story, dice, ProduceUnknown)
+    return logs(story, lambda log: longer(log, event.ids[0]) if log.broker == "3" else log, event.tp)
+
+
+@mutation("I16")
+def epochs_that_fall_in_a_log(story: Story, dice: random.Random) -> Story:
+    def change(log: FinalLog) -> FinalLog:
+        return replace(log, leader_epochs=[*log.leader_epochs[:-1], 0]) if log.broker in ("1", READ) else log
+
+    return logs(story, change, dice.choice([tp for tp, (log, *_) in story.ending.logs.items() if log.leo > 1]))
+
+
+@mutation("I16")
+def checkpoint_that_its_log_contradicts(story: Story, dice: random.Random) -> Story:
+    def change(log: FinalLog) -> FinalLog:
+        if log.broker != "2" or not log.epochs:
+            return log
+        return replace(log, epochs=[EpochStart(0, 0), *log.epochs[1:]])
+
+    return logs(story, change, dice.choice(list(story.ending.logs)))

@@ -1,0 +1,77 @@
+"""How a story is spoiled: what to find in it, and what to put in its place."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from tests.checker.little_log import Story
+from tests.checker.mutations.mutation import NothingToSpoil
+from tidelog.checker.events import Event
+from tidelog.checker.invariant import Ending
+from tidelog.checker.logs import FinalLog
+from tidelog.checker.operations import Read
+from tidelog.model import TopicPartition
+
+E = TypeVar("E")
+
+
+def all_of(story: Story, kind: type[E], fits: Callable[[E], bool] = lambda _: True) -> list[tuple[int, str, E]]:
+    """(place, who, event)"""
+    return [
+        (place, name, event)
+        for place, (name, event) in enumerate(story.told)
+        if isinstance(event, kind) and fits(event)
+    ]
+
+
+def one_of(
+    story: Story, dice: random.Random, kind: type[E], fits: Callable[[E], bool] = lambda _: True
+) -> tuple[int, str, E]:
+    found = all_of(story, kind, fits)
+    if not found:
+        raise NothingToSpoil
+    return dice.choice(found)
+
+
+def put(story: Story, place: int, *told: tuple[str, Event], instead: bool = True) -> Story:
+    return replace(story, told=[*story.told[:place], *told, *story.told[place + instead :]])
+
+
+def behind(story: Story, name: str, event: Event) -> Story:
+    return replace(story, told=[*story.told, (name, event)])
+
+
+def end(story: Story) -> int:
+    return max(getattr(event, "t1", 0) for _, event in story.told)
+
+
+def logs(story: Story, change: Callable[[FinalLog], FinalLog], tp: TopicPartition) -> Story:
+    changed = {**story.ending.logs, tp: [change(log) for log in story.ending.logs[tp]]}
+    return replace(story, ending=Ending(changed, story.ending.windows))
+
+
+def cut(log: FinalLog, leo: int) -> FinalLog:
+    """The log as if it ended there."""
+    columns = range(leo), log.ids[:leo], log.ts[:leo], log.leader_epochs[:leo]
+    batches = [batch for batch in log.batches if batch.last < leo]
+    epochs = None if log.epochs is None else [each for each in log.epochs if each.start_offset < leo]
+    return FinalLog(log.broker, log.tp, 0, leo, leo, epochs, *columns, batches)
+
+
+def longer(log: FinalLog, record_id: int) -> FinalLog:
+    """The log with one more record."""
+    place = log.leo
+    columns = (
+        range(place + 1),
+        [*log.ids, record_id],
+        [*log.ts, log.ts[-1]],
+        [*log.leader_epochs, log.leader_epochs[-1]],
+    )
+    return FinalLog(log.broker, log.tp, 0, place + 1, place + 1, log.epochs, *columns, log.batches)
+
+
+def spoilt(read: Read, at: int, record_id: int) -> Read:
+    return replace(read, ids=[*read.ids[:at], record_id, *read.ids[at + 1 :]])
