@@ -236,9 +236,14 @@ class Fault(Protocol):
     #: In a few words: "leader killed".
     name: str
     needs: frozenset[Need]
-    availability: Availability
-    #: How long it lasts, from and to, for the schedule to draw from.
-    lasts_ms: tuple[int, int]
+
+    @property
+    def availability(self) -> Availability: ...
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        """How long it lasts, from and to, for the schedule to draw from."""
+        ...
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         """Does it, to whom the dice say; returns what was done, as "SIGKILL to broker 2, leader of t/0"."""

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tidelog.chaos.fault import Evidence, Target
+from tidelog.chaos.fault import Availability, Evidence, Target
 from tidelog.chaos.faults.harm import Harm
 
 
@@ -15,6 +15,7 @@ class Noted(Harm):
     """Mends by writing down that it did."""
 
     row, name = "F0", "noted"
+    availability = Availability(None)
 
     def __init__(self) -> None:
         super().__init__()

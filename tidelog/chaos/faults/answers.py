@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import cast
 
 from tidelog.chaos import sessions
-from tidelog.chaos.fault import Evidence, Need, Target
-from tidelog.chaos.faults.harm import Timing, leaders, look_until, wait_until
+from tidelog.chaos.fault import Availability, Evidence, Need, Target
+from tidelog.chaos.faults.harm import UNAVAILABLE, Timing, leaders, look_until, wait_until
 from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
 from tidelog.chaos.faults.network import NetworkFault
 from tidelog.chaos.faults.packets import Rule
@@ -26,10 +26,6 @@ class ProxiedFault(NetworkFault):
     """Brokers reach ZooKeeper through us until it is healed."""
 
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER_ACCESS})
-
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (2_000, 4_000)
 
     async def divert(self, target: Target) -> ZooKeeperProxy:
         """Everybody's connection to ZooKeeper is closed, and leads to the proxy from now on."""
@@ -71,6 +67,11 @@ class AnswersOfZooKeeperLost(ProxiedFault):
     """It carries a write out, and the connection breaks before its answer is through: once for each kind of write."""
 
     row, name = "F40", "answers of ZooKeeper lost"
+    lasts_ms = (500, 1_000)
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
@@ -111,6 +112,8 @@ class ZombieController(ProxiedFault):
     """Stopped between its reading and its writing; it writes when another controller has long been at work."""
 
     row, name = "F41", "controller writes after it was replaced"
+    availability = UNAVAILABLE
+    lasts_ms = (0, 500)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)

@@ -17,19 +17,23 @@ from tidelog.errors import LocalError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.header import HEADER_BYTES, iter_headers
 
-_READ_S = 10.0
+_READ_S = 5.0
 
 
 class Damage(BrokerFault):
     """To the files of a leader that was killed; it starts with them when the fault is healed."""
 
-    lasts_ms = (200, 2_000)
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    lasts_ms = (200, 1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
         self._damaged: dict[Path, bytes] = {}
         self._mended = 0
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         view = await target.view()
@@ -187,13 +191,16 @@ class BitFlipped(Harm):
     """In a closed segment of a leader that runs: whoever reads it finds that out, and is served no such record."""
 
     row, name = "F47", "one bit flipped in a closed segment"
-    needs = frozenset({Need.PROCESSES})
-    lasts_ms = (500, 3_000)
+    needs = frozenset({Need.PROCESSES, Need.FILES})
+    lasts_ms = (500, 1_500)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms)
         self._noticed = ""
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         closed = [

@@ -27,11 +27,11 @@ class LeaderDiskFull(BrokerFault):
 
     row, name = "F50", "leader's disk full"
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
-    lasts_ms = (3_000, 8_000)
+    lasts_ms = (2_000, 3_000)
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = self.choose(await target.view(), dice)
@@ -55,12 +55,15 @@ class ZooKeeperDiskFull(Harm):
 
     row, name = "F50", "ZooKeeper's disk full"
     needs = frozenset({Need.DISKS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
-    lasts_ms = (2_000, 5_000)
+    lasts_ms = (1_000, 2_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
         self._ended = False
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         process, hosts = target.zookeeper_process(), target.zookeeper_hosts
@@ -100,13 +103,16 @@ async def fill_disk(fault: Harm, target: Target, name: str) -> None:
 class StartRefused(BrokerFault):
     """A broker is killed, and started with a directory that it may not use."""
 
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS})
-    lasts_ms = (500, 2_000)
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    lasts_ms = (500, 1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
         self._refused = ""
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -163,11 +169,12 @@ class Vanished(BrokerFault):
     """
 
     row, name = "F53", "data directory vanished"
-    lasts_ms = (2_000, 5_000)
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    lasts_ms = (2_000, 3_000)
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)

@@ -23,6 +23,9 @@ _CANCEL_AGAIN_S = 1.0
 
 Mend = Callable[[], Awaitable[object]]
 
+#: Too few are left for acks=all, for as long as it lasts.
+UNAVAILABLE = Availability(None, leaves_majority=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -30,6 +33,49 @@ class Timing:
 
     session_timeout_ms: int = 4_000
     replica_lag_time_max_ms: int = 4_000
+
+    @property
+    def expired_ms(self) -> int:
+        """By then the session of one who is silent has ended: ZooKeeper looks once a tick, an eighth of it at most."""
+        return self.session_timeout_ms + 500
+
+    @property
+    def shrunk_ms(self) -> int:
+        """By then who fetches no more has left the ISR: leaders look at half of what a replica may lag behind."""
+        return 3 * self.replica_lag_time_max_ms // 2
+
+    # --- what a fault may cost at most -------------------------------------------------------------------------
+
+    @property
+    def refused_ms(self) -> int:
+        """Of a killed leader. Connecting to it is refused, which fences it at once, but only once in a session: who
+        was fenced a moment ago is missed when its session ends. Then comes an election, and clients that look for it.
+        """
+        return self.session_timeout_ms + 2_000
+
+    @property
+    def silent_ms(self) -> int:
+        """Of a leader from which nothing is heard any more: its session ends, and clients wait for its answers until
+        a heartbeat is missed. Then as above.
+        """
+        return self.session_timeout_ms + 3_000
+
+    @property
+    def lagging_ms(self) -> int:
+        """Of a follower that fetches no more: acks=all waits until it has left the ISR."""
+        return self.shrunk_ms + 1_000
+
+    @property
+    def reconnected_ms(self) -> int:
+        """After a cut. A connection that is dead is given up by a heartbeat, and TCP asks for a new one after 1, 3 and
+        7 s, so that a cut may last for some time longer than it lasts.
+        """
+        return 4_000
+
+    @property
+    def undisturbed_ms(self) -> int:
+        """Where nobody has to wait for anything: what two busy cores may cost, and less than any timeout."""
+        return 2_000
 
 
 class Harm(ABC):
@@ -41,8 +87,15 @@ class Harm(ABC):
     row: str
     name: str
     needs: frozenset[Need] = frozenset({Need.PROCESSES, Need.RESTARTS})
-    availability: Availability = Availability(None)
-    lasts_ms: tuple[int, int] = (1_000, 5_000)
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        """No longer than it takes to be noticed: a run has to inject all of them."""
+        return 1_000, 2_000
+
+    @property
+    @abstractmethod
+    def availability(self) -> Availability: ...
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing = timing or Timing()

@@ -32,9 +32,9 @@ class BackAtOnce(BrokerFault):
     row, name = "F33", "leader killed and back before its session ended"
     lasts_ms = (0, 500)
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -50,14 +50,17 @@ class StartedTwice(Harm):
     """With its own data directory: the lock tells."""
 
     row, name = "F34", "broker started twice with one data directory"
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS})
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
     lasts_ms = (0, 1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms)
         self._complaint = ""
         self._victim = -1
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         self._victim = victim = dice.choice(target.broker_ids)

@@ -9,7 +9,7 @@ from typing import cast
 
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
-from tidelog.chaos.faults.harm import Timing, kill
+from tidelog.chaos.faults.harm import UNAVAILABLE, Timing, kill
 from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
 from tidelog.chaos.faults.packets import Installed, Rule, one_way
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
@@ -26,9 +26,12 @@ class NetworkFault(BrokerFault):
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
         self._rules: list[Installed] = []
-        # Longer than a session and than what a follower may lag behind.
-        patience = max(self.timing.session_timeout_ms, 3 * self.timing.replica_lag_time_max_ms // 2)
-        self.lasts_ms = (patience + 2_000, patience + 6_000)
+
+    async def aim(self, target: Target, dice: random.Random) -> tuple[int, str]:
+        """At a leader, and what to call it."""
+        victim, who = leader_of_one(await target.view(), dice)
+        self.victims = (victim,)
+        return victim, who
 
     async def install(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
         network = cast(Namespaces, target.furnishing(Need.NETWORK))
@@ -53,14 +56,26 @@ def both_ways(one: str, other: str) -> list[Made]:
     return [one_way(one, other), one_way(other, one)]
 
 
+# --- a leader cut off ------------------------------------------------------------------------------------------
+
+
 class LeaderCutFromFollowers(NetworkFault):
+    """It shrinks the ISR to itself, and acknowledges nothing; others shrink theirs to two, and go on."""
+
     row, name = "F19", "leader cut off from its followers"
 
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.shrunk_ms + 500, self.timing.shrunk_ms + 1_500
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.lasts_ms[1] + self.timing.reconnected_ms)
+
     async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
-        await self.install(target, [rule for each in self.far(target, victim) for rule in both_ways(str(victim), each)])
-        return f"{who}, cut off from {self.named(target, victim)}"
+        victim, who = await self.aim(target, dice)
+        await self.install(target, [rule for each in self.far(target, victim) for rule in self.cut(str(victim), each)])
+        return self.told(who, self.named(target, victim))
 
     def far(self, target: Target, victim: int) -> list[str]:
         """Whom the victim cannot reach."""
@@ -69,12 +84,62 @@ class LeaderCutFromFollowers(NetworkFault):
     def named(self, target: Target, victim: int) -> str:
         return "brokers " + " and ".join(self.far(target, victim))
 
+    def cut(self, victim: str, other: str) -> list[Made]:
+        """What does not come through between the two."""
+        return both_ways(victim, other)
+
+    def told(self, who: str, others: str) -> str:
+        return f"{who}, cut off from {others}"
+
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted(signs.left_isr(evidence) or signs.leaders_changed(evidence))
 
 
+class LeaderUnheard(LeaderCutFromFollowers):
+    """It hears its followers, and they do not hear it."""
+
+    row, name = "F22", "leader not heard by its followers"
+
+    def cut(self, victim: str, other: str) -> list[Made]:
+        return [one_way(victim, other)]
+
+    def told(self, who: str, others: str) -> str:
+        return f"{who}: nothing from it to {others}"
+
+
+class LeaderDeaf(LeaderCutFromFollowers):
+    """They hear it, and it does not hear them."""
+
+    row, name = "F22", "leader that does not hear its followers"
+
+    def cut(self, victim: str, other: str) -> list[Made]:
+        return [one_way(other, victim)]
+
+    def told(self, who: str, others: str) -> str:
+        return f"{who}: nothing to it from {others}"
+
+
+class StaleQueues(LeaderCutFromFollowers):
+    """What was queued for ten seconds and more arrives when the cut is healed, and is refused by its deadline."""
+
+    row, name = "F32", "queued requests arrive late"
+    lasts_ms = (10_000, 10_500)
+
+    def named(self, target: Target, victim: int) -> str:
+        return "all other brokers"
+
+
 class LeaderCutFromZooKeeper(LeaderCutFromFollowers):
     row, name = "F20", "leader cut off from ZooKeeper"
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        # Until another one leads, and acknowledges what the old one must not deny.
+        return self.timing.expired_ms + 1_000, self.timing.expired_ms + 2_000
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     def far(self, target: Target, victim: int) -> list[str]:
         return [ZOOKEEPER]
@@ -86,49 +151,33 @@ class LeaderCutFromZooKeeper(LeaderCutFromFollowers):
         return self.counted(signs.registered_anew(evidence, self.victims))
 
 
-class LeaderCutFromAllButClients(LeaderCutFromFollowers):
+class LeaderCutFromAllButClients(LeaderCutFromZooKeeper):
     """The classic split brain: old clients still talk to it."""
 
     row, name = "F21", "leader cut off from all but its clients"
 
     def far(self, target: Target, victim: int) -> list[str]:
-        return [*super().far(target, victim), ZOOKEEPER]
+        return [*LeaderCutFromFollowers.far(self, target, victim), ZOOKEEPER]
 
     def named(self, target: Target, victim: int) -> str:
         return "ZooKeeper and all other brokers"
 
-    def bit(self, evidence: Evidence) -> str | None:
-        return self.counted(signs.registered_anew(evidence, self.victims))
 
-
-class LeaderUnheard(LeaderCutFromFollowers):
-    """It hears its followers, and they do not hear it."""
-
-    row, name = "F22", "leader not heard by its followers"
-
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
-        await self.install(target, [one_way(str(victim), each) for each in self.far(target, victim)])
-        return f"{who}: nothing from it to {self.named(target, victim)}"
-
-
-class LeaderDeaf(LeaderCutFromFollowers):
-    """They hear it, and it does not hear them."""
-
-    row, name = "F22", "leader that does not hear its followers"
-
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
-        await self.install(target, [one_way(each, str(victim)) for each in self.far(target, victim)])
-        return f"{who}: nothing to it from {self.named(target, victim)}"
+# --- others ----------------------------------------------------------------------------------------------------
 
 
 class PairCut(NetworkFault):
     """Two brokers cannot reach each other, and a third reaches both."""
 
     row, name = "F23", "two brokers cut off from each other"
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.shrunk_ms + 500, self.timing.shrunk_ms + 1_500
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.lagging_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         one, other = self.victims = tuple(sorted(dice.sample(target.broker_ids, 2)))
@@ -140,22 +189,34 @@ class PairCut(NetworkFault):
 
 
 class ClientsCutFromLeader(NetworkFault):
-    row, name = "F24", "clients cut off from a leader"
+    """The cluster has no part in it: clients wait, and find the same leader again."""
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (2_000, 8_000)
+    row, name = "F24", "clients cut off from a leader"
+    lasts_ms = (2_000, 4_000)
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.lasts_ms[1] + self.timing.reconnected_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
-        await self.install(target, both_ways(CLIENTS, str(victim)))
+        victim, who = await self.aim(target, dice)
+        await self.install(target, self.cut(str(victim)))
         return f"all clients cut off from {who}"
 
+    def cut(self, victim: str) -> list[Made]:
+        return both_ways(CLIENTS, victim)
+
     def bit(self, evidence: Evidence) -> str | None:
-        slow = signs.slowed(evidence, 1_000)
-        errors = f"{sum(evidence.errors.values())} operations failed" if evidence.errors else None
-        return self.counted(slow or errors or "clients were cut off")
+        return self.counted(signs.slowed(evidence, 1_000))
+
+
+class AnswersLost(ClientsCutFromLeader):
+    """Requests arrive and are carried out; what is longer than a heartbeat or an empty packet, does not come back."""
+
+    row, name = "F26", "answers of a leader lost"
+
+    def cut(self, victim: str) -> list[Made]:
+        return [one_way(victim, CLIENTS, "-p", "tcp", "-m", "length", "--length", "69:65535")]
 
 
 class IsolationAndKill(NetworkFault):
@@ -163,18 +224,19 @@ class IsolationAndKill(NetworkFault):
 
     row, name = "F25", "one broker isolated, another killed, then another isolated"
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS})
-    availability = Availability(None, leaves_majority=False)
+    availability = UNAVAILABLE
+    lasts_ms = (2_500, 3_500)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         first, killed, *rest = dice.sample(target.broker_ids, len(target.broker_ids))
         second = rest[0] if rest else killed
         rules = await self.install(target, self._alone(target, first))
-        await asyncio.sleep(dice.uniform(1, 1.5 * self.timing.session_timeout_ms / 1000))
+        await asyncio.sleep(dice.uniform(1, self.timing.expired_ms / 1000))
         await self.kill(target, killed)
-        await asyncio.sleep(dice.uniform(0, 2))
+        await asyncio.sleep(dice.uniform(0, 1))
         for rule in rules:
             await rule.remove()
-        await asyncio.sleep(dice.uniform(0, 2))
+        await asyncio.sleep(dice.uniform(0, 1))
         await self.install(target, self._alone(target, second))
         return f"broker {first} isolated, broker {killed} killed, {first} back, {second} isolated"
 
@@ -186,39 +248,18 @@ class IsolationAndKill(NetworkFault):
         return self.counted(signs.registered_anew(evidence) or signs.left_isr(evidence))
 
 
-class AnswersLost(NetworkFault):
-    """Requests arrive and are carried out; what is longer than a heartbeat or an empty packet, does not come back."""
-
-    row, name = "F26", "answers of a leader lost"
-
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (2_000, 8_000)
-
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
-        longer = ("-p", "tcp", "-m", "length", "--length", "69:65535")
-        await self.install(target, [one_way(str(victim), CLIENTS, *longer)])
-        return f"packets of more than 68 bytes from {who}, to clients are lost"
-
-    def bit(self, evidence: Evidence) -> str | None:
-        return self.counted("answers were lost")
-
-
 class Resets(NetworkFault):
-    """Two seconds of refused packets, two seconds of peace."""
+    """Two seconds of refused packets, two seconds of peace, and once again."""
 
     row, name = "F27", "connections reset, on and off"
-    lasts_ms = (8_000, 14_000)
+    lasts_ms = (6_000, 7_000)
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (8_000, 14_000)
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
+        victim, who = await self.aim(target, dice)
         self.meanwhile(self._on_and_off(target, str(victim)))
         return f"TCP resets for all that {who} receives, 2 s on, 2 s off"
 
@@ -239,11 +280,20 @@ class Resets(NetworkFault):
 
 
 class PacketsLost(NetworkFault):
+    """TCP repeats them, later each time; who is too late for an ISR or a session falls out of it."""
+
     row, name = "F28", "30 % of packets lost"
 
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.shrunk_ms, self.timing.shrunk_ms + 1_000
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(max(self.timing.lagging_ms, self.timing.silent_ms))
+
     async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
+        victim, who = await self.aim(target, dice)
         by_chance = ("-m", "statistic", "--mode", "random", "--probability", "0.3")
         await self.install(target, [lambda network: Rule(str(victim), "INPUT", by_chance)])
         return f"30 % of what {who} receives is lost"
@@ -258,9 +308,13 @@ class HalfOpen(NetworkFault):
     row, name = "F31", "broker vanished without closing its connections"
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS})
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(2 * self.timing.session_timeout_ms + 3_000)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.expired_ms + 1_000, self.timing.expired_ms + 2_000
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -275,22 +329,3 @@ class HalfOpen(NetworkFault):
 
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted(signs.registered_anew(evidence, self.victims))
-
-
-class StaleQueues(LeaderCutFromAllButClients):
-    """What was queued for ten seconds and more arrives when the cut is healed, and is refused by its deadline."""
-
-    row, name = "F32", "queued requests arrive late"
-
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (10_000, 14_000)
-
-    def far(self, target: Target, victim: int) -> list[str]:
-        return [str(each) for each in target.broker_ids if each != victim]
-
-    def named(self, target: Target, victim: int) -> str:
-        return "all other brokers"
-
-    def bit(self, evidence: Evidence) -> str | None:
-        return self.counted(signs.left_isr(evidence) or signs.leaders_changed(evidence))

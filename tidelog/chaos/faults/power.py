@@ -12,7 +12,7 @@ from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
 from tidelog.chaos.faults.disks import Disks
 from tidelog.chaos.faults.flushing import flush_each
-from tidelog.chaos.faults.harm import Timing
+from tidelog.chaos.faults.harm import UNAVAILABLE, Timing
 from tidelog.chaos.faults.layout import forget_boot, segments
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.chaos.faults.tools import run_aside
@@ -27,12 +27,15 @@ class PowerLost(BrokerFault):
 
     row, name = "F43", "one machine lost its power"
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
-    lasts_ms = (500, 3_000)
+    lasts_ms = (500, 1_500)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
         self._lost_bytes = 0
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -60,11 +63,7 @@ class AllPowerLost(PowerLost):
     """
 
     row, name = "F44", "all machines lost their power"
-    availability = Availability(None, leaves_majority=False)
-
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(None, leaves_majority=False)
+    availability = UNAVAILABLE
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         await flush_each(self, target)

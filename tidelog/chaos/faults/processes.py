@@ -11,7 +11,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
 from tidelog.chaos.fault import Availability, Evidence, Need, Target, View
 from tidelog.chaos.faults import signs
-from tidelog.chaos.faults.harm import Harm, Timing, ended, kill, leaders, look_until, of, send
+from tidelog.chaos.faults.harm import UNAVAILABLE, Harm, Timing, ended, kill, leaders, look_until, of, send
 from tidelog.chaos.faults.layout import CLEAN_SHUTDOWN
 from tidelog.errors import LocalError
 from tidelog.local.process import Process
@@ -99,9 +99,9 @@ class LeaderKilled(BrokerFault):
 
     row, name = "F1", "leader killed"
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -115,10 +115,10 @@ class LeaderKilled(BrokerFault):
 class FollowerKilled(BrokerFault):
     row, name = "F2", "follower killed"
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
+    @property
+    def availability(self) -> Availability:
         # It leads others, as a rule: their clients wait for an election.
-        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = follower_of_one(await target.view(), dice)
@@ -133,7 +133,7 @@ class TwoKilled(BrokerFault):
     """Fewer than min.insync.replicas are left: nothing may be acknowledged."""
 
     row, name = "F3", "two brokers killed"
-    availability = Availability(None, leaves_majority=False)
+    availability = UNAVAILABLE
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victims = dice.sample(target.broker_ids, 2)
@@ -148,7 +148,8 @@ class AllKilled(BrokerFault):
     """They go at once, and come back in an order that has nothing to do with it."""
 
     row, name = "F4", "all brokers killed"
-    availability = Availability(None, leaves_majority=False)
+    availability = UNAVAILABLE
+    lasts_ms = (500, 1_500)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         order = dice.sample(target.broker_ids, len(target.broker_ids))
@@ -170,16 +171,17 @@ class AllKilledInTurn(AllKilled):
         self.will_restart(target, *reversed(order))  # mended last first
         for broker in order:
             await kill(target.broker_process(broker), f"broker {broker}")
-            await asyncio.sleep(dice.uniform(0, 2))
+            await asyncio.sleep(dice.uniform(0, 1))
         return f"SIGKILL to brokers {', '.join(map(str, order))}, in this order"
 
 
 class ControllerKilled(BrokerFault):
     row, name = "F5", "controller killed"
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
+    @property
+    def availability(self) -> Availability:
+        # It may lead some partitions, which have to wait for the next controller.
+        return Availability(self.timing.refused_ms + 1_000)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         view = await target.view()
@@ -216,10 +218,14 @@ class Zombie(BrokerFault):
     row, name = "F7", "leader paused for longer than its session"
     needs = frozenset({Need.PROCESSES})
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
-        self.lasts_ms = (self.timing.session_timeout_ms + 2_000, self.timing.session_timeout_ms + 6_000)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        # Until another one leads, and acknowledges what the sleeper will not know of.
+        return self.timing.expired_ms + 500, self.timing.expired_ms + 2_000
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -236,11 +242,13 @@ class LeaderDozes(Zombie):
 
     row, name = "F8", "leader paused for less than its session"
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        session = self.timing.session_timeout_ms
-        self.lasts_ms = (session // 3, session // 2)
-        self.availability = Availability(session)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.session_timeout_ms // 3, self.timing.session_timeout_ms // 2
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.lasts_ms[1] + self.timing.undisturbed_ms)
 
     def bit(self, evidence: Evidence) -> str | None:
         return signs.slowed(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
@@ -252,11 +260,15 @@ class FollowerDozes(BrokerFault):
     row, name = "F9", "follower paused until it leaves the ISR"
     needs = frozenset({Need.PROCESSES})
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        soonest = min(3 * self.timing.replica_lag_time_max_ms // 2, self.timing.session_timeout_ms)
-        self.lasts_ms = (soonest + 1_500, soonest + 4_000)
-        self.availability = Availability(soonest + 3_000)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        soonest = min(self.timing.shrunk_ms, self.timing.expired_ms)
+        return soonest + 500, soonest + 1_500
+
+    @property
+    def availability(self) -> Availability:
+        # It leads others, as a rule; with those that it follows nobody waits longer than for them.
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = follower_of_one(await target.view(), dice)
@@ -270,11 +282,11 @@ class FollowerDozes(BrokerFault):
 class AllDoze(BrokerFault):
     row, name = "F10", "all brokers paused"
     needs = frozenset({Need.PROCESSES})
-    availability = Availability(None, leaves_majority=False)
+    availability = UNAVAILABLE
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (self.timing.session_timeout_ms // 2, 3 * self.timing.session_timeout_ms // 2)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.session_timeout_ms // 2, self.timing.expired_ms + 500
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         order = dice.sample(target.broker_ids, len(target.broker_ids))
@@ -295,6 +307,7 @@ class PoliteStop(BrokerFault):
     """Leadership moves before the doors close."""
 
     row, name = "F11", "leader stopped politely"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
     availability = Availability(500)
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -330,11 +343,9 @@ class PoliteStopAlone(PoliteStop):
     """Nobody answers whom it asks to take over: it ends all the same, and leaves its marker."""
 
     row, name = "F12", "polite stop while ZooKeeper is away"
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER})
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.ZOOKEEPER})
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(None, leaves_majority=False)
+    availability = UNAVAILABLE
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -352,7 +363,7 @@ class PoliteStopAlone(PoliteStop):
 
 class PoliteStopUncontrolled(PoliteStopAlone):
     name = "polite stop while the controller is paused"
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS})
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         view = await target.view()
@@ -378,8 +389,11 @@ class RollingRestart(BrokerFault):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
         self._done: list[int] = []
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def end(self, target: Target, victim: int) -> None:
         process = target.broker_process(victim)
@@ -426,12 +440,15 @@ class CrashLoop(BrokerFault):
     """Killed time and again while it starts: in its recovery, in its truncation, in its first fetch."""
 
     row, name = "F14", "broker killed while it starts, time and again"
-    lasts_ms = (10_000, 20_000)
+    lasts_ms = (6_000, 8_000)  # for three lives and more
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 2_000)
         self._lives = 0
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)

@@ -34,13 +34,17 @@ class ClientsKilled(Harm):
 
     row, name = "F16", "clients killed"
     needs = frozenset[Need]()
-    lasts_ms = (1_000, 3_000)
+    lasts_ms = (500, 1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms)
         self._killed: set[int] = set()
         self._replaced = False
+
+    @property
+    def availability(self) -> Availability:
+        # Where all are killed at once, nobody produces before there are new ones.
+        return Availability(self.timing.session_timeout_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         clients = list(target.client_processes())
@@ -69,14 +73,18 @@ class ClientsKilled(Harm):
 class LimitedBroker(BrokerFault):
     """One that may not have more of something than it has; started again if that ended it."""
 
-    lasts_ms = (3_000, 8_000)
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    lasts_ms = (2_000, 3_000)
     limit: int
     option: str
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
         self._seen = ""
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     def restrict(self, target: Target, process: Process, soft: int) -> None:
         """Until the fault is healed."""
@@ -130,7 +138,6 @@ class OutOfDescriptors(LimitedBroker):
     row, name = "F18", "broker out of file descriptors"
     limit, option = resource.RLIMIT_NOFILE, "nofile"
     _words = ("Too many open files",)
-    lasts_ms = (2_000, 5_000)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)

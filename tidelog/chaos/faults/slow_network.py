@@ -8,13 +8,12 @@ import re
 import sys
 from typing import cast
 
-from tidelog.chaos.fault import Evidence, Need, Target
+from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
 from tidelog.chaos.faults.harm import Timing
 from tidelog.chaos.faults.namespaces import Namespaces
 from tidelog.chaos.faults.network import NetworkFault
 from tidelog.chaos.faults.packets import Rule
-from tidelog.chaos.faults.processes import leader_of_one
 from tidelog.chaos.faults.tools import quietly, run, run_aside
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_environment
@@ -32,13 +31,17 @@ class Delayed(NetworkFault):
 
     row, name = "F29", "packets delayed and reordered"
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (6_000, 12_000)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.expired_ms, self.timing.expired_ms + 1_000
+
+    @property
+    def availability(self) -> Availability:
+        # Nobody is taken for gone, so that nobody waits for a session.
+        return Availability(self.timing.session_timeout_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
+        victim, who = await self.aim(target, dice)
         network = cast(Namespaces, target.furnishing(Need.NETWORK))
         command = [sys.executable, "-P", "-m", "tidelog.chaos.faults.delaying", str(_QUEUE)]
         bounds = [*map(str, _DELAY_MS), str(dice.getrandbits(32))]
@@ -69,12 +72,18 @@ class Narrow(NetworkFault):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.lasts_ms = (6_000, 12_000)
         self._held_back = 0
 
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.expired_ms, self.timing.expired_ms + 1_000
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.lagging_ms)
+
     async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.victims = (victim,)
+        victim, who = await self.aim(target, dice)
         await self.narrow(target, str(victim))
         return f"{self.rate[:-4]} Mbit/s to and from {who}"
 
@@ -107,6 +116,10 @@ class ZooKeeperNarrow(Narrow):
 
     row, name = "F39", "ZooKeeper slow"
     rate = "64kbit"
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         await self.narrow(target, ZOOKEEPER)

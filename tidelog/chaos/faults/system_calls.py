@@ -25,8 +25,11 @@ class CallFault(BrokerFault):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms + 3_000)
         self._done: dict[str, int] = {}
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
 
     def order(self, target: Target, victim: int, **orders: int) -> None:
         """To a broker, until the fault is healed."""
@@ -55,15 +58,18 @@ class HeldUp(CallFault):
     row, name = "F15", "leader's interpreter held up"
     counters = ("holds",)
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (self.timing.session_timeout_ms + 2_500, self.timing.session_timeout_ms + 5_000)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self._hold_ms, self._hold_ms + 1_000
+
+    @property
+    def _hold_ms(self) -> int:
+        return self.timing.expired_ms + 1_000
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
-        hold_ms = self.timing.session_timeout_ms + 2_000
-        self.order(target, victim, hold_ms=hold_ms)
-        return f"{who}, held up for {hold_ms / 1000:g} s"
+        self.order(target, victim, hold_ms=self._hold_ms)
+        return f"{who}, held up for {self._hold_ms / 1000:g} s"
 
     def bit(self, evidence: Evidence) -> str | None:
         moved = signs.leaders_changed(evidence, led_by(evidence.before, self.victims))
@@ -74,7 +80,7 @@ class TornWrite(CallFault):
     """The process ends in the middle of a write to a log."""
 
     row, name = "F45", "process ends in the middle of a write"
-    lasts_ms = (500, 3_000)
+    lasts_ms = (500, 1_000)
     #: Within a batch's offset, its length, its epoch, its CRC, its header, its records, and before its last byte.
     places = (1, 8, 11, 14, 19, 40, 60, 62, 75, -1)
 
@@ -104,7 +110,7 @@ class WritesFail(CallFault):
     row, name = "F51", "writes fail with EIO"
     counters = ("writes_failed", "syncs_failed")
     orders: Mapping[str, int] = {"write_errno": errno.EIO}
-    lasts_ms = (2_000, 5_000)
+    lasts_ms = (1_500, 2_500)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         view = await target.view()
@@ -120,7 +126,7 @@ class WritesFail(CallFault):
 class SyncsFail(WritesFail):
     name = "fsyncs fail with EIO"
     orders: Mapping[str, int] = {"sync_errno": errno.EIO}
-    lasts_ms = (3_000, 6_000)
+    lasts_ms = (2_000, 3_000)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -133,11 +139,15 @@ class SlowDisk(CallFault):
     row, name = "F52", "slow disk"
     counters = ("writes_delayed", "syncs_delayed")
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.lasts_ms = (6_000, 12_000)
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        # Sessions and heartbeats have to outlive it.
+        return self.timing.expired_ms, self.timing.expired_ms + 1_000
+
+    @property
+    def availability(self) -> Availability:
         # Its followers may lag behind, and it behind others.
-        self.availability = Availability(2 * self.timing.replica_lag_time_max_ms)
+        return Availability(self.timing.lagging_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -154,11 +164,11 @@ class ClockBehind(CallFault):
     row, name = "F54", "wall clock an hour behind"
     counters = ("clocks_shifted",)
     orders: Mapping[str, int] = {"clock_offset_ns": -_HOUR_NS}
-    lasts_ms = (4_000, 8_000)
+    lasts_ms = (3_000, 4_000)
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms)
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)

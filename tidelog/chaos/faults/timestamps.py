@@ -10,8 +10,8 @@ from tidelog.aio import Producer
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults.harm import Harm, Timing, of
 from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.history import SUFFIX, HistoryWriter
+from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
 from tidelog.errors import InvalidTimestampError, LocalError, TidelogError
 from tidelog.model import TopicPartition
@@ -37,8 +37,11 @@ class OddTimestamps(Harm):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms)
         self._stored = self._refused = 0
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         if target.histories is None:

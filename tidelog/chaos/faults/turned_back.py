@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from tidelog.chaos import sessions
-from tidelog.chaos.fault import Availability, Evidence, Need, Target, View
-from tidelog.chaos.faults.harm import Harm, Timing, kill, leaders, look_until, of, wait_until
+from tidelog.chaos.fault import Evidence, Need, Target, View
+from tidelog.chaos.faults.harm import UNAVAILABLE, Harm, Timing, kill, leaders, look_until, of, wait_until
 from tidelog.chaos.faults.zookeeper import registration
 from tidelog.errors import LocalError
 from tidelog.model import TopicPartition
@@ -29,8 +29,8 @@ class ZooKeeperTurnedBack(Harm):
 
     row, name = "F42", "ZooKeeper restored from an earlier state"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
-    availability = Availability(None, leaves_majority=False)
-    lasts_ms = (2_000, 4_000)
+    availability = UNAVAILABLE
+    lasts_ms = (500, 1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)

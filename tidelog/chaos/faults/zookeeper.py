@@ -30,8 +30,12 @@ class SessionExpired(Harm):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(2_000)
         self.victims: tuple[int, ...] = ()
+
+    @property
+    def availability(self) -> Availability:
+        # Nobody has to find out that a session ended: a second for the election, and one for the clients.
+        return Availability(2_000)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
@@ -52,12 +56,15 @@ class SessionsExpireOften(SessionExpired):
     """Somebody may be in the middle of following what fell to another a moment ago (KAFKA-9307)."""
 
     row, name = "F36", "sessions expire again and again"
-    lasts_ms = (15_000, 30_000)
+    lasts_ms = (8_000, 10_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(None)
         self.times = 0
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         self.meanwhile(self._again_and_again(target, dice))
@@ -84,12 +91,15 @@ class ZooKeeperKilled(Harm):
 
     row, name = "F37", "ZooKeeper killed"
     needs = frozenset({Need.ZOOKEEPER})
-    lasts_ms = (8_000, 15_000)
+    lasts_ms = (10_000, 10_500)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self.availability = Availability(self.timing.session_timeout_ms)
         self._killed = False
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         self.mend(target.start_zookeeper)
@@ -126,10 +136,16 @@ class ZooKeeperPaused(Harm):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        session = self.timing.session_timeout_ms
-        self.lasts_ms = (2 * session, 2 * session + 2_000)
-        self.availability = Availability(session + 3_000)
         self._paused = False
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return 2 * self.timing.session_timeout_ms, 2 * self.timing.session_timeout_ms + 500
+
+    @property
+    def availability(self) -> Availability:
+        # From when it wakes up: what has expired registers anew, and is elected.
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         process = target.zookeeper_process()
