@@ -100,8 +100,9 @@ class Read:
 class ReadFailed:
     """A read that was refused.
 
-    offset   where it was to begin; −1 where the reader named no leader epoch: then a leader that was deposed, and
-             cannot know it yet, may rightly call an offset of its successor's out of range (KIP-320)
+    offset   where it was to begin; −1 where the reader did not name the leader epoch of the records before it, or a
+             later one: then a leader that was deposed, and cannot know it yet, may rightly call an offset of its
+             successor's out of range (KIP-320)
     """
 
     tp: TopicPartition

@@ -14,10 +14,21 @@ from tidelog.chaos.clients.asking import Asker
 from tidelog.chaos.clients.direct import DirectReader
 from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from tidelog.chaos.clients.surroundings import Place
 from tidelog.chaos.load import LoadTopic
 from tidelog.chaos.payload import make_id, payload
+from tidelog.checker.checker import Checker
 from tidelog.checker.columns import DAMAGED
-from tidelog.checker.operations import EarliestOk, LatestOk, LookUpOk, Read, ReadFailed
+from tidelog.checker.operations import (
+    Client,
+    EarliestOk,
+    LatestOk,
+    LookUpOk,
+    ProduceInvoked,
+    ProduceOk,
+    Read,
+    ReadFailed,
+)
 from tidelog.messages import FetchRequest
 from tidelog.model import TopicPartition
 
@@ -110,6 +121,43 @@ async def test_every_broker_is_asked_and_who_does_not_lead_refuses() -> None:
     assert all(read.hw > read.offsets[-1] for read in world.told(Read) if read.offsets)
     assert len({read.session for read in world.told(Read)}) == len(world.told(Read))
     assert world.told(LatestOk) and world.told(EarliestOk) and world.told(LookUpOk)
+
+
+@on_virtual_time
+async def test_who_asks_single_brokers_names_the_leader_epoch_that_it_knows_and_each_other_time_none() -> None:
+    world = World(LoadTopic("orders", 1))
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), DirectReader(world.around, "d")):
+        await until(lambda: len(world.told(Read)) > 30)
+        world.cluster.partitions["orders"][0].elect(leader=2)
+        await until(lambda: len(world.told(Read)) > 60)
+    fetches = [request for _, request in world.cluster.requests if isinstance(request, FetchRequest)]
+    assert {each.partitions[0].current_leader_epoch for each in fetches} == {-1, 0, 1}
+
+
+@on_virtual_time
+async def test_a_leader_that_lacks_what_was_acknowledged_is_found_out_by_who_names_its_epoch() -> None:
+    world, tp = World(LoadTopic("orders", 1)), TopicPartition("orders", 0)
+    partition, ids = world.cluster.partitions["orders"][0], [make_id(1, sequence) for sequence in range(9)]
+    for each in ids:
+        put(partition, payload(each, 30))
+    world.around.acknowledged[tp].extend(Place(offset, 0) for offset in range(9))
+
+    def refused() -> list[ReadFailed]:
+        return [each for each in world.told(ReadFailed) if each.error == "OFFSET_OUT_OF_RANGE"]
+
+    async with world.running(DirectReader(world.around, "d")):
+        await until(lambda: any(8 in read.offsets for read in world.told(Read)))
+        partition.elect_uncleanly(leader=2, keeping=3)
+        await until(lambda: any(each.offset >= 0 for each in refused()) and any(each.offset < 0 for each in refused()))
+
+    checker = Checker()
+    producer, reader = checker.begin(Client("p")), checker.begin(Client("d"))
+    checker.take(producer, ProduceInvoked(tp, ids, [0] * 9, [0] * 9))
+    checker.take(producer, ProduceOk(tp, ids, range(9), [0] * 9))
+    for each in refused():
+        checker.take(reader, each)
+    told = [each.offset for each in refused() if 0 <= each.offset < 9]
+    assert told and [each.invariant for each in checker.new_findings()] == ["I8"] * len(told)
 
 
 @on_virtual_time

@@ -31,10 +31,12 @@ from tidelog.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer, TopicPartition
+from tidelog.records.header import iter_headers
 
 _MOST_BYTES = 64 << 10
 _MOST_WAIT_MS = 100
+_NO_EPOCH = -1
 
 
 class DirectReader:
@@ -46,6 +48,9 @@ class DirectReader:
         self._pause_s = pause_s
         self._history: History = around.history(name)
         self._session = 0
+        #: The latest leader epoch that an answer told, and before which offset all records are of it or an earlier one.
+        self._epochs: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
         """Until clients are to come to an end."""
@@ -74,7 +79,10 @@ class DirectReader:
         if known and around.dice.random() < 0.5:  # at the end, where a follower would show too much
             offset = known[-1].offset + around.dice.randint(0, 1)
         self._session, session, t0 = self._session + 1, self._session, around.now_ns()
-        wanted = FetchPartition(*tp, -1, offset, _MOST_BYTES)
+        # Every other time: who names no epoch finds out what a deposed leader tells of its log.
+        epoch = self._epochs.get(tp, _NO_EPOCH) if session % 2 else _NO_EPOCH
+        is_in_range = epoch != _NO_EPOCH and offset <= self._ends.get(tp, -1)
+        wanted = FetchPartition(*tp, epoch, offset, _MOST_BYTES)
         request = FetchRequest(CONSUMER_REPLICA_ID, _MOST_WAIT_MS, 1, _MOST_BYTES, (wanted,))
         error: TidelogError | None = None
         try:
@@ -84,15 +92,23 @@ class DirectReader:
             (found,) = answer.partitions
             error = error_for(found.error_code)
             if error is None:
-                columns = columns_of(b"" if found.records is None else found.records, offset)
+                records = b"" if found.records is None else found.records
+                columns = columns_of(records, offset)
                 t1 = around.now_ns()
                 self._history.write(Read(tp, session, found.high_watermark, t0, t1, *columns))
+                self._learn(tp, records)
                 return True
         except TidelogError as failure:
             error = failure
-        # No offset: the fetch named no leader epoch, so that a deposed leader may not know the offset yet.
-        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session))
+        told = offset if is_in_range else -1  # else a deposed leader may not know the offset yet
+        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session, told))
         return hasattr(error, "code")
+
+    def _learn(self, tp: TopicPartition, records: Buffer) -> None:
+        """From records that a leader has shown: so each leader of their epoch, or of a later one, has them."""
+        for _, header in iter_headers(records):
+            self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), header.partition_leader_epoch)
+            self._ends[tp] = max(self._ends.get(tp, -1), header.last_offset + 1)
 
     async def _list(self, line: Line, tp: TopicPartition) -> bool:
         """Whether anybody answered."""
@@ -111,7 +127,8 @@ class DirectReader:
             self._history.write(_refused(tp, target, error_name(error), t0, around.now_ns()))
             return hasattr(error, "code")
         ts = found.timestamp if found.offset >= 0 else None
-        epoch = found.leader_epoch if found.leader_epoch >= 0 else None
+        epoch = found.leader_epoch if found.leader_epoch != _NO_EPOCH else None
+        self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), found.leader_epoch)
         self._history.write(_answered(tp, target, found.offset, ts, epoch, t0, around.now_ns()))
         return True
 
