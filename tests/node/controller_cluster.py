@@ -34,7 +34,7 @@ from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.messages import CreateTopicsRequest, NewTopic, Request, Response
 from tidelog.model import Endpoint, TopicPartition
 
-SESSION_TIMEOUT_MS = 5000
+SESSION_TIMEOUT_MS = 20_000
 CLUSTER_ID = "a-cluster"
 TP = TopicPartition("t", 0)
 
@@ -168,13 +168,13 @@ class Cluster:
             return False
         return True
 
-    async def create(self, name: str = "t", **options: Any) -> None:
-        request = CreateTopicsRequest((NewTopic(name, **options),), timeout_ms=5000)
+    async def create(self, name: str = "t", *, timeout_ms: int = 20_000, **options: Any) -> None:
+        request = CreateTopicsRequest((NewTopic(name, **options),), timeout_ms=timeout_ms)
         (created,) = (await self.controller.topics.create_topics(request)).topics
         assert created.error_code == 0, created
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not _holds(condition):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -195,4 +195,4 @@ def run(story: Callable[[Cluster], Coroutine[Any, Any, None]], brokers: int = 3)
         finally:
             await cluster.stop()
 
-    asyncio.run(asyncio.wait_for(whole(), 30))
+    asyncio.run(asyncio.wait_for(whole(), 90))

@@ -90,7 +90,7 @@ async def test_who_does_not_finish_the_question_is_hung_up_on() -> None:
 
 
 async def test_a_reader_that_reads_nothing_holds_up_nobody_and_is_hung_up_on() -> None:
-    async with a_port(deadline_s=0.3) as port:
+    async with a_port(deadline_s=1) as port:
         reader, writer = await connect(port)
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
         told = await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")

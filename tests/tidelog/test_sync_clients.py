@@ -129,17 +129,17 @@ def test_a_callback_neither_waits_for_what_it_keeps_from_happening_nor_closes() 
 def test_the_wait_for_metadata_and_that_for_room_share_one_patience() -> None:
     cluster = FakeCluster()
     (first,) = cluster.create("t")
-    patience_s = 2.0
+    patience_s = 3.0
     options: Any = {"buffer_memory": 1, "max_block_ms": int(patience_s * 1000)}
     with Producer(cluster.bootstrap, _opener=cluster.open, **options) as producer:
         producer.send("t", b"v").get(10)
         first.leader = -1
         producer.send("t", b"this fills the buffer")
-        threading.Timer(0.7 * patience_s, cluster.create, ["late"]).start()
+        threading.Timer(0.5 * patience_s, cluster.create, ["late"]).start()
         started = time.monotonic()
         with pytest.raises(BufferExhaustedError):
             producer.send("late", b"v")
-        assert time.monotonic() - started < 1.5 * patience_s
+        assert time.monotonic() - started < 1.4 * patience_s
         producer.close(0)
 
 
