@@ -9,27 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.checker.little_log import Story, random_story
+from tests.checker.little_log import random_story
 from tests.checker.mutations import MUTATIONS
+from tests.checker.written_run import write_run
 from tidelog.checker.__main__ import check
-from tidelog.checker.history import HistoryWriter, history_path
-from tidelog.checker.logs import write_final_log
-from tidelog.checker.run_directory import RunDirectory, write_compacted, write_windows
+from tidelog.checker.history import history_path
+from tidelog.checker.run_directory import RunDirectory, write_compacted
 from tidelog.checker.verdict import Verdict
 
 MUTATION = {each.name: each.spoil for each in MUTATIONS}
-
-
-def write(directory: Path, story: Story) -> None:
-    writers = {name: HistoryWriter(history_path(directory, name), header) for name, header in story.headers.items()}
-    for name, event in story.told:
-        writers[name].write(event)
-    for writer in writers.values():
-        writer.close()
-    for logs in story.ending.logs.values():
-        for log in logs:
-            write_final_log(directory, log)
-    write_windows(directory, story.ending.windows)
 
 
 def run(*arguments: str) -> Result:
@@ -44,20 +32,20 @@ def sums(verdict: Verdict) -> list[tuple[str, int, int]]:
 def test_files_are_judged_as_the_events_are_whatever_their_order(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     story = dice.choice(MUTATIONS).spoil(random_story(seed), dice) if seed else random_story(seed)
-    write(tmp_path, story)
+    write_run(tmp_path, story)
     judged = RunDirectory(tmp_path).check()
     assert sums(judged) == sums(story.verdict())
 
 
 def test_a_run_in_which_all_is_right_exits_with_0_and_shows_what_was_looked_at(tmp_path: Path) -> None:
-    write(tmp_path, random_story(1))
+    write_run(tmp_path, random_story(1))
     result = run(str(tmp_path))
     assert result.exit_code == 0, result.output
     assert result.output.count("passed") == 22
 
 
 def test_a_violation_exits_with_1_and_is_told_with_its_proof(tmp_path: Path) -> None:
-    write(tmp_path, MUTATION["lost_record"](random_story(1), random.Random(1)))
+    write_run(tmp_path, MUTATION["lost_record"](random_story(1), random.Random(1)))
     result = run(str(tmp_path), "--findings", "1")
     assert result.exit_code == 1
     assert "was acknowledged at offset" in result.output
@@ -69,7 +57,7 @@ def test_a_violation_exits_with_1_and_is_told_with_its_proof(tmp_path: Path) -> 
 
 
 def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
-    write(tmp_path, random_story(1))
+    write_run(tmp_path, random_story(1))
     (tmp_path / "windows.jsonl").unlink()
     result = run(str(tmp_path))
     assert result.exit_code == 2
@@ -79,7 +67,7 @@ def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
 def test_files_that_are_none_exit_with_2_and_are_named(tmp_path: Path) -> None:
     result = run(str(tmp_path))
     assert (result.exit_code, "no histories" in result.output) == (2, True)
-    write(tmp_path, random_story(1))
+    write_run(tmp_path, random_story(1))
     with history_path(tmp_path, "1").open("a") as file:
         file.write("nonsense\n")
     result = run(str(tmp_path))
@@ -89,7 +77,7 @@ def test_files_that_are_none_exit_with_2_and_are_named(tmp_path: Path) -> None:
 
 
 def test_gaps_of_a_compacted_topic_are_none(tmp_path: Path) -> None:
-    write(tmp_path, MUTATION["gap_in_what_is_read"](random_story(1), random.Random(1)))
+    write_run(tmp_path, MUTATION["gap_in_what_is_read"](random_story(1), random.Random(1)))
     assert "I7" in [row.key for row in RunDirectory(tmp_path).check().violated]
     write_compacted(tmp_path, ["t"])
     assert RunDirectory(tmp_path).check().violated == []

@@ -1,12 +1,19 @@
-"""What became of each step of a schedule, as it stands in `DIR/faults.jsonl` and is counted in the end."""
+"""What became of each step of a schedule, as it stands in `DIR/faults.jsonl` and is counted in the end.
+
+A line is one JSON object, by the fields of `Injection`.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from tidelog.chaos.scenarios import row_number
+from tidelog.checker.history import line_errors, numbered_lines
 
 FAULTS_FILE: Final = "faults.jsonl"
 
@@ -62,6 +69,49 @@ class FaultsFile:
 
     def add(self, injection: Injection) -> None:
         self.injections.append(injection)
-        values = {field.name: getattr(injection, field.name) for field in fields(injection)}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values, ensure_ascii=False) + "\n")
+            file.write(json.dumps(asdict(injection), ensure_ascii=False) + "\n")
+
+
+def read_faults(directory: Path) -> list[Injection]:
+    """What a `FaultsFile` has written; none where there is no such file. HistoryError where a line is none."""
+    path = directory / FAULTS_FILE
+    if not path.exists() or not path.stat().st_size:
+        return []
+    found = []
+    for number, line in numbered_lines(path):
+        with line_errors(path, number):
+            found.append(_injection(line))
+    return found
+
+
+def row_name(value: object) -> str:
+    """ValueError where it is no row's name."""
+    row_number(str(value))
+    return str(value)
+
+
+def _injection(line: Mapping[str, Any]) -> Injection:
+    most_gap_ms = line.get("most_gap_ms")
+    return Injection(
+        row=row_name(line["row"]),
+        name=str(line["name"]),
+        outcome=Outcome(line["outcome"]),
+        why=str(line.get("why") or ""),
+        what=str(line.get("what") or ""),
+        t_inject=_time(line.get("t_inject")),
+        t_bit=_time(line.get("t_bit")),
+        t_heal=_time(line.get("t_heal")),
+        t_whole=_time(line.get("t_whole")),
+        acknowledged=int(line.get("acknowledged") or 0),
+        longest_gap_ms=float(line.get("longest_gap_ms") or 0),
+        most_gap_ms=None if most_gap_ms is None else int(most_gap_ms),
+        leaves_majority=bool(line.get("leaves_majority", True)),
+        was_cut_short=bool(line.get("was_cut_short", False)),
+    )
+
+
+def _time(value: object) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    raise TypeError(f"a time is nanoseconds or null, not {value!r}")

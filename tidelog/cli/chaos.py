@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from tidelog.chaos.faults import catalogue
 from tidelog.chaos.load import Load
@@ -15,6 +16,7 @@ from tidelog.chaos.run import Request, run
 from tidelog.chaos.runner import LEAST_RATE
 from tidelog.chaos.runs import RunDirectory, clean_up
 from tidelog.chaos.scenarios import SCENARIOS, rows_of
+from tidelog.cli.chaos_check import check
 from tidelog.cli.chaos_lines import Reporting, show
 from tidelog.cli.find import Seconds, bootstrap_option, json_option
 from tidelog.errors import LocalError
@@ -30,7 +32,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in SCENARIOS.values())
 
 
-@click.command()
+@click.group(invoke_without_command=True, subcommand_metavar="[check DIR]")
 @click.option(
     "--scenario",
     type=click.Choice(list(SCENARIOS)),
@@ -80,7 +82,9 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
 @bootstrap_option
 @click.option("--yes", is_flag=True, help="Yes, break the cluster that --bootstrap-servers names.")
 @json_option
+@click.pass_context
 def chaos(
+    context: click.Context,
     scenario: str,
     only: str | None,
     seconds: float | None,
@@ -109,6 +113,9 @@ def chaos(
       3  nothing was seen broken, but something that was asked for was not proved:
          a fault was void, skipped or not reached, or an invariant saw no data
     """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return 0  # the subcommand says how it ended
     if seed is None:
         seed = time.time_ns() % 1_000_000_000
     if report is not None and report.exists() and any(report.iterdir()):
@@ -162,6 +169,16 @@ def chaos(
     finally:
         for failure in place.close():
             reporting.line(f"could not be undone: {failure}")
+
+
+chaos.add_command(check)
+
+
+def _refuse_options(context: click.Context) -> None:
+    for option in context.command.params:
+        if option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            told = f"{option.opts[0]} is for a run; {context.invoked_subcommand} has options of its own"
+            raise click.UsageError(told, context)
 
 
 def _find_data_dir(bootstrap_servers: str) -> Path:

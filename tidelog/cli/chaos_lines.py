@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +23,7 @@ from tidelog.local.cluster import DEFAULT_BROKERS
 
 #: Where no line can move, a line now and then says that it is not hung.
 _STAYS_EVERY_S = 10.0
-_MOST_FINDINGS = 3
+MOST_FINDINGS = 3
 
 
 class Reporting(Reporter):
@@ -68,22 +69,27 @@ class Reporting(Reporter):
 def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None:
     """The verdict, on standard output. `kept`: whether the results stay."""
     if as_json:
-        click.echo(json.dumps(_as_object(result, request, kept), ensure_ascii=False))
+        asked = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
+        found = {"report": str(result.report) if kept and result.report is not None else None}
+        show_object(asked | as_object(result, kept=kept) | found)
         return
     click.echo()
-    rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
-    for line in format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows):
-        click.echo(line)
-    click.echo()
-    if result.verdict is not None:
-        for line in result.verdict.lines(most_findings=_MOST_FINDINGS):
-            click.echo(line)
-        click.echo()
-    for line in _words(result):
+    for line in lines_of(result):
         click.echo(line)
     click.echo(f"the same again: {_command(request)}")
     if kept and result.report is not None:
         click.echo(f"what happened: {result.report}")
+
+
+def lines_of(result: Result, *, most_findings: int = MOST_FINDINGS) -> Iterator[str]:
+    """What a run came to, for people: rows, invariants, violations, and a word."""
+    rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
+    yield from format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows)
+    yield ""
+    if result.verdict is not None:
+        yield from result.verdict.lines(most_findings=most_findings)
+        yield ""
+    yield from _words(result)
 
 
 def _command(request: Request) -> str:
@@ -106,25 +112,17 @@ def _words(result: Result) -> Iterator[str]:
         yield "NOT PROVED: no promise was seen broken, but not all that was asked for was seen"
 
 
-def _as_object(result: Result, request: Request, kept: bool) -> dict[str, object]:
+def as_object(result: Result, *, kept: bool = True) -> dict[str, object]:
+    """The same for programs."""
     return {
-        "scenario": request.scenario.name,
-        "seed": request.seed,
-        "seconds": request.seconds,
         "status": result.status,
-        "rows": [
-            {
-                "row": row.row,
-                "name": row.name,
-                "injected": row.injected,
-                "bit": row.bit,
-                "void": row.void,
-                "skipped": row.skipped,
-            }
-            for row in result.rows
-        ],
+        "rows": [asdict(row) for row in result.rows],
         "verdict": None if result.verdict is None else result.verdict.to_json(),
         "shortcomings": result.shortcomings,
         "results": str(result.results) if kept else None,
-        "report": str(result.report) if kept and result.report is not None else None,
     }
+
+
+def show_object(found: Mapping[str, object]) -> None:
+    """On standard output, in one line."""
+    click.echo(json.dumps(found, ensure_ascii=False))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from tidelog.chaos.injections import read_faults
 from tidelog.chaos.report.page import page
-from tidelog.chaos.report.reading import read_about, read_facts, read_faults, read_verdict
+from tidelog.chaos.report.reading import read_about, read_facts, read_verdict
 
 NAME: Final = "report.html"
 

@@ -1,8 +1,7 @@
 """A run's directory: what the chaos run, its clients, its brokers and the checker left there.
 
 histories/NAME.jsonl   tidelog.checker.history
-faults.jsonl           one fault a line: {"row", "name", "what", "t_inject", "t_bit", "t_heal", "outcome", "why"},
-                       the times null where there is none, the outcome "bit", "void" or "skipped"
+faults.jsonl           tidelog.chaos.injections
 verdict.json           the checker's (`tidelog.checker.verdict.Verdict.to_json`)
 run.json               what to know of the run, as {"scenario": "all", "seed": 3}, which "rows" it was asked for,
                            and its own "troubles"; may be absent
@@ -15,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.chaos.injections import FAULTS_FILE, Injection, Outcome
+from tidelog.chaos.injections import Injection, row_name
 from tidelog.chaos.report.facts import About, RunFacts
 from tidelog.chaos.report.observing import Observer
 from tidelog.chaos.report.verdict import Judged, Violation
-from tidelog.chaos.scenarios import row_number
-from tidelog.checker.history import DIRECTORY, SUFFIX, line_errors, numbered_lines, read_history
+from tidelog.checker.history import DIRECTORY, SUFFIX, line_errors, read_history
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
 
@@ -49,18 +47,6 @@ def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
     return facts
 
 
-def read_faults(directory: Path) -> list[Injection]:
-    """In their order; none where there is no such file. HistoryError where a line is none."""
-    path = directory / FAULTS_FILE
-    if not path.exists() or not path.stat().st_size:
-        return []
-    found = []
-    for number, line in numbered_lines(path):
-        with line_errors(path, number):
-            found.append(_fault(line))
-    return found
-
-
 def read_verdict(directory: Path) -> list[Judged] | None:
     """None where there is none. HistoryError where it is not a verdict."""
     path = directory / VERDICT
@@ -82,36 +68,8 @@ def read_about(directory: Path) -> About:
         if type(document) is not dict:
             raise TypeError("it is no JSON object")
         values = {name: value for name, value in document.items() if isinstance(value, str | int | float)}
-        rows = [_row(each) for each in document.get("rows", ())]
+        rows = [row_name(each) for each in document.get("rows", ())]
         return About(values, rows, [str(each) for each in document.get("troubles", ())])
-
-
-def _fault(line: Mapping[str, Any]) -> Injection:
-    most_gap_ms = line.get("most_gap_ms")
-    return Injection(
-        row=_row(line["row"]),
-        name=str(line["name"]),
-        outcome=Outcome(line["outcome"]),
-        why=str(line.get("why") or ""),
-        what=str(line.get("what") or ""),
-        t_inject=_time(line.get("t_inject")),
-        t_bit=_time(line.get("t_bit")),
-        t_heal=_time(line.get("t_heal")),
-        t_whole=_time(line.get("t_whole")),
-        longest_gap_ms=float(line.get("longest_gap_ms") or 0),
-        most_gap_ms=None if most_gap_ms is None else int(most_gap_ms),
-    )
-
-
-def _row(value: object) -> str:
-    row_number(str(value))
-    return str(value)
-
-
-def _time(value: object) -> int | None:
-    if value is None or type(value) is int:
-        return value
-    raise TypeError(f"a time is nanoseconds or null, not {value!r}")
 
 
 def _judged(row: Mapping[str, Any], told: Sequence[Violation]) -> Judged:

@@ -1,0 +1,22 @@
+"""A story as the directory of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.checker.little_log import Story
+from tidelog.checker.history import HistoryWriter, history_path
+from tidelog.checker.logs import write_final_log
+from tidelog.checker.run_directory import write_windows
+
+
+def write_run(directory: Path, story: Story) -> None:
+    writers = {name: HistoryWriter(history_path(directory, name), header) for name, header in story.headers.items()}
+    for name, event in story.told:
+        writers[name].write(event)
+    for writer in writers.values():
+        writer.close()
+    for logs in story.ending.logs.values():
+        for log in logs:
+            write_final_log(directory, log)
+    write_windows(directory, story.ending.windows)
