@@ -1,4 +1,6 @@
-"""Ends a broker that gets no memory: what failed in the middle may never be answered, and others can take over."""
+"""Ends a broker that gets no memory: what failed in the middle may be half done, and never answered; others can take
+over.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,7 @@ OUT_OF_MEMORY_EXIT_STATUS = 71
 
 
 def guard_memory(loop: asyncio.AbstractEventLoop, on_none: Callable[[], None]) -> None:
-    """Calls `on_none` for a callback or a task of the loop that ended for want of memory.
-
-    A request that is refused for it has its answer; here nobody was left to give one.
-    """
+    """Calls `on_none` for a callback or a task of the loop that ended for want of memory, a request's among them."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if isinstance(context.get("exception"), MemoryError):

@@ -188,6 +188,8 @@ class Server:
         except BrokerError as error:
             self._refuse(peer, header, error)
             return
+        except MemoryError:
+            raise  # what it was about may be half done: see node.out_of_memory
         except Exception:
             log.exception("request %s of %s failed", header.api_key, header.client_id)
             self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
@@ -223,6 +225,8 @@ class Server:
             self.times.answered(header.api_key, begun_ns)
         elif isinstance(error, BrokerError):
             self._refuse(peer, header, error)
+        elif isinstance(error, MemoryError):
+            raise error
         else:
             log.error("request %s of %s failed", header.api_key, header.client_id, exc_info=error)
             self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))

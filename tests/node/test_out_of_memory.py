@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from node.identity import Identity
 from node.out_of_memory import guard_memory
+from node.server import Server
+from tidelog.clock import SystemClock
+from tidelog.connection import Connection
+from tidelog.errors import TimeoutError
+from tidelog.messages import MetadataRequest, Response
+from tidelog.model import Endpoint
 
 
 async def test_a_callback_that_gets_no_memory_ends_the_broker() -> None:
@@ -36,3 +44,29 @@ async def test_another_failure_is_said_and_goes_by(caplog: pytest.LogCaptureFixt
         await asyncio.sleep(0)
     assert not ends
     assert "not this one" in caplog.text
+
+
+async def without_memory() -> Response:
+    raise MemoryError
+
+
+def at_once() -> Response:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("fail", [at_once, without_memory])
+async def test_a_request_that_gets_no_memory_ends_the_broker_and_has_no_answer(
+    fail: Callable[[], Response | Awaitable[Response]],
+) -> None:
+    ends: list[str] = []
+    guard_memory(asyncio.get_running_loop(), lambda: ends.append("ended"))
+    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), lambda *_: fail(), SystemClock(), between_brokers=False)
+    server.start()
+    connection = await Connection.open(server.endpoint, client_id="test", timeout_ms=5000)
+    try:
+        with pytest.raises(TimeoutError):
+            await connection.call(MetadataRequest(), timeout_ms=200)
+    finally:
+        connection.close()
+        server.stop()
+    assert ends == ["ended"]
