@@ -33,7 +33,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--brokers", "2"], 2, "2 is not in the range"),
         (["--bootstrap-servers", "127.0.0.1:1", "--brokers", "3"], 2, "--brokers is for a cluster that is started"),
         (["--bootstrap-servers", "nonsense"], 2, "--bootstrap-servers"),
-        (["--bootstrap-servers", "127.0.0.1:1", "--yes"], 1, "is not the cluster of the last tidelog up"),
+        (["--bootstrap-servers", "127.0.0.1:1"], 2, "would break the cluster at 127.0.0.1:1: pass --yes if you want"),
+        (["--meanwhile", "rain"], 2, "'rain' is not one of 'elections', 'reassignments'"),
         (["surprise"], 2, "surprise"),
     ],
 )

@@ -33,6 +33,8 @@ class Need(Enum):
     PROCESSES = "the brokers' processes"
     #: The target can start its brokers again, with other settings or another environment.
     RESTARTS = "starting brokers"
+    #: The brokers' data directories, settings and logs.
+    FILES = "the brokers' files"
     #: ZooKeeper is ours to stop, pause and start again.
     ZOOKEEPER = "a ZooKeeper of the run's own"
     #: A way to ZooKeeper from here, as for ending a session.
@@ -87,11 +89,12 @@ class View:
 class Evidence:
     """What was seen from shortly before a fault until the partitions were whole again. Times: monotonic nanoseconds.
 
-    views         in the order of time, each different from the one before; the first is from before the injection
-    events        of the brokers' own histories meanwhile, by broker id, without append, hw and ack
-    acknowledged  produces and reads that succeeded from `injected` to `healed`
-    errors        how often clients met which error meanwhile, by its name
-    slowest_ms    the longest that an acknowledged produce took meanwhile
+    views           in the order of time, each different from the one before; the first is from before the injection
+    events          of the brokers' own histories meanwhile, by broker id, without append, hw and ack
+    acknowledged    produces and reads that succeeded from `injected` to `healed`
+    errors          how often clients met which error meanwhile, by its name
+    slowest_ms      the longest that an acknowledged produce took meanwhile
+    longest_gap_ms  the longest time in which no produce of some partition was acknowledged
     """
 
     injected: int
@@ -102,6 +105,7 @@ class Evidence:
     acknowledged: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     slowest_ms: float = 0.0
+    longest_gap_ms: float = 0.0
 
     @property
     def before(self) -> View:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tidelog.aio import Admin
 from tidelog.chaos import faults
 from tidelog.chaos.activity import Activity
+from tidelog.chaos.container_target import ContainerTarget
 from tidelog.chaos.fault import Need
 from tidelog.chaos.faults.harm import Timing
 from tidelog.chaos.final_logs import copy_replica_logs, read_final_logs
@@ -26,7 +27,7 @@ from tidelog.chaos.runs import RESULTS, RunDirectory
 from tidelog.chaos.scenarios import Scenario
 from tidelog.chaos.schedule import schedule
 from tidelog.chaos.tail import HistoryTail
-from tidelog.chaos.targets import LocalTarget, own_cluster, running_cluster
+from tidelog.chaos.targets import Cluster, own_cluster, running_cluster
 from tidelog.chaos.verdict import BROKEN, RowCount, count_rows, exit_status, shortcomings
 from tidelog.chaos.views import Views
 from tidelog.chaos.workload import Workload, create_topics
@@ -45,7 +46,9 @@ class Request:
 
     rows       of the scenario, all or some, in the catalogue's order
     seconds    in which faults are begun; each row that is asked for is begun once, however long that takes
-    data_dir   of a cluster that `tidelog up` started; None: the run starts one of `brokers` brokers
+    data_dir   of a cluster that `tidelog up` started, which is to be broken
+    servers    of a cluster in containers of this machine, which is to be broken; without either one of `brokers`
+               brokers is started
     results    where histories and report go; None: into the run's own directory
     """
 
@@ -56,6 +59,7 @@ class Request:
     load: Load
     brokers: int = 3
     data_dir: Path | None = None
+    servers: str | None = None
     results: Path | None = None
 
 
@@ -94,18 +98,23 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
     results = request.results or place.path / RESULTS
     results.mkdir(parents=True, exist_ok=True)
     _write_about(results, request)
-    if request.data_dir is None:
-        needed = needs_of(request.rows)
-        furnishings = [each for each in faults.furnishings() if each.need in needed]
-        target = own_cluster(place.path, results, request.brokers, place.undo, furnishings)
-    else:
-        target = running_cluster(place.path, request.data_dir, place.undo)
+    target = _target(request, place, results)
     reporter.status("starting the cluster" if target.is_ours else "looking at the cluster")
     async with target:
         ordeal = _Ordeal(request, target, results, reporter, stop)
         await ordeal.undergo()
         await ordeal.read_final_logs()
     return await asyncio.to_thread(ordeal.judge)
+
+
+def _target(request: Request, place: RunDirectory, results: Path) -> Cluster:
+    if request.data_dir is not None:
+        return running_cluster(place.path, request.data_dir, place.undo)
+    if request.servers is not None:
+        return ContainerTarget(place.path, request.servers, place.undo)
+    needed = needs_of(request.rows)
+    furnishings = [each for each in faults.furnishings() if each.need in needed]
+    return own_cluster(place.path, results, request.brokers, place.undo, furnishings)
 
 
 def needs_of(rows: Sequence[str]) -> set[Need]:
@@ -119,7 +128,7 @@ class _Ordeal:
     """A cluster that runs, what is done to it, and what is left of that in `results`."""
 
     request: Request
-    target: LocalTarget
+    target: Cluster
     results: Path
     reporter: Reporter
     stop: asyncio.Event
@@ -239,7 +248,7 @@ def _write_about(results: Path, request: Request, **found: Sequence[str]) -> Non
     (results / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def _replicas(target: LocalTarget) -> int:
+def _replicas(target: Cluster) -> int:
     return min(3, len(target.broker_ids))
 
 

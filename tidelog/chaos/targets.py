@@ -14,11 +14,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from tidelog.chaos.fault import Furnishing, Need, View
+from tidelog.chaos.fault import Furnishing, Need, Target, View
 from tidelog.chaos.undo import UndoFile
-from tidelog.chaos.zookeeper import ZooKeeperEye
+from tidelog.chaos.zookeeper import ZooKeeperSight
 from tidelog.checker.history import DIRECTORY as HISTORIES
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
@@ -39,8 +39,34 @@ SETTINGS: Mapping[str, str | int] = {
 _SESSION_TIMEOUT_MS, _REPLICA_LAG_MS = 6_000, 30_000
 
 
+class Cluster(Target, Protocol):
+    """A target as a run has it: found or started by `async with`, under a load that the run brings."""
+
+    tps: tuple[TopicPartition, ...]
+    #: The processes of the load, as they are now.
+    clients: Callable[[], Sequence[Process]]
+
+    @property
+    def is_ours(self) -> bool: ...
+
+    @property
+    def brokers(self) -> tuple[BrokerState, ...]:
+        """As they were started last."""
+        ...
+
+    async def stop(self) -> None:
+        """Stops a cluster of the run's own, politely; its files stay until the end."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class LocalTarget:
-    """A cluster of processes on this machine; implements `tidelog.chaos.fault.Target`. `async with` starts and ends it.
+    """A cluster of processes on this machine; implements `Cluster`. `async with` starts and ends it.
 
     Ended means: one of the run's own is stopped, and what was built for it is taken down; one that ran before stays.
     """
@@ -65,10 +91,9 @@ class LocalTarget:
         self._furnishings = {each.need: each for each in furnishings}
         self._unfurnished = dict[Need, str]()
         self._ends = AsyncExitStack()
-        self._eye: ZooKeeperEye | None = None
-        # One thread: neither a LocalCluster nor the eye is for several.
+        self._sight: ZooKeeperSight | None = None
+        # One thread: a LocalCluster is not for several.
         self._starting = ThreadPoolExecutor(1, "chaos-starting")
-        self._looking = ThreadPoolExecutor(1, "chaos-looking")
 
     # --- from start to end -------------------------------------------------------------------------------------
 
@@ -78,7 +103,7 @@ class LocalTarget:
                 await self._furnish(self._brokers)
                 self._ends.push_async_callback(self.stop)
                 await self._run(lambda: self._cluster.start(self._brokers, settings=SETTINGS))
-            self._eye = ZooKeeperEye(self._state.zookeeper)
+            self._sight = ZooKeeperSight(self._state.zookeeper)
         except BaseException:
             await self._end()
             raise
@@ -90,12 +115,11 @@ class LocalTarget:
         await self._end()
 
     async def _end(self) -> None:
-        if self._eye is not None:
-            eye, self._eye = self._eye, None
-            self._looking.submit(eye.close)
+        if self._sight is not None:
+            sight, self._sight = self._sight, None
+            sight.close()
         await self._ends.aclose()
         self._starting.shutdown(wait=False)
-        self._looking.shutdown(wait=False)
 
     async def _furnish(self, brokers: int) -> None:
         """One that cannot be had is not there, and says why to whoever needs it."""
@@ -179,10 +203,9 @@ class LocalTarget:
 
     async def view(self) -> View:
         """The cluster now; LocalError where ZooKeeper does not answer in time."""
-        eye = self._eye
-        if eye is None:
+        if self._sight is None:
             raise LocalError("the run is over")
-        return await asyncio.get_running_loop().run_in_executor(self._looking, eye.view, self.tps)
+        return await self._sight.view(self.tps)
 
     def broker_dir(self, broker_id: int) -> Path:
         return self._cluster.broker_dir(broker_id)

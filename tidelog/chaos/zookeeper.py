@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -58,6 +60,23 @@ class ZooKeeperEye:
             int(found_epoch[0]) if found_epoch else -1,
             epochs,
         )
+
+
+class ZooKeeperSight:
+    """The eye for an event loop: it looks in a thread of its own."""
+
+    def __init__(self, hosts: str) -> None:
+        self._eye = ZooKeeperEye(hosts)
+        self._looking = ThreadPoolExecutor(1, "chaos-looking")
+
+    async def view(self, tps: Sequence[TopicPartition]) -> View:
+        """The cluster now; LocalError where ZooKeeper does not answer in time."""
+        return await asyncio.get_running_loop().run_in_executor(self._looking, self._eye.view, tps)
+
+    def close(self) -> None:
+        """Without waiting."""
+        self._looking.submit(self._eye.close)
+        self._looking.shutdown(wait=False)
 
 
 def _get(asked: Any, deadline: float) -> Any:

@@ -17,9 +17,8 @@ from tidelog.chaos.runner import LEAST_RATE
 from tidelog.chaos.runs import RunDirectory, clean_up
 from tidelog.chaos.scenarios import SCENARIOS, rows_of
 from tidelog.cli.chaos_check import check
-from tidelog.cli.chaos_lines import Reporting, show
+from tidelog.cli.chaos_lines import ELECTIONS, REASSIGNMENTS, Reporting, show
 from tidelog.cli.find import Seconds, bootstrap_option, json_option
-from tidelog.errors import LocalError
 from tidelog.local.cluster import DEFAULT_BROKERS
 from tidelog.local.home import data_home, last_up
 from tidelog.local.state import load_state
@@ -27,6 +26,8 @@ from tidelog.model import Endpoint
 
 _LONGEST_S = 7 * 86_400.0
 _MOST_RATE, _MOST_BROKERS = 100_000, 9
+#: Between two of what --meanwhile asks for.
+_ADMINISTRATOR_MS = 5_000
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in SCENARIOS.values())
@@ -78,6 +79,14 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
     metavar="N",
     help=f"Brokers of the cluster that is started. [default: {DEFAULT_BROKERS}]",
 )
+@click.option(
+    "--meanwhile",
+    type=click.Choice([ELECTIONS, REASSIGNMENTS]),
+    multiple=True,
+    help="What an administrator does all the while, every five seconds: elect the preferred leaders of all partitions, "
+    "or give some partition its replicas in another order, and to other brokers where there are more than three. "
+    "May be given twice.",
+)
 @click.option("--keep", is_flag=True, help="Leave the run's directory: histories, logs and data of the brokers.")
 @bootstrap_option
 @click.option("--yes", is_flag=True, help="Yes, break the cluster that --bootstrap-servers names.")
@@ -92,6 +101,7 @@ def chaos(
     report: Path | None,
     rate: int,
     brokers: int | None,
+    meanwhile: tuple[str, ...],
     keep: bool,
     bootstrap_servers: str | None,
     yes: bool,
@@ -101,7 +111,9 @@ def chaos(
 
     Starts three brokers of its own, lets clients work and takes down all that they and the brokers see, injects one
     fault after another, heals each, and judges in the end: was anything lost, doubled, reordered, shown too early?
-    With --bootstrap-servers it breaks a cluster of this machine that runs already, as far as that can be done.
+    With --bootstrap-servers it breaks a cluster that runs on this machine already, as far as that can be done: that of
+    the last tidelog up, or one in containers, as docker compose starts it. What those brokers saw is judged if they
+    keep histories (tidelog up --histories).
 
     Ctrl-C heals what is broken and still gives the verdict on what was seen.
 
@@ -125,13 +137,15 @@ def chaos(
         rows = rows_of(chosen, catalogue(), [row.strip() for row in only.split(",")] if only is not None else ())
     except ValueError as error:
         raise click.UsageError(f"--only: {error}") from None
-    data_dir = None
+    data_dir = servers = None
     if bootstrap_servers is not None:
         if brokers is not None:
             raise click.UsageError("--brokers is for a cluster that is started, --bootstrap-servers for one that runs")
         data_dir = _find_data_dir(bootstrap_servers)
+        servers = None if data_dir else bootstrap_servers
         if not yes:
-            raise click.UsageError(f"this would break the cluster in {data_dir}: pass --yes if you want that")
+            which = f"in {data_dir}" if data_dir else f"at {bootstrap_servers}"
+            raise click.UsageError(f"this would break the cluster {which}: pass --yes if you want that")
 
     reporting = Reporting()
     home = data_home()
@@ -142,9 +156,14 @@ def chaos(
         rows,
         seed,
         seconds or max(1.0, chosen.seconds * len(rows) / len(rows_of(chosen, catalogue()))),
-        Load(rate=rate),
+        Load(
+            rate=rate,
+            election_interval_ms=_ADMINISTRATOR_MS if ELECTIONS in meanwhile else 0,
+            reassignment_interval_ms=_ADMINISTRATOR_MS if REASSIGNMENTS in meanwhile else 0,
+        ),
         brokers or DEFAULT_BROKERS,
         data_dir,
+        servers,
         report and report.absolute(),
     )
     reporting.line(f"scenario {chosen.name}, seed {seed}, {request.seconds:g} s: {place.path}")
@@ -181,16 +200,13 @@ def _refuse_options(context: click.Context) -> None:
             raise click.UsageError(told, context)
 
 
-def _find_data_dir(bootstrap_servers: str) -> Path:
-    """Of the cluster of this user's last `tidelog up`, if that is the one that is meant."""
+def _find_data_dir(bootstrap_servers: str) -> Path | None:
+    """Of the cluster of this user's last `tidelog up`; None where another one is meant."""
     named = {_endpoint(server) for server in bootstrap_servers.split(",")}
     data_dir = last_up(data_home())
     state = load_state(data_dir) if data_dir else None
     if data_dir is None or state is None or not named & {str(broker.endpoint) for broker in state.brokers}:
-        raise LocalError(
-            f"{bootstrap_servers} is not the cluster of the last tidelog up, and no other can be broken from here:"
-            " leave --bootstrap-servers out, and one is started"
-        )
+        return None
     return data_dir
 
 

@@ -24,6 +24,8 @@ from tidelog.local.cluster import DEFAULT_BROKERS
 #: Where no line can move, a line now and then says that it is not hung.
 _STAYS_EVERY_S = 10.0
 MOST_FINDINGS = 3
+#: What --meanwhile is called with.
+ELECTIONS, REASSIGNMENTS = "elections", "reassignments"
 
 
 class Reporting(Reporter):
@@ -99,6 +101,10 @@ def _command(request: Request) -> str:
         command += f" --only {','.join(request.rows)}"
     if request.brokers != DEFAULT_BROKERS:
         command += f" --brokers {request.brokers}"
+    if request.load.election_interval_ms:
+        command += f" --meanwhile {ELECTIONS}"
+    if request.load.reassignment_interval_ms:
+        command += f" --meanwhile {REASSIGNMENTS}"
     return f"{command} --seed {request.seed} --seconds {request.seconds:g} --rate {request.load.rate}"
 
 

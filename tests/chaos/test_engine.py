@@ -1,0 +1,84 @@
+"""Containers as an engine tells of them; the engine is a program that prints what podman printed of a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tidelog.chaos.container_target import reachable
+from tidelog.chaos.engine import find_engine, of_inspection
+from tidelog.errors import LocalError
+
+BROKER = {
+    "Id": "4f1e",
+    "Name": "tidelog_broker-1_1",
+    "State": {"Pid": os.getpid()},
+    "Config": {"Hostname": "broker-1", "Labels": {"com.docker.compose.service": "broker-1"}},
+    "NetworkSettings": {
+        "Ports": {"9600/tcp": None, "9611/tcp": [{"HostIp": "127.0.0.1", "HostPort": "9611"}]},
+        "Networks": {"tidelog_tidelog": {"IPAddress": "10.89.0.7", "Aliases": ["broker-1", "4f1e"]}},
+    },
+}
+ZOOKEEPER = {
+    "Id": "77aa",
+    "Name": "/tidelog-zookeeper-1-1",
+    "State": {"Pid": 0},
+    "Config": {"Hostname": "77aa", "Labels": None},
+    "NetworkSettings": {"Ports": {}, "Networks": {"tidelog": {"IPAddress": "10.89.0.2", "Aliases": ["zookeeper-1"]}}},
+}
+
+
+@pytest.fixture
+def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only engine there is; returns the file whose lines it answers `ps` with."""
+    running = tmp_path / "running"
+    running.write_text("4f1e\n77aa\n")
+    for container in (BROKER, ZOOKEEPER):
+        (tmp_path / f"{container['Id']}.json").write_text(json.dumps([container]))
+    program = tmp_path / "podman"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"cd {tmp_path}\n"
+        'case "$1" in ps) exec /bin/cat running;; inspect) exec /bin/cat "$4.json";; esac\n'
+        "echo 'Error: no such thing' >&2; exit 125\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return running
+
+
+def test_the_container_behind_a_port_of_this_machine_is_found(podman: Path) -> None:
+    engine, found = find_engine([9611])
+    assert engine.name == "podman"
+    assert found[9611].id == "4f1e" and found[9611].address == "10.89.0.7"
+    process = found[9611].process
+    assert process is not None and process.running and process.pid == os.getpid()
+
+
+def test_a_port_that_leads_to_no_container_is_named(podman: Path) -> None:
+    with pytest.raises(LocalError, match="podman has no container behind port 9612"):
+        find_engine([9611, 9612])
+
+
+def test_what_the_engine_refuses_is_told_in_its_words(podman: Path) -> None:
+    engine, _ = find_engine([9611])
+    with pytest.raises(LocalError, match="podman start: Error: no such thing"):
+        engine.start("4f1e")
+
+
+def test_without_an_engine_there_is_no_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LocalError, match="there is neither docker nor podman here"):
+        find_engine([9611])
+
+
+def test_a_container_that_does_not_run_has_no_process(podman: Path) -> None:
+    assert of_inspection(ZOOKEEPER).process is None
+
+
+def test_zookeeper_is_reached_at_the_addresses_of_its_containers() -> None:
+    containers = [of_inspection(BROKER), of_inspection(ZOOKEEPER)]
+    assert reachable("zookeeper-1:2181, elsewhere:2182/tidelog", containers) == "10.89.0.2:2181,elsewhere:2182/tidelog"
