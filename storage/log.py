@@ -18,7 +18,7 @@ from storage.flushing import RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
 from storage.producer_snapshots import Snapshots
 from storage.reading import Reader
-from storage.record_search import RecordSearch, Searcher, TimestampOffset
+from storage.record_search import Searcher, TimestampOffset, run_whole
 from storage.segments import segment_swap
 from storage.segments.log_segments import Segments
 from storage.segments.segment import Segment
@@ -253,7 +253,7 @@ class Log:
         return self._reader.read(offset, max_bytes, end_offset, at_least_one)
 
     def offset_for_timestamp(
-        self, timestamp: int, upper_bound: int, search: Searcher = RecordSearch.run
+        self, timestamp: int, upper_bound: int, search: Searcher = run_whole
     ) -> TimestampOffset | None:
         """The earliest record at or after `timestamp` (ms) below `upper_bound` (exclusive); exact.
 
@@ -265,7 +265,7 @@ class Log:
             lookup.offset_for_timestamp(self._segments, timestamp, self.log_start_offset, upper_bound, search)
         )
 
-    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = RecordSearch.run) -> TimestampOffset | None:
+    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = run_whole) -> TimestampOffset | None:
         """The record with the largest timestamp below `upper_bound` (exclusive), the earliest of equals.
 
         `search` and errors as in `offset_for_timestamp`.

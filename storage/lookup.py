@@ -3,7 +3,8 @@
 Timestamps of records need not increase, so the answer is about the order of offsets, and a bisection over the records
 would be wrong. What does increase is the running maximum that the time index holds (`storage.segments.time_index` has
 the two facts that this stands on): it leads to within one index interval of the first batch that can hold the answer.
-From there headers are read, and the one batch that qualifies is decoded.
+From there headers are read, and the one batch that qualifies is decoded. What the maximum passes over while it stands
+still is read once, too: whether entries are missing there only the log can tell.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def offset_for_timestamp(
             continue
         if segment.base_offset >= upper_bound:
             return None
-        for _, header, batch in segment.reaching(timestamp, start_offset):
+        for _, header, batch in segment.reaching(timestamp, start_offset, search):
             if header.last_offset < start_offset:
                 continue
             if header.base_offset >= upper_bound:
@@ -70,7 +71,7 @@ def _largest_in(segment: Segment, start_offset: int, upper_bound: int, search: S
     C: else all of the segment in the range is gone through.
     """
     whole = upper_bound >= segment.next_offset
-    reached = segment.largest if whole else segment.confirmed_maximum_before(upper_bound)
+    reached = segment.largest if whole else segment.confirmed_maximum_before(upper_bound, search)
     best: TimestampOffset | None = None
     if reached is not None and reached.offset >= start_offset:
         found = segment.find(reached.offset)

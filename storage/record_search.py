@@ -3,13 +3,13 @@
 A few hundred bytes may stand for half a million records, or for 128 MiB of them. A look-up on a broker's loop
 therefore answers at once only what is short; at a longer search it ends with `LongSearchError`, the search is run on
 a thread, and the look-up begins anew, now that the answer is known. The log may have changed meanwhile, and nothing
-of it was held.
+of it was held. So it is with what stands between batches: after a thousand headers a `Turn` of the others ends it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tidelog.errors import (
     CorruptMessageError,
@@ -38,6 +38,23 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+class Search(Protocol):
+    """Something that a look-up must know."""
+
+    def run(self) -> TimestampOffset | None:
+        """The answer, however long it takes; on any thread."""
+        ...
+
+    def run_if_quick(self) -> TimestampOffset | None:
+        """As `run`. LongSearchError where others should not wait for it."""
+        ...
+
+    @property
+    def question(self) -> tuple[object, ...]:
+        """Equal questions have equal answers."""
+        ...
 
 
 @frozen
@@ -97,14 +114,36 @@ class RecordSearch:
         return TimestampOffset(found.timestamp, found.offset, self.header.partition_leader_epoch)
 
 
+@frozen
+class Turn:
+    """Of the others, after a part of a look-up that is remembered, so that it goes on from there (`came_to`)."""
+
+    came_to: tuple[object, ...]
+
+    def run(self) -> None:
+        """Nothing is left to be found out."""
+
+    def run_if_quick(self) -> None:
+        raise LongSearchError(self)
+
+    @property
+    def question(self) -> tuple[object, ...]:
+        return self.came_to
+
+
 #: Runs a search, or knows its answer.
-Searcher = Callable[[RecordSearch], TimestampOffset | None]
+Searcher = Callable[[Search], TimestampOffset | None]
+
+
+def run_whole(search: Search) -> TimestampOffset | None:
+    """The `Searcher` of who keeps nobody waiting."""
+    return search.run()
 
 
 class LongSearchError(Exception):
     """Not an outcome: `search` is to be run elsewhere, and the look-up to begin anew with what it found."""
 
-    def __init__(self, search: RecordSearch) -> None:
+    def __init__(self, search: Search) -> None:
         super().__init__(search)
         self.search = search
 
@@ -115,10 +154,10 @@ class QuickSearcher:
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], TimestampOffset | None] = {}
 
-    def __call__(self, search: RecordSearch) -> TimestampOffset | None:
+    def __call__(self, search: Search) -> TimestampOffset | None:
         if self._found and search.question in self._found:
             return self._found[search.question]
         return search.run_if_quick()
 
-    def learn(self, search: RecordSearch, found: TimestampOffset | None) -> None:
+    def learn(self, search: Search, found: TimestampOffset | None) -> None:
         self._found[search.question] = found

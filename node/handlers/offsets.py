@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from node.handlers.visible_log import visible_log
 from node.replicas import Replicas
 from node.server import RequestContext
-from storage.record_search import LongSearchError, QuickSearcher, RecordSearch
+from storage.record_search import LongSearchError, QuickSearcher, Search
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,
@@ -114,7 +114,7 @@ class _LongLookUp:
         self._replica_id = replica_id
         self._part = part
         self._searcher = QuickSearcher()
-        self._search: RecordSearch | None = None
+        self._search: Search | None = None
 
     @property
     def is_new(self) -> bool:

@@ -27,7 +27,6 @@ _DIRECTORY = Path("/data")
 _LOG = _DIRECTORY / "t-0"
 _INT32, _INT64 = 1 << 31, 1 << 63
 _BATCHES = 24
-_TIME_ENTRY_BYTES = 12
 _CONFIG = LogConfig.from_topic_configs({"segment.bytes": "1500", "index.interval.bytes": "120"})
 
 
@@ -93,24 +92,8 @@ def run_offset_index(data: bytes) -> None:
 
 
 def run_time_index(data: bytes) -> None:
-    """Any bytes as the `.timeindex` of each segment: every time is found all the same.
-
-    But for a known gap (docs/decisions/found.md): a file out of which true entries were cut is taken for a whole one.
-    """
-    if not _true_entries().intersection(_entries(data[1:])):
-        _look_around(data, ".timeindex")
-
-
-def _entries(index: bytes) -> list[bytes]:
-    return [index[at : at + _TIME_ENTRY_BYTES] for at in range(0, len(index), _TIME_ENTRY_BYTES)]
-
-
-@cache
-def _true_entries() -> frozenset[bytes]:
-    """Of all segments, but for the first ones, which alone mislead nobody."""
-    return frozenset(
-        entry for path, index in _written().items() if path.suffix == ".timeindex" for entry in _entries(index)[1:]
-    )
+    """Any bytes as the `.timeindex` of each segment: every time is found all the same."""
+    _look_around(data, ".timeindex")
 
 
 def _look_around(data: bytes, suffix: str) -> None:
@@ -118,7 +101,7 @@ def _look_around(data: bytes, suffix: str) -> None:
     files.make_directory(_DIRECTORY)
     files.make_directory(_LOG)
     for path, content in _written().items():
-        files.replace(path, data[1:] if path.suffix == suffix else content)
+        files.open(path).write(0, (data[1:] if path.suffix == suffix else content,))
     try:
         log = Log.open(_LOG, _CONFIG, files, recovery_point=0 if not clean else _BATCHES, clean=clean)
     except TidelogError:
@@ -133,6 +116,9 @@ def _look_around(data: bytes, suffix: str) -> None:
         expected = next((offset for offset, time in enumerate(times) if time >= target), None)
         found = log.offset_for_timestamp(target, _BATCHES)
         check((found.offset if found else None) == expected, f"{found} is found for {target}, and not {expected}")
+    for bound in (7, 16, _BATCHES):
+        largest = log.offset_of_max_timestamp(bound)
+        check(largest is not None and largest.timestamp == max(times[:bound]), f"{largest} is the largest below {bound}")
 
 
 def _times() -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from storage.files import File
+from storage.record_search import Searcher, Turn
 from storage.segments.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
 from storage.segments.scan import header_at, scan_checked, scan_headers
 from storage.segments.time_index import IndexedTime, TimeIndex
@@ -18,6 +19,8 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.records import BatchHeader
 
 _LOOKED_AT_ONCE = 20 * 1024
+#: Headers that are read in some ms; after them others have a turn.
+_WALKED_AT_ONCE = 1_000
 
 
 class DamagedIndexError(Exception):
@@ -163,13 +166,15 @@ class IndexedLog(NamedTuple):
             return Start(0, self.base_offset)
         return Start(entry.position, self._confirm(entry).base_offset)
 
-    def reaching(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def reaching(
+        self, timestamp: int, start_offset: int, search: Searcher
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Every batch that reaches `timestamp`, but for some that end before `start_offset`; in their order.
 
         Checked, those that are passed over too: a damaged header may hide what is looked for. DamagedIndexError comes
-        before the first batch.
+        before the first batch, and so does what `search` raises.
         """
-        start, reached = self._start_for_timestamp(timestamp)
+        start, reached = self._start_for_timestamp(timestamp, search)
         if start_offset > self.base_offset and (least := self.start_of(start_offset)).position > start.position:
             start, reached = least, None  # it does not depend on the time index
         for batch in self.checked_from(start):
@@ -185,7 +190,7 @@ class IndexedLog(NamedTuple):
         if reached is not None:
             raise DamagedIndexError
 
-    def _start_for_timestamp(self, timestamp: int) -> tuple[Start, IndexedTime | None]:
+    def _start_for_timestamp(self, timestamp: int, search: Searcher) -> tuple[Start, IndexedTime | None]:
         """At or before the first batch that reaches `timestamp`, at most one index interval away from it.
 
         And the entry that led there, which is still to be confirmed.
@@ -206,24 +211,54 @@ class IndexedLog(NamedTuple):
             raise DamagedIndexError
         else:
             reached, entry = None, self.offset_index.last
-        header = self._confirm(entry) if entry is not None else None
-        if below is not None:
-            if header is None or header.last_offset != below.offset:
-                self._confirm_time(below)
-            elif header.max_timestamp != below.timestamp:
-                raise DamagedIndexError
-        if entry is None or header is None:
+        if entry is None:
             return Start(0, self.base_offset), reached
-        # The batch of the entry itself is too early.
+        header = self._confirm(entry)
+        # The batch of the entry itself is too early, as all before it are.
         after = entry.position + header.size_bytes
+        self._confirm_standstill(below, header, after, search)
         return Start(after, header.next_offset, header.partition_leader_epoch), reached
 
-    def maximum_before(self, offset: int) -> IndexedTime | None:
-        """The last time index entry whose batch ends before `offset`."""
+    def maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
+        """The last time index entry whose batch ends before `offset`.
+
+        Up to the last offset index entry before `offset` no batch rises above it.
+        """
         reached = self.time_index.last_before(offset)
-        if reached is not None:
+        entry = self.offset_index.floor(offset - 1)
+        if entry is not None:
+            header = self._confirm(entry)
+            self._confirm_standstill(reached, header, entry.position + header.size_bytes, search)
+        elif reached is not None:
             self._confirm_time(reached)
         return reached
+
+    def _confirm_standstill(
+        self, reached: IndexedTime | None, indexed: BatchHeader, end: int, search: Searcher
+    ) -> None:
+        """DamagedIndexError where the time index lacks entries behind `reached` (None: before its first).
+
+        `indexed`, whose batch ends at byte `end`, has an entry in the offset index, so `reached` is in force there:
+        nothing up to it rises higher. Most often it is that very batch. Else the maximum stood still, and the headers
+        in between bear it out: once, since it is remembered, and with turns for others where there are many.
+        """
+        if reached is not None and reached.offset == indexed.last_offset:
+            if reached.timestamp != indexed.max_timestamp:
+                raise DamagedIndexError
+            return
+        times = self.time_index
+        known = reached.timestamp if reached is not None else NO_TIMESTAMP
+        position = times.still_until.get(reached, 0)
+        if reached is not None and not position:
+            at, header = self._confirm_time(reached)
+            position = at + header.size_bytes
+        for number, (at, header) in enumerate(scan_headers(self.log, position, end), 1):
+            if header.max_timestamp > known:
+                raise DamagedIndexError
+            if not number % _WALKED_AT_ONCE:
+                times.note_standstill(reached, at + header.size_bytes)
+                search(Turn((times, at)))
+        times.note_standstill(reached, max(position, end))
 
     # --- confirming ----------------------------------------------------------------------------------
 
@@ -231,10 +266,12 @@ class IndexedLog(NamedTuple):
         if self.offset_index.ragged or self.time_index.ragged:
             raise DamagedIndexError
 
-    def _confirm_time(self, entry: IndexedTime) -> None:
+    def _confirm_time(self, entry: IndexedTime) -> tuple[int, BatchHeader]:
+        """(position, header) of the batch that a time index entry names."""
         found = self.find(entry.offset)
         if found is None or found[1].last_offset != entry.offset or found[1].max_timestamp != entry.timestamp:
             raise DamagedIndexError
+        return found
 
     def _confirm(self, entry: OffsetPosition) -> BatchHeader:
         """The header of the batch that an index entry names; DamagedIndexError if it is another batch, or none."""

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from storage.files import File, Files
+from storage.record_search import Searcher
 from storage.segments.indexed_log import DamagedIndexError, IndexedLog, Start
 from storage.segments.offset_index import OffsetIndex
 from storage.segments.scan import header_at, scan_checked, scan_headers
@@ -216,13 +217,15 @@ class Segment:
         """At most one index interval before the first batch that ends at or after `offset`, or at it."""
         return self._told(lambda indexed: indexed.start_of(offset))
 
-    def reaching(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def reaching(
+        self, timestamp: int, start_offset: int, search: Searcher
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """As `IndexedLog.reaching`, with indexes that are right."""
-        return self._told(lambda indexed: _begun(indexed.reaching(timestamp, start_offset)))
+        return self._told(lambda indexed: _begun(indexed.reaching(timestamp, start_offset, search)))
 
-    def confirmed_maximum_before(self, offset: int) -> IndexedTime | None:
-        """The last time index entry whose batch ends before `offset`."""
-        return self._told(lambda indexed: indexed.maximum_before(offset))
+    def confirmed_maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
+        """As `IndexedLog.maximum_before`, with indexes that are right."""
+        return self._told(lambda indexed: indexed.maximum_before(offset, search))
 
     @property
     def _indexed(self) -> IndexedLog:

@@ -22,6 +22,7 @@ from tidelog.model import NO_TIMESTAMP
 
 LAYOUT = Struct(">qi")
 _TIMESTAMP, _OFFSET = 0, 1  # the fields
+_STRETCHES_REMEMBERED = 1_024
 
 
 class IndexedTime(NamedTuple):
@@ -34,12 +35,14 @@ class IndexedTime(NamedTuple):
 class TimeIndex(SparseIndex):
     """The running maximum of one segment's timestamps."""
 
-    __slots__ = ("last_timestamp",)
+    __slots__ = ("last_timestamp", "still_until")
 
     ENTRY = LAYOUT
 
     #: Timestamp of the last entry, −1 without one: an entry is written only above it.
     last_timestamp: int
+    #: By entry (None: before all): up to which byte of the `.log`, behind its batch, nothing was seen to rise above it.
+    still_until: dict[IndexedTime | None, int]
 
     def entry(self, slot: int) -> IndexedTime:
         timestamp, relative = self[slot]
@@ -58,6 +61,12 @@ class TimeIndex(SparseIndex):
         slot = self.rank(_OFFSET, offset - self._base_offset)
         return self.entry(slot - 1) if slot else None
 
+    def note_standstill(self, entry: IndexedTime | None, position: int) -> None:
+        """As `still_until`, of which not all is kept."""
+        if len(self.still_until) >= _STRETCHES_REMEMBERED:
+            self.still_until.clear()
+        self.still_until[entry] = position
+
     def maybe_append(self, timestamp: int, offset: int) -> bool:
         """Writes the entry if it raises the maximum."""
         if timestamp <= self.last_timestamp:
@@ -73,3 +82,4 @@ class TimeIndex(SparseIndex):
     def _refresh(self) -> None:
         last = self.last
         self.last_timestamp = last.timestamp if last else NO_TIMESTAMP
+        self.still_until = {}

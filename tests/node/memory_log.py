@@ -11,7 +11,7 @@ from storage.appending import AppendInfo
 from storage.configs.log_config import LogConfig
 from storage.log import HIGH_WATERMARK
 from storage.lookup import SegmentTime, offsets_by_segment_time
-from storage.record_search import RecordSearch, Searcher, TimestampOffset
+from storage.record_search import RecordSearch, Searcher, TimestampOffset, run_whole
 from storage.retention import SegmentFacts
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer, TopicPartition
@@ -100,11 +100,11 @@ class MemoryLog:
         return taken
 
     def offset_for_timestamp(
-        self, timestamp: int, upper_bound: int, search: Searcher = RecordSearch.run
+        self, timestamp: int, upper_bound: int, search: Searcher = run_whole
     ) -> TimestampOffset | None:
         return next(self._found_in_each(timestamp, upper_bound, search), None)
 
-    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = RecordSearch.run) -> TimestampOffset | None:
+    def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = run_whole) -> TimestampOffset | None:
         return max(self._found_in_each(None, upper_bound, search), key=lambda found: found.timestamp, default=None)
 
     def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:

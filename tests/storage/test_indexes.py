@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import combinations
 from pathlib import Path
 from struct import Struct
 
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.record_search import LongSearchError, QuickSearcher, TimestampOffset
 from storage.segments.offset_index import OffsetIndex, OffsetPosition
 from storage.segments.time_index import IndexedTime, TimeIndex
-from tests.storage.logs import NOW, UnsyncedFiles, append, first_at_or_after, open_log, records_of
+from tests.storage.logs import NOW, UnsyncedFiles, append, first_at_or_after, largest, open_log, records_of
 
 ENTRY = Struct(">qi")
 BASE = 1000
@@ -89,3 +91,63 @@ def test_an_entry_that_changed_to_a_plausible_time_misleads_no_look_up(tmp_path:
                 log.segments[0].close()  # so that it is read again
                 expected = first_at_or_after(records, target, log.log_end_offset)
                 assert log.offset_for_timestamp(target, log.log_end_offset) == expected
+
+
+@pytest.mark.parametrize("by_time", [True, False], ids=["by time", "the largest"])
+@pytest.mark.parametrize("clean", [True, False], ids=["closed in order", "after a crash"])
+def test_entries_that_are_cut_out_of_a_time_index_mislead_nobody(tmp_path: Path, clean: bool, by_time: bool) -> None:
+    """What is left is true and rises, so that only the log tells what is missing."""
+    log = open_log(tmp_path, index_interval_bytes=150)
+    for number in range(18):
+        append(log, NOW + (number * 7) % 12 + number // 4 * 8)
+    log.roll(NOW)
+    append(log, NOW)
+    records, end = records_of(log), log.log_end_offset
+    log.close()
+    path = tmp_path / "00000000000000000000.timeindex"
+    good = path.read_bytes()
+    entries = [good[at : at + ENTRY.size] for at in range(0, len(good), ENTRY.size)]
+    assert len(entries) >= 5
+    for count in range(len(entries)):
+        for kept in combinations(entries, count):
+            path.write_bytes(b"".join(kept))
+            log = open_log(tmp_path, index_interval_bytes=150, recovery_point=end - 1, clean=clean)
+            if by_time:
+                for target in sorted({record.timestamp for record, _ in records}):
+                    assert log.offset_for_timestamp(target, end) == first_at_or_after(records, target, end)
+            else:
+                for bound in range(1, end):
+                    assert log.offset_of_max_timestamp(bound) == largest(records, bound)
+            log.abandon()
+
+
+def test_a_long_standstill_of_the_maximum_is_walked_through_once_with_turns_for_others(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=1000, retention_ms=-1)
+    append(log, NOW)
+    for _ in range(2_500):
+        append(log, NOW - 1)
+    append(log, NOW + 1)
+    end, quick, turns = log.log_end_offset, QuickSearcher(), 0
+    while True:
+        try:
+            found = log.offset_for_timestamp(NOW + 1, end, quick)
+        except LongSearchError as error:
+            quick.learn(error.search, error.search.run())
+            turns += 1
+        else:
+            break
+    assert (found, turns) == (TimestampOffset(NOW + 1, 2_501, 0), 2), "a thousand batches at once"
+    assert log.offset_for_timestamp(NOW + 1, end, QuickSearcher()) == found, "it is remembered"
+
+
+def test_what_was_seen_to_stand_still_is_forgotten_where_the_log_is_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    for timestamp in (50, *[1] * 20, 60):
+        append(log, timestamp)
+    assert log.offset_for_timestamp(60, log.log_end_offset) == (60, 21, 0)
+    log.truncate_to(5)
+    for timestamp in (1, 70, *[1] * 20, 80):
+        append(log, timestamp)
+    log.segments[0].time_index.truncate_to(6)  # the entry of 70 and of 80
+    log.segments[0].time_index.maybe_append(80, 27)
+    assert log.offset_for_timestamp(60, log.log_end_offset) == (70, 6, 0)
