@@ -118,7 +118,7 @@ def _look_around(data: bytes, suffix: str) -> None:
         check((found.offset if found else None) == expected, f"{found} is found for {target}, and not {expected}")
     for bound in (7, 16, _BATCHES):
         largest = log.offset_of_max_timestamp(bound)
-        check(largest is not None and largest.timestamp == max(times[:bound]), f"{largest} is the largest below {bound}")
+        check(largest is not None and largest.timestamp == max(times[:bound]), f"{largest} is largest below {bound}")
 
 
 def _times() -> list[int]:
