@@ -1,0 +1,79 @@
+"""What OPERATIONS.md says to stand behind each promise is there, and all that is there stands behind one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tests.operations import ROOT, section
+from tidelog.chaos.faults import catalogue
+from tidelog.chaos.report.promises import PROMISES
+from tidelog.checker.checker import INVARIANTS
+
+SECTION = section("What stands behind the promises")
+ROWS = catalogue()
+KEYS = [each.key for each in INVARIANTS]
+MUTANTS = {path.stem: path.read_text() for path in (ROOT / "tests/mutants").glob("*.patch")}
+
+
+def table(first: str) -> list[list[str]]:
+    """The cells of the table whose first column is called so."""
+    lines = SECTION.split(f"\n| {first} |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def column(place: int) -> list[str]:
+    """What the promises name there; a range as what it stands for."""
+    return [name for cells in table("promise") for name in names(cells[place])]
+
+
+def names(cell: str) -> Iterator[str]:
+    for each in filter(None, cell.split(", ")):
+        if found := re.fullmatch(r"([FI])(\d+)–\1(\d+)", each):
+            letter, first, last = found.groups()
+            yield from (f"{letter}{number}" for number in range(int(first), int(last) + 1))
+        else:
+            yield each.strip("`")
+
+
+def fault_lines() -> Iterator[str]:
+    for row, kinds in ROWS.items():
+        faults = [kind() for kind in kinds]
+        bounds = dict.fromkeys(bound(fault.availability.most_gap_ms) for fault in faults)
+        yield f"| {row} | {'; '.join(fault.name for fault in faults)} | {' or '.join(bounds)} |"
+
+
+def bound(most_gap_ms: int | None) -> str:
+    return "–" if most_gap_ms is None else f"{most_gap_ms / 1000:g} s"
+
+
+def lacking(wanted: Sequence[str]) -> str:
+    """Lines to put into the document."""
+    return "\n".join(line for line in wanted if line not in SECTION.splitlines())
+
+
+def test_what_stands_behind_a_promise_is_there() -> None:
+    assert set(column(1)) - set(ROWS) == set()
+    assert set(column(2)) - set(KEYS) == set()
+    assert set(column(4)) - set(MUTANTS) == set()
+
+
+def test_every_row_every_invariant_and_every_bug_of_the_list_stands_behind_a_promise() -> None:
+    assert set(ROWS) - set(column(1)) == set()
+    assert set(KEYS) - set(column(2)) == set()
+    assert {name for name, text in MUTANTS.items() if re.search(r"^Row: M\d+$", text, re.MULTILINE)} <= set(column(4))
+
+
+def test_every_promise_has_a_fault_an_invariant_and_a_bug_that_breaks_it() -> None:
+    assert [cells[0] for cells in table("promise") if not (cells[1] and cells[2] and cells[4])] == []
+
+
+def test_what_each_invariant_promises_is_what_a_report_says() -> None:
+    assert list(PROMISES) == KEYS
+    assert lacking([f"| {key} | {promise} |" for key, promise in PROMISES.items()]) == ""
+    assert [cells[0] for cells in table("invariant")] == KEYS
+
+
+def test_every_fault_is_told_by_its_names_and_its_bound() -> None:
+    assert lacking(list(fault_lines())) == ""
+    assert [cells[0] for cells in table("row")] == list(ROWS)
