@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from node.settings import BrokerSettings
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.log_config import NO_EFFECT, LogConfig
 from storage.configs.meanings import MEANINGS
+from tests.operations import OPERATIONS, ROOT, section
 
-ROOT = Path(__file__).parent.parent
-OPERATIONS = (ROOT / "docs/OPERATIONS.md").read_text()
 #: `file` · `test`, as the promises name what guards them
 GUARDS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)` · `(\w+)`", OPERATIONS)))
 
@@ -31,11 +29,6 @@ _UNITS = {
     "buffer_size": "bytes",
     "percentage": "%",
 }
-
-
-def section(title: str) -> str:
-    """The text below a heading, up to the next."""
-    return OPERATIONS.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def names_in(title: str) -> list[str]:
