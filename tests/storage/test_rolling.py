@@ -139,3 +139,12 @@ def test_a_hole_too_wide_for_relative_offsets_begins_a_segment_behind_it(tmp_pat
     assert log.log_end_offset == 3 * far + 1
     assert log.read(4, 1000)[:8] == far.to_bytes(8, "big")
     log.close()
+
+
+def test_the_time_index_of_a_closed_segment_ends_with_its_largest_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW + 5)
+    append(log, NOW)
+    assert log.segments[0].time_index.last is None, "too little for an entry on the way"
+    log.roll(NOW)
+    assert log.segments[0].time_index.last == (NOW + 5, 0)

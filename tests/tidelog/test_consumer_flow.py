@@ -183,6 +183,20 @@ async def test_a_seek_does_not_wait_for_the_long_poll_that_it_made_useless() -> 
             assert seconds() - started < 0.1
 
 
+@on_virtual_time
+async def test_an_answer_that_comes_after_a_seek_to_what_was_asked_before_it_is_not_read() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"a")
+    async with a_consumer(cluster, fetch_max_wait_ms=20_000) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 1)
+        await asyncio.sleep(1)  # the fetch behind the last record waits
+        put(partition, b"b")
+        consumer.seek(P0, 0)
+        assert await read(consumer, 2) == [(0, 0, b"a"), (0, 1, b"b")]
+
+
 # --- errors of some partitions --------------------------------------------------------------------
 
 
