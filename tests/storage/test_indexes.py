@@ -93,6 +93,19 @@ def test_an_entry_that_changed_to_a_plausible_time_misleads_no_look_up(tmp_path:
                 assert log.offset_for_timestamp(target, log.log_end_offset) == expected
 
 
+def test_zeros_are_no_entries_and_cost_time_once(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    for number in range(8):
+        append(log, NOW + number)
+    log.roll(NOW)
+    path = tmp_path / "00000000000000000000.index"
+    good = path.read_bytes()
+    path.write_bytes(bytes(len(good)))  # each would name the first batch, whose only record has relative offset 0
+    log.segments[0].close()  # so that it is read again
+    assert log.offset_for_timestamp(NOW + 5, log.log_end_offset) == (NOW + 5, 5, 0)
+    assert path.read_bytes() == good
+
+
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "the largest"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed in order", "after a crash"])
 def test_entries_that_are_cut_out_of_a_time_index_mislead_nobody(tmp_path: Path, clean: bool, by_time: bool) -> None:
