@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.utils import selector_select
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
@@ -66,6 +70,19 @@ _ERRORS: dict[type[BaseException], type[StoreError]] = {
 _BYSTANDERS = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
+#: What kazoo takes from `selectors`, with poll(2): epoll takes a file descriptor for each wait.
+_POLL = SimpleNamespace(
+    EVENT_READ=selectors.EVENT_READ, EVENT_WRITE=selectors.EVENT_WRITE, DefaultSelector=selectors.PollSelector
+)
+
+
+class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Keeps its connection also where the process may open no more files."""
+
+    def select(self, *args: Any, **kwargs: Any) -> Any:
+        return selector_select(*args, selectors_module=_POLL, **kwargs)
+
+
 class ZooKeeperStore:
     """One session of one process; a `Store`. Made by `open`."""
 
@@ -86,6 +103,7 @@ class ZooKeeperStore:
             timeout=session_timeout_ms / 1000,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_jitter=0.2, max_delay=0.5),
             command_retry=KazooRetry(max_tries=0),
+            handler=PollingHandler(),
         )
         self._client.add_listener(self._from_kazoo_state)
         self._note_granted_timeout()

@@ -192,6 +192,7 @@ class Course:
             self.activity.between(begin, healed),
             self.activity.errors(begin, end),
             self.activity.slowest_ms(begin, end),
+            round(max(self.activity.longest_gap_ms(begin, end).values(), default=0.0), 1),
         )
         bit = fault.bit(evidence)
         return replace(
@@ -202,7 +203,7 @@ class Course:
             t_bit=None if bit is None else _first_bit(fault, evidence),
             t_heal=healed,
             acknowledged=evidence.acknowledged,
-            longest_gap_ms=round(max(self.activity.longest_gap_ms(begin, end).values(), default=0.0), 1),
+            longest_gap_ms=evidence.longest_gap_ms,
         )
 
     def _end(self, injection: Injection) -> None:

@@ -54,7 +54,7 @@ class Stage:
         whole = time.monotonic_ns()
         gap_ms = 1000 * self.workload.longest_gap_s(TPS, since=injected / 1e9)
         views = self.views.between(injected, whole)
-        bit = fault.bit(Evidence(injected, healed, whole, views, slowest_ms=gap_ms, errors={"": 1}))
+        bit = fault.bit(Evidence(injected, healed, whole, views, slowest_ms=gap_ms, longest_gap_ms=gap_ms))
         print(f"{fault.row} {what}: {bit}; gap {gap_ms:.0f} of {fault.availability.most_gap_ms} ms", flush=True)
         return what, bit
 

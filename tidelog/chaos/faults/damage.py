@@ -9,15 +9,23 @@ from functools import partial
 from pathlib import Path
 
 from tidelog.aio.consumer import Consumer
-from tidelog.chaos.fault import Availability, Evidence, Need, Target
+from tidelog.chaos.fault import Availability, Evidence, Need, Target, View
 from tidelog.chaos.faults import layout, signs
-from tidelog.chaos.faults.harm import Harm, Timing, leaders, of
+from tidelog.chaos.faults.harm import Harm, Timing, leaders, of, wait_until
 from tidelog.chaos.faults.processes import BrokerFault, clean_marker, leader_of_one
+from tidelog.chaos.faults.said import Said
+from tidelog.chaos.faults.topic_settings import alter_topics
 from tidelog.errors import LocalError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.header import HEADER_BYTES, iter_headers
 
 _READ_S = 5.0
+_SHORT_SEGMENT, _CLOSED_S = "16384", 10.0
+#: What a broker says of a log that has lost its end.
+_SHORTER = r"cut [1-9]\d* bytes|before its high watermark|was synced up to offset"
+
+#: A partition, its leader, and a segment of its log that nobody appends to any more.
+Closed = tuple[TopicPartition, int, Path]
 
 
 class Damage(BrokerFault):
@@ -75,6 +83,11 @@ class TailCut(Damage):
     row, name = "F46", "end of a log cut off"
     lengths = (1, 60, 3_000)
 
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._said: Said | None = None
+        self._missed: list[str] = []
+
     def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
         clean_marker(directory).unlink(missing_ok=True)
         layout.forget_boot(directory)
@@ -84,11 +97,17 @@ class TailCut(Damage):
                 os.truncate(found[-1], max(0, size - dice.choice(self.lengths)))
                 self._damaged[found[-1]] = b""
 
-    async def _look_again(self) -> None: ...
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        what = await super().inject(target, dice)
+        self._said = Said(target.broker_log(self.victims[0]))
+        return what
+
+    async def _look_again(self) -> None:
+        if self._said is not None:
+            self._missed = await asyncio.to_thread(self._said.lines, _SHORTER)
 
     def bit(self, evidence: Evidence) -> str | None:
-        anew = signs.registered_anew(evidence, self.victims)
-        return f"{len(self._damaged)} logs were shorter; {anew}" if self._damaged and anew else None
+        return f"broker {self.victims[0]} said: {self._missed[0]}" if self._missed else None
 
 
 # --- indexes ---------------------------------------------------------------------------------------------------
@@ -203,14 +222,8 @@ class BitFlipped(Harm):
         return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        closed = [
-            (tp, leader, segment)
-            for tp, leader in leaders(await target.view()).items()
-            for segment in layout.segments(target.broker_dir(leader) / str(tp))[:-1]
-        ]
-        if not closed:
-            raise LocalError("no leader has a closed segment yet")
-        tp, leader, segment = dice.choice(closed)
+        view = await target.view()
+        tp, leader, segment = dice.choice(_closed_segments(target, view) or await self._close_one(target, view))
         position, offset = await asyncio.to_thread(_place_in_records, segment, dice)
         bit = 1 << dice.randrange(8)
         self.mend(partial(asyncio.to_thread, _flip, segment, position, bit))
@@ -218,6 +231,21 @@ class BitFlipped(Harm):
         self._mends[-1] = partial(asyncio.to_thread, _flip, segment, position, bit, flipped)
         self._noticed = await self._read(target, tp, offset)
         return f"bit {bit:#04x} of byte {position} of {segment.name} of broker {leader}, leader of {of(tp)}"
+
+    async def _close_one(self, target: Target, view: View) -> list[Closed]:
+        """Where there is none yet: the longest log goes on in a new segment."""
+
+        def length(led: tuple[TopicPartition, int]) -> int:
+            tp, leader = led
+            return sum(each.stat().st_size for each in layout.segments(target.broker_dir(leader) / str(tp)))
+
+        led = leaders(view)
+        if not led:
+            raise LocalError("no partition has a leader")
+        (longest, _) = max(led.items(), key=length)
+        await alter_topics(self, target, {longest.topic}, "segment.bytes", _SHORT_SEGMENT)
+        await wait_until("a leader to close a segment", lambda: _closed_segments(target, view), _CLOSED_S)
+        return _closed_segments(target, view)
 
     async def _read(self, target: Target, tp: TopicPartition, offset: int) -> str:
         """What a client meets that reads the damaged batch; empty: records."""
@@ -238,11 +266,21 @@ class BitFlipped(Harm):
         return f"a client that read it met {self._noticed}" if self._noticed else None
 
 
+def _closed_segments(target: Target, view: View) -> list[Closed]:
+    """Of all leaders."""
+    return [
+        (tp, leader, segment)
+        for tp, leader in leaders(view).items()
+        for segment in layout.segments(target.broker_dir(leader) / str(tp))[:-1]
+    ]
+
+
 def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, int]:
     """Of a byte within the records of some batch, and the batch's first offset."""
-    batches = [(position, header) for position, header in iter_headers(segment.read_bytes())]
+    # Compaction leaves batches without records.
+    batches = [each for each in iter_headers(segment.read_bytes()) if each[1].size_bytes > HEADER_BYTES]
     if not batches:
-        raise LocalError(f"{segment} is empty")
+        raise LocalError(f"{segment} holds no records")
     position, header = dice.choice(batches)
     return position + dice.randrange(HEADER_BYTES, header.size_bytes), header.base_offset
 

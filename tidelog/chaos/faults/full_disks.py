@@ -16,10 +16,13 @@ from tidelog.chaos.faults import layout, signs
 from tidelog.chaos.faults.disks import FILLER, Disks, fill
 from tidelog.chaos.faults.harm import Harm, Timing, ended, kill
 from tidelog.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one
+from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.tools import quietly, run_aside
 from tidelog.errors import LocalError
 
 _REFUSAL_MS = 20_000
+#: What a broker says that finds nothing in its data directory.
+_GONE = r"logs are gone"
 
 
 class LeaderDiskFull(BrokerFault):
@@ -118,10 +121,11 @@ class StartRefused(BrokerFault):
         victim, who = leader_of_one(await target.view(), dice)
         await self.kill(target, victim)
         await self.spoil(target, victim)
+        said = Said(target.broker_log(victim))
         process = await target.launch_broker(victim)
         self.mend(partial(_end, target, victim))
         if await ended(process, _REFUSAL_MS):
-            self._refused = await asyncio.to_thread(last_line, target.broker_log(victim))
+            self._refused = await asyncio.to_thread(said.last)
         return f"{who}, killed and started: {self.name}"
 
     async def spoil(self, target: Target, victim: int) -> None:
@@ -170,7 +174,12 @@ class Vanished(BrokerFault):
 
     row, name = "F53", "data directory vanished"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
-    lasts_ms = (2_000, 3_000)
+    lasts_ms = (3_000, 4_000)  # until it has started without
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._said: Said | None = None
+        self._missed: list[str] = []
 
     @property
     def availability(self) -> Availability:
@@ -184,26 +193,23 @@ class Vanished(BrokerFault):
         self.mend(partial(asyncio.to_thread, _bring_back, away, directory))
         await asyncio.to_thread(directory.rename, away)
         self.mend(partial(_end, target, victim))
+        self._said = Said(target.broker_log(victim))
+        self.mend(self._listen)
         await target.launch_broker(victim)
         return f"{who}, killed, and started without its data directory"
 
+    async def _listen(self) -> None:
+        if self._said is not None:
+            self._missed = await asyncio.to_thread(self._said.lines, _GONE)
+
     def bit(self, evidence: Evidence) -> str | None:
-        return signs.registered_anew(evidence, self.victims)
+        return f"broker {self.victims[0]} said: {self._missed[0]}" if self._missed else None
 
 
 async def _end(target: Target, victim: int) -> None:
     """The broker, if it runs: it has not got its own directory."""
     if (process := target.broker_process(victim)).running:
         await kill(process, f"broker {victim}")
-
-
-def last_line(log: Path) -> str:
-    """The last that a broker said, or printed while it ended."""
-    for path in (log.with_suffix(".out"), log):
-        lines = path.read_text(errors="replace").split("\n") if path.exists() else []
-        if said := [line for line in lines if line.strip()]:
-            return said[-1].strip()[:200]
-    return "without a word"
 
 
 def _bring_back(away: Path, directory: Path) -> None:

@@ -48,10 +48,11 @@ class Timing:
 
     @property
     def refused_ms(self) -> int:
-        """Of a killed leader. Connecting to it is refused, which fences it at once, but only once in a session: who
-        was fenced a moment ago is missed when its session ends. Then comes an election, and clients that look for it.
+        """Of one that was killed: connecting to it is refused, which tells earlier than its session could end.
+
+        Half a second is aimed at; who was fenced in the same session timeout before has to wait for the rest of it.
         """
-        return self.session_timeout_ms + 2_000
+        return 5 * self.session_timeout_ms // 8
 
     @property
     def silent_ms(self) -> int:

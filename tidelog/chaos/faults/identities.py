@@ -16,12 +16,12 @@ from typing import Any
 
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
-from tidelog.chaos.faults.full_disks import last_line
 from tidelog.chaos.faults.harm import Harm, Timing, ended
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.ports import choose_port
 from tidelog.local.process import Process
+from tidelog.local.tail import last_words
 
 _END_MS = 30_000
 
@@ -43,13 +43,14 @@ class BackAtOnce(BrokerFault):
         return f"SIGKILL to {who}, started at once"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return signs.registered_anew(evidence, self.victims)
+        return signs.registered_again(evidence, self.victims, self.timing.expired_ms)
 
 
 class StartedTwice(Harm):
     """With its own data directory: the lock tells."""
 
     row, name = "F34", "broker started twice with one data directory"
+    refusal = "is in use by another process"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
     lasts_ms = (0, 1_000)
 
@@ -76,8 +77,9 @@ class StartedTwice(Harm):
         second = Process.spawn(command, output=output, environment=broker_environment())
         self.mend(lambda: asyncio.to_thread(second.stop, 2_000))
         if await ended(second, _END_MS) and second.exit_status and first.running:
-            said = await asyncio.to_thread(last_line, output)
-            self._complaint = f"the second ended with {second.exit_status}: {said}"
+            said = await asyncio.to_thread(last_words, output)
+            if self.refusal in said:
+                self._complaint = f"the second ended with {second.exit_status}: {said}"
         return f"{self.name}: broker {victim}"
 
     def data_dir(self, target: Target, written: dict[str, Any]) -> str:
@@ -94,6 +96,7 @@ class SameIdTwice(StartedTwice):
     """With a data directory of its own: the registration tells."""
 
     name = "two brokers with one id"
+    refusal = "is registered by another live process"
 
     def data_dir(self, target: Target, written: dict[str, Any]) -> str:
         directory = target.directory / "second"

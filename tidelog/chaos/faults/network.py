@@ -201,22 +201,28 @@ class ClientsCutFromLeader(NetworkFault):
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = await self.aim(target, dice)
         await self.install(target, self.cut(str(victim)))
-        return f"all clients cut off from {who}"
+        return self.told(who)
 
     def cut(self, victim: str) -> list[Made]:
         return both_ways(CLIENTS, victim)
 
+    def told(self, who: str) -> str:
+        return f"all clients cut off from {who}"
+
     def bit(self, evidence: Evidence) -> str | None:
-        return self.counted(signs.slowed(evidence, 1_000))
+        return self.counted(signs.paused(evidence, 1_000))
 
 
 class AnswersLost(ClientsCutFromLeader):
-    """Requests arrive and are carried out; what is longer than a heartbeat or an empty packet, does not come back."""
+    """Requests arrive and are carried out; what is longer than a heartbeat or an empty packet does not come back."""
 
     row, name = "F26", "answers of a leader lost"
 
     def cut(self, victim: str) -> list[Made]:
         return [one_way(victim, CLIENTS, "-p", "tcp", "-m", "length", "--length", "69:65535")]
+
+    def told(self, who: str) -> str:
+        return f"packets of more than 68 bytes from {who}, to clients are lost"
 
 
 class IsolationAndKill(NetworkFault):

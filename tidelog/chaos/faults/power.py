@@ -11,11 +11,11 @@ from typing import cast
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
 from tidelog.chaos.faults.disks import Disks
-from tidelog.chaos.faults.flushing import flush_each
 from tidelog.chaos.faults.harm import UNAVAILABLE, Timing
 from tidelog.chaos.faults.layout import forget_boot, segments
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.chaos.faults.tools import run_aside
+from tidelog.chaos.faults.topic_settings import flush_each
 from tidelog.model import TopicPartition
 
 #: For load whose every record is synced, before the power goes.

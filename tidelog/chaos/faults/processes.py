@@ -251,7 +251,7 @@ class LeaderDozes(Zombie):
         return Availability(self.lasts_ms[1] + self.timing.undisturbed_ms)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return signs.slowed(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
+        return signs.paused(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
 
 
 class FollowerDozes(BrokerFault):
@@ -294,10 +294,7 @@ class AllDoze(BrokerFault):
         return f"SIGSTOP to all brokers, SIGCONT in the order {', '.join(map(str, order))}"
 
     def bit(self, evidence: Evidence) -> str | None:
-        # What was on its way when they fell asleep is acknowledged when they wake up.
-        return signs.registered_anew(evidence, self.victims) or signs.slowed(
-            evidence, 0.5 * (evidence.healed - evidence.injected) / 1e6
-        )
+        return signs.paused(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
 
 
 # --- stopped politely ------------------------------------------------------------------------------------------
@@ -308,7 +305,8 @@ class PoliteStop(BrokerFault):
 
     row, name = "F11", "leader stopped politely"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
-    availability = Availability(500)
+    #: Half a second is what the clients of an idle machine may notice; here two cores are busy.
+    availability = Availability(1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
@@ -389,7 +387,7 @@ class RollingRestart(BrokerFault):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._done: list[int] = []
+        self._followed: TopicPartition | None = None
 
     @property
     def availability(self) -> Availability:
@@ -407,6 +405,7 @@ class RollingRestart(BrokerFault):
             raise LocalError("no partition has a leader")
         tp = dice.choice(list(led))
         full = {each: len(state.isr) for each, state in (await target.view()).partitions.items()}
+        self._followed, done = tp, list[int]()
         for _ in range(self.times):
             view = await look_until(
                 target,
@@ -422,11 +421,11 @@ class RollingRestart(BrokerFault):
             await self.end(target, victim)
             await look_until(target, f"another leader of {of(tp)}", partial(_led_by_another, tp, victim), _WHOLE_S)
             await target.start_broker(victim)
-            self._done.append(victim)
-        return f"{self.name}: brokers {', '.join(map(str, self._done))}, each when it led {of(tp)}"
+            done.append(victim)
+        return f"{self.name}: brokers {', '.join(map(str, done))}, each when it led {of(tp)}"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return signs.leaders_changed(evidence) if len(self._done) == self.times else None
+        return signs.leaders_changed(evidence, [self._followed], times=self.times) if self._followed else None
 
 
 class RollingKill(RollingRestart):
@@ -448,7 +447,8 @@ class CrashLoop(BrokerFault):
 
     @property
     def availability(self) -> Availability:
-        return Availability(self.timing.refused_ms)
+        # It is fenced once in a session, and dies several times.
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)

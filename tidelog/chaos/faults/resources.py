@@ -1,4 +1,4 @@
-"""F16–F18: clients that are killed, and brokers without memory or without file descriptors."""
+"""F17 and F18: brokers without memory or without file descriptors."""
 
 from __future__ import annotations
 
@@ -7,67 +7,24 @@ import os
 import random
 import resource
 import socket
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGKILL
 
 from tidelog.aio import Admin, Consumer
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
-from tidelog.chaos.faults.harm import Harm, Timing, wait_until
+from tidelog.chaos.faults.harm import Timing
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
+from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.tools import quietly
-from tidelog.errors import LocalError, TidelogError
+from tidelog.errors import TidelogError
 from tidelog.local.process import Process
 from tidelog.model import Endpoint
 from tidelog.settings import ConsumerOptions
 
-_REPLACED_S = 15.0
 _CONNECTIONS = 64
 _READERS, _MUCH_BYTES = 4, 50 << 20
 _CONNECT_S = 2.0
-
-
-class ClientsKilled(Harm):
-    """In the middle of what they produce, read or commit. Brokers keep nothing of them."""
-
-    row, name = "F16", "clients killed"
-    needs = frozenset[Need]()
-    lasts_ms = (500, 1_000)
-
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self._killed: set[int] = set()
-        self._replaced = False
-
-    @property
-    def availability(self) -> Availability:
-        # Where all are killed at once, nobody produces before there are new ones.
-        return Availability(self.timing.session_timeout_ms)
-
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        clients = list(target.client_processes())
-        if not clients:
-            raise LocalError("no client may be killed")
-        victims = dice.sample(clients, min(len(clients), dice.randint(1, 2)))
-        self.mend(lambda: self._wait_replaced(target, len(clients)))
-        for process in victims:
-            if process.signal(SIGKILL):
-                self._killed.add(process.pid)
-        return f"SIGKILL to {len(self._killed)} of {len(clients)} client processes"
-
-    async def _wait_replaced(self, target: Target, count: int) -> None:
-        def replaced() -> bool:
-            running = {process.pid for process in target.client_processes() if process.running}
-            return len(running - self._killed) >= count
-
-        await wait_until("new clients in place of those that were killed", replaced, _REPLACED_S)
-        self._replaced = True
-
-    def bit(self, evidence: Evidence) -> str | None:
-        replaced = f"{len(self._killed)} processes ended, others took their place"
-        return replaced if self._killed and self._replaced else None
 
 
 class LimitedBroker(BrokerFault):
@@ -77,10 +34,6 @@ class LimitedBroker(BrokerFault):
     lasts_ms = (2_000, 3_000)
     limit: int
     option: str
-
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self._seen = ""
 
     @property
     def availability(self) -> Availability:
@@ -107,29 +60,31 @@ class OutOfMemory(LimitedBroker):
 
     row, name = "F17", "broker out of memory"
     limit, option = resource.RLIMIT_AS, "as"
-    #: What a broker says, or the interpreter does for it, when it gets no memory.
-    _words = ("MemoryError", "Cannot allocate memory", "out of memory")
+    #: What a broker says, or the interpreter does for it, when it gets none.
+    words = "MemoryError|Cannot allocate memory|no memory is left"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._refusals: list[str] = []
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
-        process, log = target.broker_process(victim), target.broker_log(victim)
-        before = await asyncio.to_thread(_count, log, self._words)
+        process, said = target.broker_process(victim), Said(target.broker_log(victim))
         self.will_restart(target, victim)
 
-        async def look() -> None:
-            if not process.running:
-                self._seen = f"broker {victim} ended"
-            elif refusals := await asyncio.to_thread(_count, log, self._words) - before:
-                self._seen = f"broker {victim} got no memory {refusals} times"
+        async def listen() -> None:
+            self._refusals = await asyncio.to_thread(said.lines, self.words)
 
+        self.mend(listen)
         self.restrict(target, process, _address_space(process.pid))
-        self.mend(look)
         for _ in range(_READERS):
             self.meanwhile(_read_over_and_over(target))
         return f"{who} gets no more memory"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return self._seen or signs.registered_anew(evidence, self.victims)
+        # A library that gets none may end the process without a word.
+        said = f"broker {self.victims[0]} said: {self._refusals[0]}" if self._refusals else None
+        return said or signs.registered_anew(evidence, self.victims)
 
 
 class OutOfDescriptors(LimitedBroker):
@@ -137,12 +92,22 @@ class OutOfDescriptors(LimitedBroker):
 
     row, name = "F18", "broker out of file descriptors"
     limit, option = resource.RLIMIT_NOFILE, "nofile"
-    _words = ("Too many open files",)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._shut: list[str] = []
+        self._ended = False
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
-        process = target.broker_process(victim)
+        process, said = target.broker_process(victim), Said(target.broker_log(victim))
         self.will_restart(target, victim)
+
+        async def listen() -> None:
+            self._shut = await asyncio.to_thread(said.lines, "no file descriptor is left")
+            self._ended = not process.running
+
+        self.mend(listen)
         soft = _open_files(process.pid) + dice.randint(2, 6)
         self.restrict(target, process, soft)
         held: list[socket.socket] = []
@@ -152,23 +117,12 @@ class OutOfDescriptors(LimitedBroker):
                 each.close()
 
         self.mend(let_go)
-        log = target.broker_log(victim)
-        before = await asyncio.to_thread(_count, log, self._words)
-
-        async def look() -> None:
-            refusals = await asyncio.to_thread(_count, log, self._words) - before
-            if refusals and not self._seen:
-                self._seen = f"broker {victim} got no file descriptor {refusals} times"
-
-        self.mend(look)
         await asyncio.to_thread(_connect, await _clients_door(target, victim), held)
-        with suppress(LocalError):
-            await wait_until("all descriptors to be taken", lambda: _open_files(process.pid) >= soft - 1, 2)
-            self._seen = f"all {soft} descriptors of broker {victim} were taken, {len(held)} connections asked for more"
         return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return self._seen or None
+        # It has to live on: one that ended of it kept nothing.
+        return f"broker {self.victims[0]} said: {self._shut[0]}" if self._shut and not self._ended else None
 
 
 async def _read_over_and_over(target: Target) -> None:
@@ -203,12 +157,6 @@ def _open_files(pid: int) -> int:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except FileNotFoundError:
         return 0
-
-
-def _count(log: Path, words: Sequence[str]) -> int:
-    """How often a broker said or printed such a thing."""
-    texts = [path.read_text(errors="replace") for path in (log, log.with_suffix(".out")) if path.exists()]
-    return sum(text.count(word) for text in texts for word in words)
 
 
 def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:

@@ -9,14 +9,14 @@ from tidelog.chaos.faults.harm import of
 from tidelog.model import TopicPartition
 
 
-def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] = ()) -> str | None:
-    """A leader epoch that rose, of these partitions, or of any."""
+def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] = (), *, times: int = 1) -> str | None:
+    """A leader epoch that rose so many times, of these partitions, or of any."""
     return _first(
         f"leader epoch {before.leader_epoch} → {after.leader_epoch} of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
         if (not tps or tp in tps)
         and (after := evidence.after.partitions.get(tp)) is not None
-        and after.leader_epoch > before.leader_epoch
+        and after.leader_epoch >= before.leader_epoch + times
     )
 
 
@@ -51,6 +51,24 @@ def all_registered_anew(evidence: Evidence, brokers: Collection[int]) -> str | N
     return None
 
 
+def registered_again(evidence: Evidence, brokers: Collection[int], within_ms: float) -> str | None:
+    """One of these brokers that was seen in a registration of its own again so soon after the injection."""
+    known = evidence.before.broker_epochs or {}
+    for view in evidence.views[1:]:
+        took_s = (view.t - evidence.injected) / 1e9
+        for broker in set(brokers).intersection(known, view.broker_epochs or {}):
+            if (view.broker_epochs or {})[broker] != known[broker] and took_s < within_ms / 1000:
+                return f"broker {broker} was registered again after {took_s:.1f} s"
+    return None
+
+
+def registrations(evidence: Evidence, at_least: int) -> str | None:
+    """So many new registrations, of all brokers together."""
+    seen = {each for view in evidence.views for each in (view.broker_epochs or {}).items()}
+    count = len(seen - set((evidence.before.broker_epochs or {}).items()))
+    return f"brokers registered anew {count} times" if count >= at_least else None
+
+
 def controller_changed(evidence: Evidence) -> str | None:
     """A controller epoch that rose."""
     before, after = evidence.before.controller_epoch, evidence.after.controller_epoch
@@ -62,6 +80,13 @@ def slowed(evidence: Evidence, at_least_ms: float) -> str | None:
     if evidence.slowest_ms < at_least_ms:
         return None
     return f"a produce took {evidence.slowest_ms:,.0f} ms"
+
+
+def paused(evidence: Evidence, at_least_ms: float) -> str | None:
+    """A partition on which no produce was acknowledged for so long."""
+    if evidence.longest_gap_ms < at_least_ms:
+        return None
+    return f"no produce of a partition was acknowledged for {evidence.longest_gap_ms:,.0f} ms"
 
 
 def _first(signs: Iterable[str]) -> str | None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import errno
 import random
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import cast
 
+from tidelog.aio import Consumer
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
-from tidelog.chaos.faults.flushing import flush_each
-from tidelog.chaos.faults.harm import Timing, wait_until
+from tidelog.chaos.faults.harm import Timing, leaders, of, wait_until
 from tidelog.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one, led_by
 from tidelog.chaos.faults.shim import Page, Shim
+from tidelog.chaos.faults.topic_settings import flush_each, stamped_topics
+from tidelog.errors import LocalError, TidelogError
+from tidelog.model import TopicPartition
 
 _HOUR_NS = 3_600 * 10**9
+#: More than a record waits between its stamp and its reader.
+_WRONG_MS = 2_000
 
 
 class CallFault(BrokerFault):
@@ -137,7 +144,7 @@ class SyncsFail(WritesFail):
 
 class SlowDisk(CallFault):
     row, name = "F52", "slow disk"
-    counters = ("writes_delayed", "syncs_delayed")
+    write_ms = 300
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
@@ -151,32 +158,56 @@ class SlowDisk(CallFault):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
-        self.order(target, victim, write_delay_us=300_000, sync_delay_us=500_000)
-        return f"{who}: each write takes 300 ms, each fsync 500 ms"
+        self.order(target, victim, write_delay_us=self.write_ms * 1000, sync_delay_us=500_000)
+        return f"{who}: each write takes {self.write_ms} ms, each fsync 500 ms"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"{self.done()} calls delayed" if self.done() else None
+        # Its session has to live on: one that ended is no slow disk.
+        lost = signs.registered_anew(evidence, self.victims)
+        return None if lost else signs.slowed(evidence, self.write_ms)
 
 
 class ClockBehind(CallFault):
     """The wall clock of one broker; nothing that waits may go by it."""
 
     row, name = "F54", "wall clock an hour behind"
-    counters = ("clocks_shifted",)
     orders: Mapping[str, int] = {"clock_offset_ns": -_HOUR_NS}
     lasts_ms = (3_000, 4_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._most_off_ms = 0
 
     @property
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        self.order(target, victim, **self.orders)
-        return f"{self.name}: {who}"
+        stamped = await stamped_topics(target)
+        led = {tp: leader for tp, leader in leaders(await target.view()).items() if tp.topic in stamped}
+        if not led:
+            raise LocalError("no leader gives records its own time")
+        tp = dice.choice(list(led))
+        self.order(target, led[tp], **self.orders)
+        self.meanwhile(self._look(target, tp))
+        return f"{self.name}: broker {led[tp]}, leader of {of(tp)}"
+
+    async def _look(self, target: Target, tp: TopicPartition) -> None:
+        """What time it gives to the records that come in."""
+        async with Consumer(target.bootstrap_servers) as consumer:
+            consumer.assign([tp])
+            consumer.seek_to_end(tp)
+            while True:
+                with suppress(TidelogError):
+                    for records in (await consumer.poll(timeout_ms=200)).values():
+                        now_ms = time.time_ns() // 1_000_000
+                        off = max((abs(record.timestamp - now_ms) for record in records), default=0)
+                        self._most_off_ms = max(self._most_off_ms, off)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"{self.done():,} answers of the clock were wrong" if self.done() else None
+        if self._most_off_ms < _WRONG_MS:
+            return None
+        return f"records were stamped with a time that is off by {self._most_off_ms / 1000:,.1f} s"
 
 
 class ClockAhead(ClockBehind):

@@ -12,13 +12,14 @@ from pathlib import Path
 from tidelog.chaos import sessions
 from tidelog.chaos.fault import Evidence, Need, Target, View
 from tidelog.chaos.faults.harm import UNAVAILABLE, Harm, Timing, kill, leaders, look_until, of, wait_until
+from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.zookeeper import registration
 from tidelog.errors import LocalError
 from tidelog.model import TopicPartition
 
 #: So many that those of the restart do not bring the epochs to where they were.
 _ELECTIONS = 5
-_REFUSED = "; refused"
+_REFUSED = r"the log has epoch \d+, the controller says \d+; refused"
 
 
 class ZooKeeperTurnedBack(Harm):
@@ -34,7 +35,7 @@ class ZooKeeperTurnedBack(Harm):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._refusals = 0
+        self._refusals: list[str] = []
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         data = Path(os.readlink(f"/proc/{target.zookeeper_process().pid}/cwd"))
@@ -44,7 +45,7 @@ class ZooKeeperTurnedBack(Harm):
             self.mend(partial(_remove, copy))
         await asyncio.to_thread(shutil.copytree, data, earlier)
         tp = await self._elect(target, dice)
-        said = {broker: _refusals(target, broker) for broker in target.broker_ids}
+        said = [Said(target.broker_log(broker)) for broker in target.broker_ids]
         self.mend(partial(_start_all, target))
         self.mend(partial(_put_back, data, later))
         self.mend(partial(_stop_all, target))
@@ -55,8 +56,8 @@ class ZooKeeperTurnedBack(Harm):
         for broker in target.broker_ids:
             await target.launch_broker(broker)
 
-        def refusals() -> int:
-            return sum(_refusals(target, broker) - before for broker, before in said.items())
+        def refusals() -> list[str]:
+            return [line for broker in said for line in broker.lines(_REFUSED)]
 
         await wait_until("a broker to refuse an epoch below its own", refusals, 30)
         self._refusals = refusals()
@@ -75,17 +76,13 @@ class ZooKeeperTurnedBack(Harm):
         return tp
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"brokers refused {self._refusals} times" if self._refusals else None
+        return f"a broker said: {self._refusals[0]}" if self._refusals else None
 
 
 def _elected(tp: TopicPartition, epoch: int, view: View) -> bool:
     state = view.partitions.get(tp)
     registered = len(view.broker_epochs or ())
     return state is not None and state.leader_epoch > epoch and state.leader >= 0 and registered > 1
-
-
-def _refusals(target: Target, broker: int) -> int:
-    return target.broker_log(broker).read_text(errors="replace").count(_REFUSED)
 
 
 async def _stop_all(target: Target) -> None:

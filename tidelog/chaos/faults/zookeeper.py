@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from signal import SIGCONT, SIGSTOP
 
 from tidelog.chaos import sessions
@@ -11,7 +12,9 @@ from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
 from tidelog.chaos.faults.harm import Harm, Timing, kill, send
 from tidelog.chaos.faults.processes import leader_of_one
-from tidelog.errors import LocalError
+from tidelog.errors import LocalError, TidelogError
+
+_LOOK_EVERY_S = 0.1
 
 
 def registration(broker: int) -> str:
@@ -58,69 +61,70 @@ class SessionsExpireOften(SessionExpired):
     row, name = "F36", "sessions expire again and again"
     lasts_ms = (8_000, 10_000)
 
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self.times = 0
-
-    @property
-    def availability(self) -> Availability:
-        return Availability(self.timing.refused_ms)
+    #: So many are seen at least.
+    least_times = 3
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         self.meanwhile(self._again_and_again(target, dice))
-        return "sessions of brokers ended every 0.5–3 s"
+        return "sessions of brokers ended every 0.5–2 s"
 
     async def _again_and_again(self, target: Target, dice: random.Random) -> None:
         while True:
-            try:
+            with suppress(LocalError):  # it may not be registered again yet
                 await self.expire(target, dice.choice(target.broker_ids))
-                self.times += 1
-            except LocalError:
-                pass  # it is not registered again yet
-            await asyncio.sleep(dice.uniform(0.5, 3.0))
+            await asyncio.sleep(dice.uniform(0.5, 2.0))
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"{self.times} sessions ended" if self.times > 2 and super().bit(evidence) else None
+        return signs.registrations(evidence, self.least_times)
 
 
 # --- away ------------------------------------------------------------------------------------------------------
 
 
-class ZooKeeperKilled(Harm):
+class ZooKeeperAway(Harm):
     """Leaders go on with the ISR that they have; whatever needs another one waits."""
 
-    row, name = "F37", "ZooKeeper killed"
     needs = frozenset({Need.ZOOKEEPER})
-    lasts_ms = (10_000, 10_500)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._killed = False
+        self._silent_s = 0.0
 
     @property
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        self.mend(target.start_zookeeper)
-        await kill(target.zookeeper_process(), "ZooKeeper")
-        self._killed = True
-        return "SIGKILL to ZooKeeper"
+    async def look(self, target: Target) -> None:
+        """Asks it time and again: for how long does nobody get an answer?"""
+        loop = asyncio.get_running_loop()
+        answered = loop.time()
+        while True:
+            try:
+                await target.view()
+                answered = loop.time()
+            except TidelogError:
+                self._silent_s = max(self._silent_s, loop.time() - answered)
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     def bit(self, evidence: Evidence) -> str | None:
-        if not self._killed:
-            return None
-        seconds = (evidence.healed - evidence.injected) / 1e9
-        seen = [view for view in evidence.views[1:] if evidence.injected < view.t < evidence.healed - 1_000_000_000]
-        return None if seen else f"ZooKeeper answered nobody for {seconds:.1f} s"
+        return f"ZooKeeper answered nobody for {self._silent_s:.1f} s" if self._silent_s else None
+
+
+class ZooKeeperKilled(ZooKeeperAway):
+    row, name = "F37", "ZooKeeper killed"
+    lasts_ms = (8_000, 8_500)  # and two seconds until it serves again
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        # It is looked at until it serves again.
+        self.meanwhile(self.look(target))
+        self.mend(target.start_zookeeper)
+        await kill(target.zookeeper_process(), "ZooKeeper")
+        return "SIGKILL to ZooKeeper"
 
 
 class ZooKeeperRestarted(ZooKeeperKilled):
     name = "ZooKeeper killed and restarted at once"
     lasts_ms = (0, 500)
-
-    def bit(self, evidence: Evidence) -> str | None:
-        return "ZooKeeper's process ended" if self._killed else None
 
 
 class ZooKeeperAwayForLong(ZooKeeperKilled):
@@ -128,15 +132,10 @@ class ZooKeeperAwayForLong(ZooKeeperKilled):
     lasts_ms = (60_000, 60_000)
 
 
-class ZooKeeperPaused(Harm):
+class ZooKeeperPaused(ZooKeeperAway):
     """When it wakes up, the time of all sessions is over."""
 
     row, name = "F38", "ZooKeeper paused for two sessions"
-    needs = frozenset({Need.ZOOKEEPER})
-
-    def __init__(self, timing: Timing | None = None) -> None:
-        super().__init__(timing)
-        self._paused = False
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
@@ -155,15 +154,7 @@ class ZooKeeperPaused(Harm):
             process.signal(SIGCONT)
             went_on()
 
+        self.meanwhile(self.look(target))
         self.mend(go_on)
         send(process, SIGSTOP, "ZooKeeper")
-        self._paused = True
         return "SIGSTOP to ZooKeeper"
-
-    def bit(self, evidence: Evidence) -> str | None:
-        anew = signs.registered_anew(evidence)
-        if anew or not self._paused:
-            return anew
-        quiet = not any(evidence.injected + 3_000_000_000 < view.t < evidence.healed for view in evidence.views)
-        seconds = (evidence.healed - evidence.injected) / 1e9
-        return f"ZooKeeper answered nobody for {seconds:.1f} s" if quiet else None
