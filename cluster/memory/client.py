@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.memory.link import Link, Way, Work
 from cluster.memory.member import Member, Outcome
+from cluster.memory.stream import Home
 from cluster.memory.tree import Committed
 from cluster.memory.weather import delay_s
 from cluster.store import (
@@ -45,12 +46,14 @@ class MemoryStore:
     """A `Store`; made by `MemoryZooKeeper.connect` or `open`.
 
     way             its network, where faults are commanded
+    home            its loop
     lose_requests   so many of the next writes fail without having happened
     lose_answers    so many of the next writes happen without an answer
     """
 
-    def __init__(self, zookeeper: MemoryZooKeeper, way: Way, clock: Clock, session_timeout_ms: int) -> None:
+    def __init__(self, zookeeper: MemoryZooKeeper, way: Way, clock: Clock, session_timeout_ms: int, home: Home) -> None:
         self.way = way
+        self.home = home
         self.session_timeout_ms = session_timeout_ms
         self.session_id = 0
         self.lose_requests = 0
@@ -97,7 +100,7 @@ class MemoryStore:
             return
         self._closed = True
         if self._link is not None and self.connected:
-            left: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            left: asyncio.Future[Any] = self.home().create_future()
             self._pending[left] = None
             self._link.ask(self._zookeeper.leave, partial(_settle, left))
             await asyncio.wait([left], timeout=_CLOSE_PATIENCE_S)
@@ -175,6 +178,9 @@ class MemoryStore:
         def work(link: Link, answer: Callable[[Outcome], None]) -> None:
             self._zookeeper.propose(operations, link.session_id, link.member, answer)
 
+        for operation in operations:
+            if isinstance(operation, Set):
+                self.way.on_write(operation.path)
         if self.lose_requests:
             self.lose_requests -= 1
             raise OutcomeUnknownError("the request was lost")
@@ -200,7 +206,7 @@ class MemoryStore:
             raise SessionExpiredError("the session is closed")
         if self._link is None or not self.connected:
             raise OutcomeUnknownError("no connection to ZooKeeper")
-        loop, sent_at_ms = asyncio.get_running_loop(), self._clock.monotonic_ms()
+        loop, sent_at_ms = self.home(), self._clock.monotonic_ms()
         answered: asyncio.Future[Any] = loop.create_future()
         self._pending[answered] = None
         silence = OutcomeUnknownError("ZooKeeper does not answer")
@@ -229,7 +235,7 @@ class MemoryStore:
         if self._closed or self._link is not None or self._dialling is not None or not self.way.open:
             return
         wait_s = delay_s(self.way.dice, self.way.weather.reconnect_ms)
-        self._dialling = asyncio.get_running_loop().call_later(wait_s, self._dial)
+        self._dialling = self.home().call_later(wait_s, self._dial)
 
     def lose(self, link: Link) -> None:
         """The connection is gone, and with it what was watched. Those who wait for answers wait no longer."""
@@ -241,7 +247,7 @@ class MemoryStore:
         self._connected.clear()
         if was_connected and not self._closed:
             # In a later turn, since whoever broke the connection may be in the middle of something.
-            asyncio.get_running_loop().call_soon(self.deliver, SessionChanged(SessionState.SUSPENDED))
+            self.home().call_soon(self.deliver, SessionChanged(SessionState.SUSPENDED))
         for answered in self._pending:
             _settle(answered, OutcomeUnknownError("the connection to ZooKeeper is gone"))
         self.reach()

@@ -12,7 +12,7 @@ from cluster.memory.client import MemoryStore
 from cluster.memory.link import Health, Link, Way
 from cluster.memory.member import Member, Outcome
 from cluster.memory.sessions import Sessions
-from cluster.memory.stream import Stream
+from cluster.memory.stream import Home, Stream
 from cluster.memory.tree import Znode
 from cluster.memory.weather import CALM, Weather, delay_s
 from cluster.store import Delete, Operation, UnreachableError
@@ -26,6 +26,7 @@ class MemoryZooKeeper:
 
     clock     serves the session timers of the clients; a client may have another
     servers   with more than one, a client may read what is older than what others have written, until it asks to sync
+    home      the loop of the servers, where it is not that of whoever calls
     """
 
     def __init__(
@@ -36,14 +37,15 @@ class MemoryZooKeeper:
         servers: int = 1,
         weather: Weather = CALM,
         dice: Random | None = None,
+        home: Home = asyncio.get_running_loop,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.session_timeout_ms = session_timeout_ms
         self.weather = weather
-        self.sessions = Sessions(self.expire)
+        self.sessions = Sessions(self.expire, home)
         self._dice = dice or Random(0)
         self._leader = Member()
-        self._followers = [(Member(), Stream()) for _ in range(servers - 1)]
+        self._followers = [(Member(), Stream(home)) for _ in range(servers - 1)]
         self._health = Health()
         self._ways: list[Way] = []
         self._links: dict[int, Link] = {}
@@ -58,15 +60,18 @@ class MemoryZooKeeper:
 
     def connect(self, kind: type[S] = MemoryStore, *, way: Way | None = None) -> S:  # type: ignore[assignment]
         """A client whose session is open by now, over a way of its own unless one is given."""
-        store = kind(self, way or self.way(), self.clock, self.session_timeout_ms)
+        store = kind(self, way or self.way(), self.clock, self.session_timeout_ms, asyncio.get_running_loop)
         store.begin()
         return store
 
     async def open(
         self, way: Way, *, session_timeout_ms: int, clock: Clock | None = None, connect_timeout_ms: int = 15_000
     ) -> MemoryStore:
-        """A client that finds its way as a real one does. UnreachableError where it takes too long."""
-        store = MemoryStore(self, way, clock or self.clock, session_timeout_ms)
+        """A client that finds its way as a real one does, on the loop of who calls. UnreachableError where it takes too
+        long.
+        """
+        loop = asyncio.get_running_loop()
+        store = MemoryStore(self, way, clock or self.clock, session_timeout_ms, lambda: loop)
         store.reach()
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from cluster.memory.member import Member
 from cluster.memory.sessions import Sessions
-from cluster.memory.stream import Stream
+from cluster.memory.stream import Home, Stream
 from cluster.memory.weather import Weather, delay_s
 from cluster.store import NodeChanged, StoreEvent
 
@@ -28,6 +28,7 @@ class User(Protocol):
     """A client, as its connection and its network see it."""
 
     session_timeout_ms: int
+    home: Home
 
     def deliver(self, event: StoreEvent) -> None: ...
 
@@ -36,6 +37,9 @@ class User(Protocol):
 
     def reach(self) -> None:
         """There may be a way again."""
+
+    def vanish(self) -> None:
+        """Its process is gone."""
 
 
 @dataclass(slots=True)
@@ -49,7 +53,8 @@ class Health:
 class Way:
     """Between one machine and ZooKeeper. It outlives the clients that use it; what is commanded holds for all of them.
 
-    weather   may be replaced at any time
+    weather    may be replaced at any time
+    on_write   told of each node that a client here is about to set
     """
 
     def __init__(self, weather: Weather, dice: Random, sessions: Sessions, servers: Health) -> None:
@@ -57,6 +62,7 @@ class Way:
         self.dice = dice
         self.sessions = sessions
         self.links: dict[Link, None] = {}
+        self.on_write: Callable[[str], object] = lambda path: None
         self._servers = servers
         self._users: dict[User, None] = {}
         self._refused = False
@@ -87,6 +93,11 @@ class Way:
         self._refused = False
         self._requests_pass = self._answers_pass = True
         self.changed()
+
+    def vanish(self) -> None:
+        """The processes of the machine are killed: no client of theirs notices anything any more."""
+        for user in list(self._users):
+            user.vanish()
 
     # --- for the ensemble and its clients --------------------------------------------------------------------
 
@@ -123,7 +134,8 @@ class Link:
         self._way = way
         self._user: User | None = user
         self._timeout_s = user.session_timeout_ms / 1000
-        self._up, self._down = Stream(), Stream()
+        self._here, self._there = user.home, way.sessions.home
+        self._up, self._down = Stream(self._there), Stream(self._here)
         self._work: deque[tuple[Work, Callable[[Any], None]]] = deque()
         self._serving = False
         self._hung_up = self._closed = False
@@ -166,7 +178,6 @@ class Link:
 
     def passes(self, *, requests: bool, answers: bool) -> None:
         """What passes from now on, and since when nothing does: the last ping may have been some time ago."""
-        loop = asyncio.get_running_loop()
         for stream, free in ((self._up, requests), (self._down, answers)):
             if free:
                 stream.release()
@@ -175,14 +186,14 @@ class Link:
         if requests and answers:
             self._hush()
         elif self._silence is None and self._user is not None:
-            self._silence = loop.call_at(self._last_ping_s() + self._timeout_s * _SILENCE_SHARE, self.give_up)
+            self._silence = self._here().call_at(self._last_ping_s() + self._timeout_s * _SILENCE_SHARE, self.give_up)
         if not requests:
             self._way.sessions.silent(self.session_id, self._last_ping_s())
         elif self._user is not None:
             self._way.sessions.heard(self.session_id)
 
     def _last_ping_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._way.dice.uniform(0, self._timeout_s * _PING_SHARE)
+        return self._here().time() - self._way.dice.uniform(0, self._timeout_s * _PING_SHARE)
 
     def _hush(self) -> None:
         if self._silence is not None:
@@ -208,7 +219,7 @@ class Link:
         self._work.clear()
         self.member.forget(self)
         self._way.links.pop(self, None)
-        self._way.sessions.silent(self.session_id, asyncio.get_running_loop().time())
+        self._way.sessions.silent(self.session_id, self._there().time())
 
     def hang_up(self) -> None:
         """The server ends it; the client notices once it has got what was sent before."""
@@ -233,7 +244,7 @@ class Link:
         self._serving = False
         self._down.send(delay_s(self._way.dice, self._way.weather.answer_ms), partial(answered, outcome))
         if self._work:
-            asyncio.get_running_loop().call_soon(self._serve)
+            self._there().call_soon(self._serve)
 
     def _deliver(self, event: StoreEvent) -> None:
         if self._user is not None:

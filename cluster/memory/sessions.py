@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cluster.memory.stream import Home
+
 
 @dataclass(slots=True)
 class _Session:
@@ -22,9 +24,11 @@ class Sessions:
     """A client whose connection stands is heard of all the time: it pings. A timer runs only for one that is silent.
 
     expire   called with a session whose time is over
+    home     where the servers live
     """
 
-    def __init__(self, expire: Callable[[int], None]) -> None:
+    def __init__(self, expire: Callable[[int], None], home: Home) -> None:
+        self.home = home
         self._expire = expire
         self._sessions: dict[int, _Session] = {}
         self._last_id = 0
@@ -55,8 +59,7 @@ class Sessions:
         """Nothing is heard of it since then, by the loop's clock. Its time, where it runs already, runs on."""
         session = self._sessions.get(session_id)
         if session is not None and session.timer is None:
-            loop = asyncio.get_running_loop()
-            session.timer = loop.call_at(since_s + session.timeout_s, self._fall_due, session_id)
+            session.timer = self.home().call_at(since_s + session.timeout_s, self._fall_due, session_id)
 
     def stop(self) -> None:
         """The servers are down: nobody counts."""
@@ -65,7 +68,7 @@ class Sessions:
 
     def start(self) -> None:
         """The servers are up again: each session's time begins anew."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = self.home().time()
         for session_id in self._sessions:
             self.silent(session_id, now_s)
 
@@ -76,7 +79,7 @@ class Sessions:
     def wake(self) -> None:
         """Ends all whose time is over meanwhile."""
         self._asleep = False
-        now_s = asyncio.get_running_loop().time()
+        now_s = self.home().time()
         for session_id, session in list(self._sessions.items()):
             if session.timer is not None and session.timer.when() <= now_s:
                 self._expire(session_id)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
+
+#: Whose turn it is when something happens at one end of a connection; the same for both, or another.
+Home: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
 #: Timers may be called as much too early.
 _RESOLUTION_S = 1e-6
 
 
 class Stream:
-    """Nothing arrives within the call that sends it."""
+    """Nothing arrives within the call that sends it.
 
-    def __init__(self) -> None:
+    there   where it arrives
+    """
+
+    def __init__(self, there: Home) -> None:
+        self._there = there
         self._waiting: deque[tuple[float, Callable[[], object]]] = deque()
         self._last_s = 0.0
         self._handle: asyncio.Handle | None = None
@@ -24,7 +32,7 @@ class Stream:
         """Calls `arrive` so much later, but not before what was sent before it."""
         if self._closed:
             return
-        self._last_s = max(self._last_s, asyncio.get_running_loop().time() + delay_s)
+        self._last_s = max(self._last_s, self._there().time() + delay_s)
         self._waiting.append((self._last_s, arrive))
         self._schedule()
 
@@ -46,7 +54,7 @@ class Stream:
     def _schedule(self) -> None:
         if self._handle is not None or self._held or not self._waiting:
             return
-        loop = asyncio.get_running_loop()
+        loop = self._there()
         due_s = self._waiting[0][0]
         late = due_s - _RESOLUTION_S <= loop.time()
         self._handle = loop.call_soon(self._arrive) if late else loop.call_at(due_s, self._arrive)
@@ -58,7 +66,7 @@ class Stream:
 
     def _arrive(self) -> None:
         self._handle = None
-        until_s = asyncio.get_running_loop().time() + _RESOLUTION_S
+        until_s = self._there().time() + _RESOLUTION_S
         for _ in range(len(self._waiting)):
             if self._held or not self._waiting or self._waiting[0][0] > until_s:
                 break

@@ -19,7 +19,6 @@ from node.settings import BrokerSettings
 from node.watchdog import Guard
 from simulation.disks import SimulatedDisk
 from simulation.network import Network
-from simulation.store import RemoteStore, across
 from simulation.timeline import NS_PER_MS, Process
 from storage.files import Files
 from tidelog.checker.broker_events import BrokerEvent
@@ -213,9 +212,8 @@ class SimulatedBroker:
     def _gone(self) -> None:
         self._running.kill()
         self.disk.unmount()
-        if self._store is not None:
-            self._in_zookeeper(self._store.vanish)
-            self._store = None
+        self._way.vanish()
+        self._store = None
         self._network.hang_up(self.machine)
         self._look()
 
@@ -275,20 +273,13 @@ class SimulatedBroker:
         return f"boot-{self._boot}"
 
     async def open_store(self, settings: BrokerSettings) -> Store:
-        process = self._running
-
-        async def open_there() -> MemoryStore:
-            store = self._store = await self._zookeeper.open(
-                self._way,
-                session_timeout_ms=settings.zookeeper_session_timeout_ms,
-                clock=self._clock,
-                connect_timeout_ms=settings.zookeeper_connect_timeout_ms,
-            )
-            if not process.alive:
-                store.vanish()
-            return store
-
-        return RemoteStore(await across(process, self._there, open_there()), process, self._there)
+        self._store = await self._zookeeper.open(
+            self._way,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            clock=self._clock,
+            connect_timeout_ms=settings.zookeeper_connect_timeout_ms,
+        )
+        return self._store
 
     def guard(self, timeout_ms: int) -> Guard:
         return _Idle()

@@ -121,6 +121,7 @@ class Cluster:
             servers=ZOOKEEPER_SERVERS,
             weather=ZOOKEEPER_WEATHER,
             dice=self._dice(),
+            home=lambda: self._there,
         )
         self._fate = Process(self.timeline, "fate", self.dice, partial(trace.add, "failure", "fate"))
         self.clients: list[ClientProcess | None] = []
@@ -162,12 +163,8 @@ class Cluster:
         self._there.call_soon(call)
 
     def vanish(self) -> None:
-        """Nothing of it runs any more."""
-        processes = [broker.process for broker in self.brokers.values()]
-        processes += [client.process for client in self.clients if client is not None]
-        for process in [*processes, self._there, self._fate]:
-            if process is not None and process.alive:
-                process.kill()
+        """Nothing of it runs any more, and all that it held is free."""
+        self.timeline.end()
 
     def run(self, seconds: float) -> None:
         self.timeline.run(self.timeline.now_ns + round(seconds * NS_PER_S))

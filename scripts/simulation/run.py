@@ -98,8 +98,6 @@ class Run:
                 rows = tuple((row.key, row.observations) for row in verdict.rows)
         except _Ended as end:
             self.wrong.append(str(end))
-        finally:
-            self.cluster.vanish()
         self.wrong += [f"failure: {line}" for line in self.trace.failures]
         network, timeline = self.cluster.network, self.cluster.timeline
         return Outcome(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -16,8 +15,9 @@ from simulation.timeline import Process
 
 def tell(story: Story, show: Callable[[str], object] | None = None) -> Outcome:
     """One simulation, in this process. The garbage collector rests: when it came would be another chance."""
-    collects, unraisable = gc.isenabled(), sys.unraisablehook
+    collects = gc.isenabled()
     gc.disable()
+    gc.freeze()  # what was there before is not gone through afterwards
     run = Run(story, show)
     tracebacks = _Tracebacks(run.trace.add)
     logging.getLogger().addHandler(tracebacks)
@@ -28,11 +28,10 @@ def tell(story: Story, show: Callable[[str], object] | None = None) -> Outcome:
     finally:
         logging.getLogger().removeHandler(tracebacks)
         logging.disable(logging.CRITICAL)
-        # What was killed is collected now, and cleans up behind itself where nobody hears it.
-        sys.unraisablehook = lambda _: None
+        run.cluster.vanish()  # after all that counts, since its processes now come to ends that they never had
         del run, tracebacks
         gc.collect()
-        sys.unraisablehook = unraisable
+        gc.unfreeze()
         logging.disable(disabled)
         if collects:
             gc.enable()

@@ -15,6 +15,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -28,16 +29,17 @@ _TURN_NS = 10_000
 _CALLBACK_NS = 5_000
 #: What is done on a thread takes from so long to so long, at least.
 _THREAD_NS = (20_000, 500_000)
+#: So many times may a coroutine wait once more while it is ended.
+_MOST_FINALLY = 100
 
 
 class Timer(asyncio.TimerHandle):
-    """Something to be called; by whom, `process` says."""
+    """Something to be called."""
 
-    __slots__ = ("process",)
+    __slots__ = ()
 
-    def __init__(self, process: Process, when_s: float, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def __init__(self, when_s: float, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         # Not the base's: it looks for what debugging needs.
-        self.process = process
         self._when = when_s
         self._callback: Callable[..., object] | None = callback
         self._args = args
@@ -48,18 +50,23 @@ class Timer(asyncio.TimerHandle):
         self._callback, self._args = None, ()
 
     def __repr__(self) -> str:
-        return f"<Timer of {self.process.name}>"
+        return f"<Timer of {self._callback}>"
 
 
 class Timeline:
-    """`now_ns` begins at 0."""
+    """`now_ns` begins at 0.
+
+    until_ns   as far as it runs for now
+    """
 
     def __init__(self) -> None:
         self.now_ns = 0
+        self.until_ns = 0
         self.turns = 0
         self._running: Process | None = None
-        self._events: list[tuple[int, int, Timer]] = []
+        self._events: list[tuple[int, int, Process, Timer | None]] = []
         self._numbers = itertools.count()
+        self._processes: list[Process] = []
 
     def enter(self, process: Process | None) -> None:
         """The loop that runs from now on. Told only where it is another: each telling is a call of the system."""
@@ -67,19 +74,37 @@ class Timeline:
             self._running = process
             asyncio._set_running_loop(process)
 
-    def at(self, when_ns: int, timer: Timer) -> None:
-        heapq.heappush(self._events, (when_ns, next(self._numbers), timer))
+    def began(self, process: Process) -> None:
+        self._processes.append(process)
+
+    def end(self) -> None:
+        """Nobody lives any more, and all is free."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.bury()
+        self.enter(None)
+        self._events.clear()
+        self._processes.clear()
+
+    def at(self, when_ns: int, process: Process, timer: Timer | None) -> None:
+        """The process is due then: for this, or (None) for its next turn."""
+        heapq.heappush(self._events, (when_ns, next(self._numbers), process, timer))
+
+    def nothing_until(self, when_ns: int) -> bool:
+        """Whether it may jump to that time at once."""
+        return when_ns <= self.until_ns and (not self._events or when_ns < self._events[0][0])
 
     def run(self, until_ns: int) -> None:
         """All that happens until then."""
         events, pop = self._events, heapq.heappop
+        self.until_ns = until_ns
         try:
             while events and events[0][0] <= until_ns:
-                when_ns, _, timer = pop(events)
-                if timer._cancelled:
-                    continue
-                self.now_ns = when_ns
-                timer.process.due(timer)
+                when_ns, _, process, timer = pop(events)
+                if timer is None or not timer._cancelled:
+                    self.now_ns = when_ns
+                    process.due(timer)
         finally:
             self.enter(None)
         self.now_ns = max(self.now_ns, until_ns)
@@ -112,13 +137,16 @@ class Process(asyncio.BaseEventLoop):
         self._busy_until_ns = 0
         self._spent_ns = 0
         self._turning = False
-        self._next_turn: Timer | None = None
+        self._turn_is_due = False
+        self._main: Coroutine[Any, Any, None] | None = None
         self._tasks: list[asyncio.Task[Any]] = []
+        timeline.began(self)
 
     # --- from outside ------------------------------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Begins as a process whose main function this is."""
+        self._main = work
         self.call_soon(lambda: self.create_task(work))
 
     def hold(self) -> None:
@@ -133,10 +161,18 @@ class Process(asyncio.BaseEventLoop):
         return self._held
 
     def kill(self) -> None:
-        """What it was about to do never happens. Its tasks are kept, lest they are collected and clean up behind it."""
-        self.alive = False
-        self._tasks = list(asyncio.all_tasks(self))
-        self._ready.clear()
+        """What it was about to do never happens. Its tasks are kept until `bury`, lest they clean up behind it."""
+        if self.alive:
+            self.alive = False
+            self._tasks = list(asyncio.all_tasks(self))
+            self._ready.clear()
+
+    def bury(self) -> None:
+        """Frees what it held, once nobody looks any more: what its coroutines do on their way out reaches nobody."""
+        self._timeline.enter(self)
+        _unwind(self._main)
+        while self._tasks:
+            _unwind(self._tasks.pop().get_coro())
 
     def spend(self, ns: int) -> None:
         """What it does just now takes so much longer: a turn of the loop, or work on a thread."""
@@ -144,49 +180,55 @@ class Process(asyncio.BaseEventLoop):
 
     def deliver(self, when_ns: int, callback: Callable[..., object], *args: Any) -> None:
         """Something comes from outside at that time."""
-        self._timeline.at(when_ns, Timer(self, 0.0, callback, args))
+        self._timeline.at(when_ns, self, Timer(0.0, callback, args))
 
-    def due(self, timer: Timer) -> None:
+    def due(self, timer: Timer | None) -> None:
         """The timeline has come to it."""
         if not self.alive:
             return
-        if timer is self._next_turn:
-            self._next_turn = None
-            if not self._held:
-                self._turn()
+        if timer is None:
+            self._turn_is_due = False
+        else:
+            self._ready.append(timer)
+        if self._held or self._turn_is_due:
             return
-        self._ready.append(timer)
-        if self._next_turn is None and not self._held:
-            if self._busy_until_ns <= self._timeline.now_ns:
-                self._turn()
-            else:
-                self._schedule()
+        if self._busy_until_ns > self._timeline.now_ns:
+            self._schedule()
+        else:
+            self._take_turns()
 
     def _schedule(self) -> None:
-        if self._ready and self._next_turn is None and not self._held and self.alive:
-            self._next_turn = Timer(self, 0.0, _nothing, ())
-            self._timeline.at(max(self._timeline.now_ns, self._busy_until_ns), self._next_turn)
+        if self._ready and not self._turn_is_due and not self._held and self.alive:
+            self._turn_is_due = True
+            self._timeline.at(max(self._timeline.now_ns, self._busy_until_ns), self, None)
 
-    def _turn(self) -> None:
+    def _take_turns(self) -> None:
+        """One, and those that come after it before anything else happens."""
         ready, timeline = self._ready, self._timeline
-        count = len(ready)
-        timeline.turns += 1
         timeline.enter(self)
-        self._turning = True
-        for _ in range(count):
-            timer = ready.popleft()
-            callback = timer._callback
-            if callback is not None:
-                try:
-                    callback(*timer._args)
-                except Exception as error:
-                    self.call_exception_handler({"message": "a callback failed", "exception": error})
-                if not self.alive:
-                    return
-        self._turning = False
-        spent_ns, self._spent_ns = self._spent_ns, 0
-        self._busy_until_ns = timeline.now_ns + _TURN_NS + count * _CALLBACK_NS + spent_ns
-        self._schedule()
+        while True:
+            count = len(ready)
+            timeline.turns += 1
+            self._turning = True
+            for _ in range(count):
+                timer = ready.popleft()
+                callback = timer._callback
+                if callback is not None:
+                    try:
+                        callback(*timer._args)
+                    except Exception as error:
+                        self.call_exception_handler({"message": "a callback failed", "exception": error})
+                    if not self.alive:
+                        return
+            self._turning = False
+            self._busy_until_ns = busy_until_ns = timeline.now_ns + _TURN_NS + count * _CALLBACK_NS + self._spent_ns
+            self._spent_ns = 0
+            if not ready or self._held or self._turn_is_due:
+                return
+            if not timeline.nothing_until(busy_until_ns):
+                self._schedule()
+                return
+            timeline.now_ns = busy_until_ns
 
     # --- what asyncio asks of a loop ---------------------------------------------------------------------------
 
@@ -196,7 +238,7 @@ class Process(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Timer:
-        timer = Timer(self, 0.0, callback, args)
+        timer = Timer(0.0, callback, args)
         if self.alive:
             self._ready.append(timer)
             if not self._turning:
@@ -212,17 +254,17 @@ class Process(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Timer:
         when_ns = self._timeline.now_ns + max(0, round(delay * NS_PER_S))
-        timer = Timer(self, when_ns / NS_PER_S, callback, args)
+        timer = Timer(when_ns / NS_PER_S, callback, args)
         if self.alive:
-            self._timeline.at(when_ns, timer)
+            self._timeline.at(when_ns, self, timer)
         return timer
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Timer:
-        timer = Timer(self, when, callback, args)
+        timer = Timer(when, callback, args)
         if self.alive:
-            self._timeline.at(max(self._timeline.now_ns, round(when * NS_PER_S)), timer)
+            self._timeline.at(max(self._timeline.now_ns, round(when * NS_PER_S)), self, timer)
         return timer
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -236,7 +278,10 @@ class Process(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
         # A name always, since otherwise one counter would number the tasks of all simulations of this interpreter.
-        return asyncio.Task(coro, loop=self, name=str(name or "task"))
+        task = asyncio.Task(coro, loop=self, name=str(name or "task"))
+        if not self.alive:
+            self._tasks.append(task)
+        return task
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
@@ -278,4 +323,10 @@ class Process(asyncio.BaseEventLoop):
         return not self.alive
 
 
-def _nothing() -> None: ...
+def _unwind(work: Any) -> None:
+    """Ends a coroutine that will never be resumed; one that waits in its `finally` is ended there too."""
+    for _ in range(_MOST_FINALLY):
+        if work is None or work.cr_frame is None:
+            return
+        with suppress(BaseException):
+            work.close()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
+from collections.abc import Iterator
 from random import Random
 
+import pytest
 from simulation.timeline import NS_PER_S, Process, Timeline
 
 
@@ -26,8 +30,14 @@ class Told:
         self.timeline.run(self.timeline.now_ns + round(seconds * NS_PER_S))
 
 
-def test_hours_pass_as_fast_as_nothing_happens_in_them() -> None:
+@pytest.fixture
+def told() -> Iterator[Told]:
     told = Told()
+    yield told
+    told.timeline.end()
+
+
+def test_hours_pass_as_fast_as_nothing_happens_in_them(told: Told) -> None:
 
     async def story() -> None:
         for hour in range(3):
@@ -39,8 +49,7 @@ def test_hours_pass_as_fast_as_nothing_happens_in_them() -> None:
     assert told.said == [(0, "hour 0"), (3600, "hour 1"), (7200, "hour 2")]
 
 
-def test_a_process_that_is_held_misses_its_time_and_catches_up() -> None:
-    told = Told()
+def test_a_process_that_is_held_misses_its_time_and_catches_up(told: Told) -> None:
 
     async def story() -> None:
         while True:
@@ -57,8 +66,7 @@ def test_a_process_that_is_held_misses_its_time_and_catches_up() -> None:
     assert told.said == [(1, "tick"), (6.5, "tick"), (7.5, "tick")]
 
 
-def test_a_process_that_is_killed_does_not_even_clean_up() -> None:
-    told = Told()
+def test_a_process_that_is_killed_does_not_even_clean_up(told: Told) -> None:
 
     async def story() -> None:
         try:
@@ -75,8 +83,39 @@ def test_a_process_that_is_killed_does_not_even_clean_up() -> None:
     assert told.said == []
 
 
-def test_work_on_a_thread_takes_time_and_its_outcome_comes_back() -> None:
-    told = Told()
+def test_what_was_killed_is_freed_in_the_end_without_a_word(
+    told: Told, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    held: list[asyncio.Future[None]] = []
+
+    async def stubborn(process: Process) -> None:
+        try:
+            held.append(process.create_future())
+            await held[-1]
+        finally:
+            process.create_task(asyncio.sleep(5))
+            await asyncio.sleep(5)
+            await asyncio.sleep(5)
+
+    processes = [told.process(f"p{number}") for number in range(3)]
+    for process in processes:
+        process.start(stubborn(process))
+    told.run(1)
+    processes[0].kill()
+    late = told.process("late")
+    late.start(stubborn(late))
+    told.timeline.end()
+    held.clear()
+    del process, processes, late
+    gc.collect()
+    assert not said
+    assert not told.failures
+    assert capfd.readouterr().err == ""
+
+
+def test_work_on_a_thread_takes_time_and_its_outcome_comes_back(told: Told) -> None:
 
     async def story() -> None:
         told.say(await asyncio.to_thread(str.upper, "done"))
@@ -90,8 +129,7 @@ def test_work_on_a_thread_takes_time_and_its_outcome_comes_back() -> None:
     assert [text for _, text in told.said] == ["DONE", "failed"]
 
 
-def test_who_never_rests_lets_others_live_and_time_go_on() -> None:
-    told = Told()
+def test_who_never_rests_lets_others_live_and_time_go_on(told: Told) -> None:
 
     async def busy() -> None:
         while True:  # noqa: ASYNC110
@@ -107,8 +145,7 @@ def test_who_never_rests_lets_others_live_and_time_go_on() -> None:
     assert told.said == [(0.05, "here")]
 
 
-def test_what_nobody_catches_is_told() -> None:
-    told = Told()
+def test_what_nobody_catches_is_told(told: Told) -> None:
     process = told.process("p")
     process.call_soon(lambda: 1 // 0)
     told.run(1)
