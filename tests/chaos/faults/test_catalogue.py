@@ -42,6 +42,26 @@ def test_what_must_outlast_a_session_follows_the_clusters_own() -> None:
     assert dozing().lasts_ms[1] < 9_000
 
 
+def test_each_fault_has_a_bound_on_what_it_may_cost_or_leaves_too_few_for_any() -> None:
+    for kinds in catalogue().values():
+        for kind in kinds:
+            fault = kind()
+            bound, row = fault.availability, f"{fault.row} {fault.name}"
+            assert (bound.most_gap_ms is None) == (not bound.leaves_majority), row
+            # More than it lasts, and what it takes to find each other again, is promised of none.
+            longest = max(fault.lasts_ms[1], Timing().shrunk_ms) + Timing().reconnected_ms
+            assert bound.most_gap_ms is None or bound.most_gap_ms <= longest, row
+
+
+def test_a_killed_leader_is_missed_before_its_session_could_end() -> None:
+    assert Timing().refused_ms < 2 * Timing().session_timeout_ms / 3
+
+
+def test_all_rows_together_last_for_half_of_the_ten_minutes_that_they_have() -> None:
+    longest_ms = [max(kind().lasts_ms[1] for kind in kinds) for row, kinds in catalogue().items() if row != "F37"]
+    assert sum(longest_ms) < 300_000
+
+
 def test_durations_are_those_of_a_runs_own_cluster_by_default() -> None:
     assert Timing() == Timing(int(SETTINGS["zookeeper_session_timeout_ms"]), int(SETTINGS["replica_lag_time_max_ms"]))
 

@@ -33,6 +33,12 @@ def test_an_election_is_seen_by_the_epoch_of_the_partitions_in_question() -> Non
     assert signs.leaders_changed(evidence()) is None
 
 
+def test_so_many_elections_are_seen_by_an_epoch_that_rose_so_far() -> None:
+    elected = evidence(with_t0(PartitionView(2, 7, (2, 3), 8)))
+    assert signs.leaders_changed(elected, [T0], times=4) == "leader epoch 3 → 7 of t/0"
+    assert signs.leaders_changed(elected, [T0], times=5) is None
+
+
 def test_who_left_an_isr_and_came_back_left_it() -> None:
     back = evidence(with_t0(PartitionView(1, 3, (1, 3), 8)), BEFORE)
     assert signs.left_isr(back) == "broker 2 left the ISR of t/0"
@@ -50,6 +56,22 @@ def test_a_registration_ends_by_going_or_by_being_another() -> None:
     assert signs.all_registered_anew(evidence(gone), {1, 3}) is None
 
 
+def test_who_is_back_is_seen_by_a_registration_of_its_own_in_time() -> None:
+    gone = replace(BEFORE, t=500_000_000, broker_epochs={1: 11, 2: 12})
+    anew = replace(BEFORE, t=2_000_000_000, broker_epochs={1: 11, 2: 12, 3: 33})
+    assert signs.registered_again(evidence(gone, anew), {3}, 4_000) == "broker 3 was registered again after 2.0 s"
+    assert signs.registered_again(evidence(gone, anew), {3}, 1_500) is None
+    assert signs.registered_again(evidence(gone, anew), {1}, 4_000) is None
+    assert signs.registered_again(evidence(gone), {3}, 4_000) is None
+
+
+def test_registrations_are_counted_by_their_epochs() -> None:
+    epochs = [{1: 21, 2: 12, 3: 13}, {1: 21, 3: 13}, {1: 21, 2: 22, 3: 13}, {1: 31, 2: 22, 3: 13}]
+    seen = evidence(*(replace(BEFORE, broker_epochs=each) for each in epochs))
+    assert signs.registrations(seen, 3) == "brokers registered anew 3 times"
+    assert signs.registrations(seen, 4) is None
+
+
 def test_where_zookeeper_does_not_answer_nobody_has_gone() -> None:
     assert signs.registered_anew(evidence(replace(BEFORE, broker_epochs=None))) is None
 
@@ -64,3 +86,9 @@ def test_a_new_controller_is_seen_by_its_epoch() -> None:
 def test_slowness_is_that_of_what_was_acknowledged() -> None:
     assert signs.slowed(replace(evidence(), slowest_ms=1_234.5), 1_000) == "a produce took 1,234 ms"
     assert signs.slowed(replace(evidence(), slowest_ms=10.0), 1_000) is None
+
+
+def test_a_pause_is_that_of_a_partition() -> None:
+    found = signs.paused(replace(evidence(), longest_gap_ms=2_443.1), 1_000)
+    assert found == "no produce of a partition was acknowledged for 2,443 ms"
+    assert signs.paused(replace(evidence(), longest_gap_ms=900.0), 1_000) is None

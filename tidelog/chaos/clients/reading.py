@@ -7,6 +7,7 @@ ResetReader     begins where `auto_offset_reset` leads, also from offsets that n
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 
 from tidelog.aio import Consumer
@@ -26,33 +27,54 @@ _POLLS_OF_A_VISIT = 4
 _NOWHERE = 1 << 40
 
 
-class TailReader:
+class Reader(ABC):
+    """Has a history of its own, which ends with it."""
+
+    def __init__(self, around: Surroundings, name: str) -> None:
+        self.name = name
+        self._around = around
+        self._history = around.history(name)
+        self._sessions = Sessions(self._history, around.now_ns)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        try:
+            await self._read()
+        finally:
+            self._history.close()
+
+    @abstractmethod
+    async def _read(self) -> None:
+        """Until then."""
+
+    async def _stay(self, consumer: Consumer, tp: TopicPartition) -> None:
+        """Reads some of what comes from where it is."""
+        for _ in range(_POLLS_OF_A_VISIT):
+            self._sessions.polling()
+            for fetched in (await consumer.poll_batches(_POLL_MS)).values():
+                self._sessions.read_batches(tp, fetched)
+
+
+class TailReader(Reader):
     """Reads everything as it comes; with `batches` as whole batches, of which it knows the high watermark, too.
 
     It resets by itself: what it is told of an offset out of range is taken down, and a new session begins.
     """
 
     def __init__(self, around: Surroundings, name: str, *, batches: bool) -> None:
-        self.name = name
-        self._around = around
+        super().__init__(around, name)
         self._batches = batches
-        self._history = around.history(name)
-        self._sessions = Sessions(self._history, around.now_ns)
 
-    async def run(self) -> None:
-        """Until clients are to come to an end."""
+    async def _read(self) -> None:
         around = self._around
-        try:
-            async with around.consumer(self.name, auto_offset_reset="none") as consumer:
-                consumer.assign(around.tps)
-                for tp in around.tps:
-                    self._sessions.begin(tp)
-                consumer.seek_to_beginning()
-                while not around.stopping.is_set():
-                    await self._poll(consumer)
-                    await around.pause(_PAUSE_S)
-        finally:
-            self._history.close()
+        async with around.consumer(self.name, auto_offset_reset="none") as consumer:
+            consumer.assign(around.tps)
+            for tp in around.tps:
+                self._sessions.begin(tp)
+            consumer.seek_to_beginning()
+            while not around.stopping.is_set():
+                await self._poll(consumer)
+                await around.pause(_PAUSE_S)
 
     async def _poll(self, consumer: Consumer) -> None:
         self._sessions.polling()
@@ -81,31 +103,24 @@ class TailReader:
         self._sessions.begin(tp)
 
 
-class Wanderer:
+class Wanderer(Reader):
     """Reads again what was read before: a few polls from a random place of a random partition, then another."""
 
     def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.15) -> None:
-        self.name = name
+        super().__init__(around, name)
         self._pause_s = pause_s
-        self._around = around
-        self._history = around.history(name)
-        self._sessions = Sessions(self._history, around.now_ns)
 
-    async def run(self) -> None:
-        """Until clients are to come to an end."""
+    async def _read(self) -> None:
         around = self._around
-        try:
-            async with around.consumer(self.name, auto_offset_reset="none") as consumer:
-                while not around.stopping.is_set():
-                    tp = around.dice.choice(around.tps)
-                    try:
-                        await self._visit(consumer, tp)
-                    except TidelogError as error:
-                        if partition_of(error, (tp,)) is not None:
-                            self._sessions.failed(tp, error)
-                    await around.pause(0, 2 * self._pause_s)
-        finally:
-            self._history.close()
+        async with around.consumer(self.name, auto_offset_reset="none") as consumer:
+            while not around.stopping.is_set():
+                tp = around.dice.choice(around.tps)
+                try:
+                    await self._visit(consumer, tp)
+                except TidelogError as error:
+                    if partition_of(error, (tp,)) is not None:
+                        self._sessions.failed(tp, error)
+                await around.pause(0, 2 * self._pause_s)
 
     async def _visit(self, consumer: Consumer, tp: TopicPartition) -> None:
         around, known = self._around, self._around.acknowledged.get(tp)
@@ -119,36 +134,23 @@ class Wanderer:
             begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
             consumer.seek(tp, around.dice.randint(begin, end))
         self._sessions.begin(tp)
-        for _ in range(_POLLS_OF_A_VISIT):
-            self._sessions.polling()
-            for fetched in (await consumer.poll_batches(_POLL_MS)).values():
-                self._sessions.read_batches(tp, fetched)
+        await self._stay(consumer, tp)
 
 
-class ResetReader:
+class ResetReader(Reader):
     """Has no place to begin at, or one that is of no use, and is taken where its policy says.
 
     That is an answer about a partition's first or last offset, as good as one that was asked for.
     """
 
-    def __init__(self, around: Surroundings, name: str) -> None:
-        self.name = name
-        self._around = around
-        self._history = around.history(name)
-        self._sessions = Sessions(self._history, around.now_ns)
-
-    async def run(self) -> None:
-        """Until clients are to come to an end."""
+    async def _read(self) -> None:
         around = self._around
-        try:
-            while not around.stopping.is_set():
-                policy = around.dice.choice(("earliest", "latest"))
-                with suppress(TidelogError):
-                    async with around.consumer(self.name, auto_offset_reset=policy) as consumer:
-                        await self._visit(consumer, around.dice.choice(around.tps), policy)
-                await around.pause(0.5, 2)
-        finally:
-            self._history.close()
+        while not around.stopping.is_set():
+            policy = around.dice.choice(("earliest", "latest"))
+            with suppress(TidelogError):
+                async with around.consumer(self.name, auto_offset_reset=policy) as consumer:
+                    await self._visit(consumer, around.dice.choice(around.tps), policy)
+            await around.pause(0.5, 2)
 
     async def _visit(self, consumer: Consumer, tp: TopicPartition, policy: str) -> None:
         around = self._around
@@ -164,10 +166,7 @@ class ResetReader:
         if offset != _NOWHERE and around.now_ns() - since <= around.timeout_ms * 1_000_000:
             answer = EarliestOk if policy == "earliest" else LatestOk
             self._history.write(answer(tp, offset, since, around.now_ns()))
-        for _ in range(_POLLS_OF_A_VISIT):
-            self._sessions.polling()
-            for fetched in (await consumer.poll_batches(_POLL_MS)).values():
-                self._sessions.read_batches(tp, fetched)
+        await self._stay(consumer, tp)
 
 
 def partition_of(error: TidelogError, tps: tuple[TopicPartition, ...] | list[TopicPartition]) -> TopicPartition | None:

@@ -25,6 +25,8 @@ from tidelog.settings import ConsumerOptions
 _CONNECTIONS = 64
 _READERS, _MUCH_BYTES = 4, 50 << 20
 _CONNECT_S = 2.0
+#: By then who takes a connection has sent its greeting.
+_GREETED_S = 0.5
 
 
 class LimitedBroker(BrokerFault):
@@ -95,19 +97,18 @@ class OutOfDescriptors(LimitedBroker):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._shut: list[str] = []
+        self._unserved = 0
         self._ended = False
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
-        process, said = target.broker_process(victim), Said(target.broker_log(victim))
+        process = target.broker_process(victim)
         self.will_restart(target, victim)
 
-        async def listen() -> None:
-            self._shut = await asyncio.to_thread(said.lines, "no file descriptor is left")
+        async def look() -> None:
             self._ended = not process.running
 
-        self.mend(listen)
+        self.mend(look)
         soft = _open_files(process.pid) + dice.randint(2, 6)
         self.restrict(target, process, soft)
         held: list[socket.socket] = []
@@ -118,11 +119,15 @@ class OutOfDescriptors(LimitedBroker):
 
         self.mend(let_go)
         await asyncio.to_thread(_connect, await _clients_door(target, victim), held)
+        await asyncio.sleep(_GREETED_S)
+        self._unserved = _CONNECTIONS - sum(map(_is_greeted, held))
         return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
 
     def bit(self, evidence: Evidence) -> str | None:
         # It has to live on: one that ended of it kept nothing.
-        return f"broker {self.victims[0]} said: {self._shut[0]}" if self._shut and not self._ended else None
+        if not self._unserved or self._ended:
+            return None
+        return f"{self._unserved} of {_CONNECTIONS} connections were not taken"
 
 
 async def _read_over_and_over(target: Target) -> None:
@@ -163,3 +168,12 @@ def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
     for _ in range(_CONNECTIONS):
         with suppress(OSError):
             held.append(socket.create_connection((endpoint.host, endpoint.port), _CONNECT_S))
+
+
+def _is_greeted(connection: socket.socket) -> bool:
+    """ZeroMQ speaks first."""
+    connection.setblocking(False)
+    try:
+        return bool(connection.recv(1))
+    except OSError:
+        return False

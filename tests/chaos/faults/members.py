@@ -1,0 +1,134 @@
+"""Members of a run's network that speak when they are told to, and say whom they heard: who reaches whom, one way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from tidelog.chaos.fault import Furnishing, Need, PartitionView, Target, View
+from tidelog.chaos.faults.harm import Harm
+from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
+from tidelog.chaos.undo import UndoFile
+from tidelog.local.place import HERE, ZOOKEEPER
+from tidelog.local.process import Process
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+BROKERS = ("1", "2", "3")
+MEMBERS = (*BROKERS, ZOOKEEPER, CLIENTS)
+#: The leader, and those who follow it.
+LEADER, FOLLOWERS = "1", ("2", "3")
+_PORT = 9_999
+#: Once a line comes in: tells each address so many times, listens for a while, and says whom it heard how often.
+_SCRIPT = f"""
+import json, socket, sys, time
+line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+line.bind(("", {_PORT}))
+print("ready", flush=True)
+for order in map(json.loads, sys.stdin):
+    heard = {{}}
+    ends = time.monotonic() + order["listens_s"]
+    line.setblocking(False)
+    for _ in range(order["times"]):
+        for address in order["to"]:
+            try:
+                line.sendto(order["name"].encode(), (address, {_PORT}))
+            except OSError:
+                pass
+    line.settimeout(0.05)
+    while time.monotonic() < ends:
+        try:
+            name = line.recv(100).decode()
+            heard.setdefault(name, []).append(time.monotonic())
+        except OSError:
+            pass
+    print(json.dumps(heard), flush=True)
+"""
+
+
+@dataclass
+class Stage:
+    """A `Target` of processes that only sleep, in a network that is real."""
+
+    directory: Path
+    network: Namespaces
+    undo: UndoFile
+    broker_ids: tuple[int, ...] = (1, 2, 3)
+    tps: tuple[TopicPartition, ...] = (TP,)
+    sleepers: dict[int, Process] = field(default_factory=dict)
+    members: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+
+    async def view(self) -> View:
+        return View(0, {TP: PartitionView(1, 1, (1, 2, 3), 1)}, controller=2, broker_epochs={1: 1, 2: 2, 3: 3})
+
+    def furnishing(self, need: Need) -> Furnishing:
+        assert need is Need.NETWORK
+        return self.network
+
+    def broker_process(self, broker_id: int) -> Process:
+        return self.sleepers[broker_id]
+
+    async def start_broker(self, broker_id: int) -> None:
+        if broker_id not in self.sleepers or not self.sleepers[broker_id].running:
+            self.sleepers[broker_id] = Process.spawn(["sleep", "600"], output=self.directory / f"{broker_id}.out")
+
+    async def inject(self, fault: Harm, seed: int = 1) -> str:
+        return await fault.inject(cast(Target, self), random.Random(seed))
+
+    async def heard(self, times: int = 1, listens_s: float = 0.5) -> Mapping[str, Mapping[str, list[float]]]:
+        """By each member: when it heard whom, once all told all."""
+        for name, member in self.members.items():
+            to = [self.network.address(each) for each in MEMBERS if each != name]
+            assert member.stdin is not None
+            order = {"name": name, "to": to, "times": times, "listens_s": listens_s}
+            member.stdin.write(json.dumps(order).encode() + b"\n")
+        heard = {}
+        for name, member in self.members.items():
+            assert member.stdout is not None
+            heard[name] = json.loads(await asyncio.wait_for(member.stdout.readline(), 20))
+        return heard
+
+    async def cut(self) -> set[tuple[str, str]]:
+        """From whom to whom nothing comes through."""
+        heard = await self.heard(times=2)
+        return {(one, other) for one in MEMBERS for other in MEMBERS if one != other and one not in heard[other]}
+
+
+@asynccontextmanager
+async def network_stage(directory: Path) -> AsyncIterator[Stage]:
+    """Where everybody reaches everybody."""
+    network, undo = Namespaces(), UndoFile(directory)
+    async with AsyncExitStack() as ends:
+        ends.push_async_callback(network.tear_down)
+        await network.set_up(undo, directory, {name: HERE for name in (*BROKERS, ZOOKEEPER)})
+        stage = Stage(directory, network, undo)
+        for name in MEMBERS:
+            inside = () if name == CLIENTS else network.inside(name)
+            member = await asyncio.create_subprocess_exec(
+                *inside,
+                sys.executable,
+                "-c",
+                _SCRIPT,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            stage.members[name] = member
+            ends.push_async_callback(_end, member)
+            assert member.stdout is not None
+            assert await asyncio.wait_for(member.stdout.readline(), 20) == b"ready\n"
+        for broker_id in stage.broker_ids:
+            await stage.start_broker(broker_id)
+        ends.callback(lambda: [process.stop(1_000) for process in stage.sleepers.values()])
+        yield stage
+
+
+async def _end(member: asyncio.subprocess.Process) -> None:
+    member.kill()
+    await member.wait()

@@ -1,0 +1,180 @@
+"""Each row of the network cuts what it says, both ways or one, and nothing else; healed, everybody is heard again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from itertools import permutations, product
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.faults.members import BROKERS, FOLLOWERS, LEADER, MEMBERS, Stage, network_stage
+from tidelog.chaos.faults import network, slow_network
+from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
+from tidelog.local.place import ZOOKEEPER
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(Namespaces().missing() is not None, reason=f"{Namespaces().missing()}"),
+]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with network_stage(tmp_path) as made:
+        assert not await made.cut(), "everybody is heard by everybody"
+        yield made
+        assert not made.undo.perform(), "nothing is left to be undone that cannot be"
+
+
+def between(ones: Iterable[str], others: Iterable[str]) -> set[tuple[str, str]]:
+    """Both ways."""
+    pairs = set(product(ones, others))
+    return pairs | {(other, one) for one, other in pairs}
+
+
+def around(member: str) -> set[tuple[str, str]]:
+    """It is alone."""
+    return between([member], [each for each in MEMBERS if each != member])
+
+
+CUTS = {
+    network.LeaderCutFromFollowers: between([LEADER], FOLLOWERS),
+    network.LeaderCutFromZooKeeper: between([LEADER], [ZOOKEEPER]),
+    network.LeaderCutFromAllButClients: between([LEADER], [*FOLLOWERS, ZOOKEEPER]),
+    network.LeaderUnheard: set(product([LEADER], FOLLOWERS)),
+    network.LeaderDeaf: set(product(FOLLOWERS, [LEADER])),
+    network.ClientsCutFromLeader: between([CLIENTS], [LEADER]),
+    network.HalfOpen: around(LEADER),
+    network.StaleQueues: between([LEADER], FOLLOWERS),
+}
+
+
+@pytest.mark.parametrize("kind", CUTS, ids=lambda kind: kind.__name__)
+async def test_a_cut_is_the_one_that_its_row_says(stage: Stage, kind: type[network.NetworkFault]) -> None:
+    fault = kind()
+    try:
+        await stage.inject(fault)
+        assert await stage.cut() == CUTS[kind]
+    finally:
+        await fault.heal()
+    assert not await stage.cut()
+    assert fault.packets > 0, "what did not come through was counted"
+
+
+async def test_two_brokers_are_cut_off_from_each_other_alone(stage: Stage) -> None:
+    fault = network.PairCut()
+    await stage.inject(fault)
+    cut = await stage.cut()
+    await fault.heal()
+    assert cut in [between([one], [other]) for one, other in permutations(BROKERS, 2)]
+    assert not await stage.cut()
+
+
+async def test_in_the_end_of_an_isolation_another_broker_is_alone_and_clients_still_reach_it(stage: Stage) -> None:
+    fault = network.IsolationAndKill()
+    await stage.inject(fault)
+    cut = await stage.cut()
+    await fault.heal()
+    alone = {broker for broker in BROKERS if cut == around(broker) - between([broker], [CLIENTS])}
+    assert len(alone) == 1
+    assert all(stage.sleepers[broker].running for broker in stage.broker_ids)
+    assert not await stage.cut()
+
+
+async def test_loss_by_chance_leaves_most_and_what_the_leader_sends(stage: Stage) -> None:
+    fault = network.PacketsLost()
+    await stage.inject(fault)
+    heard = await stage.heard(times=40, listens_s=1)
+    await fault.heal()
+    assert all(len(heard[other][LEADER]) == 40 for other in (*FOLLOWERS, CLIENTS))
+    # Of 120; five standard deviations to each side.
+    assert 59 < sum(len(heard[LEADER][other]) for other in (*FOLLOWERS, CLIENTS)) < 109
+
+
+async def test_what_the_leader_sends_is_late_and_nothing_else(stage: Stage) -> None:
+    fault = slow_network.Delayed()
+    await stage.inject(fault)
+    heard = await stage.heard(times=20, listens_s=1)
+    await fault.heal()
+    least, most = (found([heard[CLIENTS][each][0] for each in FOLLOWERS]) for found in (min, max))
+    late = [t - least for t in heard[CLIENTS][LEADER]]
+    assert len(late) == 20
+    assert min(late) > 0.03, "of 50 ms and more"
+    assert max(late) < 0.6
+    assert most - least < 0.03
+
+
+async def test_little_comes_through_where_it_is_narrow(stage: Stage) -> None:
+    fault = slow_network.Narrow()
+    await stage.inject(fault)
+    took_s = [await _copy(stage, *pair) for pair in ((LEADER, FOLLOWERS[0]), FOLLOWERS)]
+    await fault.heal()
+    assert took_s[0] > 1, "a MiB through 3 Mbit/s"
+    assert took_s[1] < 0.5
+    assert await _copy(stage, LEADER, FOLLOWERS[0]) < 0.5
+
+
+async def test_connections_of_the_leader_are_reset_on_and_off(stage: Stage) -> None:
+    fault = network.Resets()
+    await stage.inject(fault)
+    await asyncio.sleep(0.7)
+    with pytest.raises(AssertionError):
+        await _copy(stage, FOLLOWERS[0], LEADER, 1)
+    await _copy(stage, *FOLLOWERS, 1)
+    await fault.heal()
+    await _copy(stage, FOLLOWERS[0], LEADER, 1)
+    assert fault.packets > 0
+
+
+async def test_only_long_answers_to_clients_are_lost(stage: Stage) -> None:
+    fault = network.AnswersLost()
+    await stage.inject(fault)
+    await _copy(stage, CLIENTS, LEADER)
+    await _copy(stage, LEADER, FOLLOWERS[0])
+    await _copy(stage, LEADER, CLIENTS, 10)
+    with pytest.raises(AssertionError):
+        await _copy(stage, LEADER, CLIENTS, 100)
+    await fault.heal()
+    await _copy(stage, LEADER, CLIENTS, 100)
+
+
+_RECEIVE = """
+import socket, sys, time
+door = socket.create_server(("", 9998))
+door.settimeout(2)
+print("ready", flush=True)
+line, _ = door.accept()
+line.settimeout(2)
+began, left = time.monotonic(), int(sys.argv[1])
+while left > 0 and (got := line.recv(left)):
+    left -= len(got)
+print(time.monotonic() - began if not left else "cut short")
+"""
+_SEND = """
+import socket, sys
+line = socket.create_connection((sys.argv[1], 9998), 2)
+line.sendall(bytes(int(sys.argv[2])))
+line.recv(1)
+"""
+
+
+async def _copy(stage: Stage, source: str, destination: str, count: int = 1 << 20) -> float:
+    """Seconds that so many bytes take through TCP; AssertionError where they do not arrive."""
+
+    async def run(member: str, code: str, *arguments: str) -> asyncio.subprocess.Process:
+        inside = () if member == CLIENTS else stage.network.inside(member)
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        return await asyncio.create_subprocess_exec(
+            *inside, "python3", "-c", code, *arguments, stdout=pipe, stderr=nothing
+        )
+
+    receiver = await run(destination, _RECEIVE, str(count))
+    assert receiver.stdout is not None
+    assert await receiver.stdout.readline() == b"ready\n"
+    sender = await run(source, _SEND, stage.network.address(destination), str(count))
+    said = (await asyncio.wait_for(receiver.stdout.read(), 30)).decode().strip()
+    await asyncio.gather(receiver.wait(), sender.wait())
+    assert receiver.returncode == 0, f"{count} bytes from {source} did not arrive at {destination}"
+    return float(said)

@@ -1,0 +1,25 @@
+"""Records with times that no clock has shown."""
+
+from __future__ import annotations
+
+import random
+
+from tidelog.chaos.faults.timestamps import odd_times, timeless
+from tidelog.records.decode import decode_records
+from tidelog.records.header import iter_headers
+
+
+def test_odd_times_lie_on_both_sides_of_what_topics_take() -> None:
+    now_ms = 1_700_000_000_000
+    times = odd_times(now_ms, random.Random(1))
+    assert any(each > now_ms + 3_600_000 for each in times)
+    assert 0 in times
+    assert sorted(times) != times, "up and down"
+    assert len(set(times)) < len(times), "some are equal"
+
+
+def test_a_record_without_a_time_bears_none() -> None:
+    batch = timeless(b"1", b"value")
+    ((_, header),) = iter_headers(batch)
+    assert (header.base_timestamp, header.max_timestamp) == (-1, -1)
+    assert [(each.timestamp, each.key, each.value) for each in decode_records(batch)] == [(-1, b"1", b"value")]
