@@ -13,7 +13,7 @@ from cluster.memory.link import Health, Link, Way
 from cluster.memory.member import Member, Outcome
 from cluster.memory.sessions import Sessions
 from cluster.memory.stream import Home, Stream
-from cluster.memory.tree import Znode
+from cluster.memory.tree import Committed, Znode
 from cluster.memory.weather import CALM, Weather, delay_s
 from cluster.store import Delete, Operation, UnreachableError
 from tidelog.clock import Clock, SystemClock
@@ -24,9 +24,10 @@ S = TypeVar("S", bound=MemoryStore)
 class MemoryZooKeeper:
     """An ensemble in memory; its clients' faults are commanded at their `Way`, its own here.
 
-    clock     serves the session timers of the clients; a client may have another
-    servers   with more than one, a client may read what is older than what others have written, until it asks to sync
-    home      the loop of the servers, where it is not that of whoever calls
+    clock       serves the session timers of the clients; a client may have another
+    on_change   told of each node that was made, set or deleted, before anybody else is
+    servers     with more than one, a client may read what is older than what others have written, until it asks to sync
+    home        the loop of the servers, where it is not that of whoever calls
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class MemoryZooKeeper:
         self.clock: Clock = clock or SystemClock()
         self.session_timeout_ms = session_timeout_ms
         self.weather = weather
+        self.on_change: Callable[[str], object] = lambda path: None
         self.sessions = Sessions(self.expire, home)
         self._dice = dice or Random(0)
         self._leader = Member()
@@ -153,6 +155,9 @@ class MemoryZooKeeper:
     ) -> None:
         """Decides and commits; answers once the server at hand has done so as well."""
         outcome = self._leader.commit(operations, owner)
+        if isinstance(outcome, Committed):
+            for change in outcome.changes:
+                self.on_change(change.path)
         for follower, stream in self._followers:
             stream.send(delay_s(self._dice, self.weather.lag_ms), partial(follower.commit, operations, owner))
         member.when_applied(self._leader.tree.zxid, lambda: answer(outcome))

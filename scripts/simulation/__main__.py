@@ -6,15 +6,18 @@ import argparse
 import os
 import sys
 import time
-from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
-from simulation.run import JUDGED, Outcome
+from simulation.run import Outcome
 from simulation.seeds import tell, tell_all
 from simulation.shrinking import shrink
 from simulation.story import Story
+from simulation.summary import Summary
 
 STORIES = Path(__file__).resolve().parents[2] / "tests" / "simulation" / "stories"
+#: Where nobody looks at a terminal, so often.
+_PROGRESS_EVERY_S = 15.0
 
 
 def main() -> int:
@@ -26,87 +29,115 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="simulated seconds of each (60)")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at once (2)")
     parser.add_argument("--story", type=Path, metavar="FILE", help="tells this one again")
-    parser.add_argument("--trace", action="store_true", help="one line for each event")
+    parser.add_argument("--trace", action="store_true", help="one line for each event, of one story")
     parser.add_argument("--shrink", action="store_true", help="makes what fails short, and keeps it as a test")
+    parser.add_argument("--name", help="of the file of what was made short (seed-N)")
     parser.add_argument("--keep-going", action="store_true", help="does not end at the first failure")
+    parser.add_argument("--json", action="store_true", help="the outcome for programs")
     arguments = parser.parse_args()
     if arguments.seconds <= 0 or arguments.seeds < 0 or arguments.jobs < 1:
         parser.error("--seconds, --seeds and --jobs must be above 0")
+    if arguments.name and "/" in arguments.name:
+        parser.error("--name is that of a file, without a directory")
     try:
         if arguments.story:
-            story = Story.from_json(arguments.story.read_text())
-            return _tell_one(story, trace=arguments.trace, short=arguments.shrink)
-        if arguments.seed is not None and not arguments.seeds:
-            story = Story.of_seed(arguments.seed, arguments.seconds)
-            return _tell_one(story, trace=arguments.trace, short=arguments.shrink)
-        first = 1 if arguments.seed is None else arguments.seed
-        seeds = range(first, first + (arguments.seeds or 100))
-        return _tell_many(seeds, arguments.seconds, arguments.jobs, arguments.keep_going, short=arguments.shrink)
+            stories = [Story.from_json(arguments.story.read_text())]
+        else:
+            first = 1 if arguments.seed is None else arguments.seed
+            count = arguments.seeds or (100 if arguments.seed is None else 1)
+            stories = [Story.of_seed(seed, arguments.seconds) for seed in range(first, first + count)]
+    except (OSError, ValueError) as error:
+        parser.error(f"{arguments.story}: {error}")
+    one = len(stories) == 1 and not arguments.seeds
+    try:
+        return _tell(stories, arguments, one=one)
     except KeyboardInterrupt:
         return 130
 
 
-def _tell_one(story: Story, *, trace: bool, short: bool) -> int:
-    print(story)
-    outcome = tell(story, print if trace else None)
-    print(f"trace {outcome.digest}: {outcome.messages} messages, {outcome.turns} turns")
-    if not outcome.wrong:
-        print("  ".join(f"{key} {count}" for key, count in outcome.rows))
-        print("nothing went wrong")
-        return 0
-    _report(outcome)
-    if short:
-        _shrink(outcome)
-    return 1
-
-
-def _tell_many(seeds: range, seconds: float, jobs: int, keep_going: bool, *, short: bool) -> int:
-    begun = time.monotonic()
-    failed: list[Outcome] = []
-    observations: Counter[str] = Counter()
-    for done, outcome in enumerate(tell_all((Story.of_seed(seed, seconds) for seed in seeds), jobs), 1):
-        observations.update(dict(outcome.rows))
+def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> int:
+    summary, screen = Summary(len(stories)), _Screen(quiet=arguments.json)
+    if one:
+        screen.say(str(stories[0]))
+        outcomes: Iterable[Outcome] = [tell(stories[0], print if arguments.trace else None)]
+    else:
+        outcomes = tell_all(stories, arguments.jobs)
+    for outcome in outcomes:
+        summary.add(outcome)
         if outcome.wrong:
-            failed.append(outcome)
-            print(f"\r{'':78}\rseed {outcome.story.seed} fails: {outcome.wrong[0]}", flush=True)
-            if not keep_going:
-                break
-        took = time.monotonic() - begun
-        rate = f"{done / took * 60:.0f} seeds a minute, {done * seconds / took:.0f} simulated seconds a second"
-        print(f"\r{done} of {len(seeds)} seeds, {len(failed)} failed, {rate}", end="", flush=True)
-    print()
-    for outcome in failed if short else failed[:1]:
-        _report(outcome)
-        if short:
-            _shrink(outcome)
-    print("  ".join(f"{key} {observations[key]:,}" for key in JUDGED))
-    without = [key for key in JUDGED if not observations[key]]
-    if without:
-        print(f"without an observation: {', '.join(without)}")
-    return 1 if failed else 2 if without else 0
+            screen.say(f"seed {outcome.story.seed} fails: {outcome.wrong[0]}")
+        screen.show(summary.progress())
+        if outcome.wrong and not arguments.keep_going:
+            break
+    screen.say(summary.progress())
+    if one:
+        screen.say(f"trace {outcome.digest}: {outcome.messages} messages, {outcome.turns} turns")
+    for failed in summary.failed if arguments.shrink else summary.failed[:1]:
+        _report(failed, screen, told=one, story=arguments.story)
+        if arguments.shrink:
+            _shrink(failed, screen, arguments.name)
+    for line in summary.lines():
+        screen.say(line)
+    if not summary.failed:
+        screen.say("nothing went wrong")
+    if arguments.json:
+        print(summary.to_json())
+    return summary.status
 
 
-def _report(outcome: Outcome) -> None:
-    print(outcome.story)
+class _Screen:
+    """Lines that stay, and one below them that does not, where there is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stdout.isatty()
+        self._shown = ""
+        self._shown_at = time.monotonic()
+
+    def say(self, line: str) -> None:
+        if not self._quiet:
+            self._wipe()
+            print(line, flush=True)
+
+    def show(self, line: str) -> None:
+        if self._quiet:
+            return
+        if self._terminal:
+            self._wipe()
+            self._shown = line
+            print(line, end="", flush=True)
+        elif time.monotonic() > self._shown_at + _PROGRESS_EVERY_S:
+            self._shown_at = time.monotonic()
+            print(line, flush=True)
+
+    def _wipe(self) -> None:
+        if self._shown:
+            print(f"\r{'':{len(self._shown)}}\r", end="")
+            self._shown = ""
+
+
+def _report(outcome: Outcome, screen: _Screen, *, told: bool, story: Path | None) -> None:
+    if not told:
+        screen.say(str(outcome.story))
     for each in outcome.wrong[:10]:
-        print(f"WRONG {each}")
-    print(f"again: scripts/simulate --seed {outcome.story.seed} --seconds {outcome.story.seconds:g} --trace")
+        screen.say(f"WRONG {each}")
+    again = f"--story {story}" if story else f"--seed {outcome.story.seed} --seconds {outcome.story.seconds:g}"
+    screen.say(f"again: scripts/simulate {again} --trace")
 
 
-def _shrink(outcome: Outcome) -> None:
+def _shrink(outcome: Outcome, screen: _Screen, name: str | None) -> None:
     def step(better: Outcome) -> None:
         clients = sum(map(bool, better.story.clients))
-        told = f"shrinking: {len(better.story.faults)} faults, {clients} clients, {better.story.seconds:g} s"
-        print(f"\r{told:<78}", end="", flush=True)
+        screen.show(f"shrinking: {len(better.story.faults)} faults, {clients} clients, {better.story.seconds:g} s")
 
     short = shrink(outcome, tell, step)
     STORIES.mkdir(parents=True, exist_ok=True)
-    path = STORIES / f"seed-{short.story.seed}.json"
+    path = STORIES / f"{name or f'seed-{short.story.seed}'}.json"
     path.write_text(short.story.to_json())
-    print(f"\n{short.story}")
+    screen.say(str(short.story))
     for each in short.wrong[:5]:
-        print(f"WRONG {each}")
-    print(f"kept as {path}")
+        screen.say(f"WRONG {each}")
+    screen.say(f"kept as {path}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -17,28 +18,43 @@ from node.replica import Replica
 from node.router import Listen
 from node.settings import BrokerSettings
 from node.watchdog import Guard
+from simulation.crashable_files import Fate
 from simulation.disks import SimulatedDisk
 from simulation.network import Network
 from simulation.timeline import NS_PER_MS, Process
 from storage.files import Files
-from tidelog.checker.broker_events import BrokerEvent
+from tidelog.checker.broker_events import BrokerEvent, Resources
 from tidelog.dealer import Dial
 from tidelog.model import Endpoint, TopicPartition
 
+#: From one broker to another.
+_LINES = 2
 #: The wall clocks' time when a simulation begins: 2023-11-14.
 EPOCH_MS = 1_700_000_000_000
 
 
 class MachineClock:
-    """Two clocks. Only the wall's jumps; the zero of the other is the machine's own."""
+    """Two clocks. Only the wall's jumps and runs at a pace of its own; the zero of the other is the machine's own."""
 
     def __init__(self, now_ns: Callable[[], int], zero_ms: int) -> None:
         self._now_ns = now_ns
         self.zero_ms = zero_ms
-        self.off_ms = 0
+        self._since_ns = 0
+        self._shown_ms = float(EPOCH_MS)
+        self._pace = 1.0
+
+    def jump(self, by_ms: int) -> None:
+        """The wall's is set."""
+        self._shown_ms += by_ms
+
+    def run_at(self, pace: float) -> None:
+        """The wall's is slow, fast, or goes backwards."""
+        now_ns = self._now_ns()
+        self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._pace
+        self._since_ns, self._pace = now_ns, pace
 
     def now_ms(self) -> int:
-        return EPOCH_MS + self.off_ms + self._now_ns() // NS_PER_MS
+        return int(self._shown_ms + (self._now_ns() - self._since_ns) / NS_PER_MS * self._pace)
 
     def monotonic_ms(self) -> int:
         return self.zero_ms + self._now_ns() // NS_PER_MS
@@ -68,8 +84,9 @@ class MachineJournal(KeptJournal):
 class SimulatedBroker:
     """One broker on a machine of its own.
 
-    kept       its disk and its machine outlive its process
-    on_event   told what becomes of it
+    on_event       told what becomes of it
+    before_start   called before each process
+    on_write       told of each node that it is about to set in ZooKeeper
     """
 
     def __init__(
@@ -99,6 +116,9 @@ class SimulatedBroker:
         self._keep = keep
         self._on_event = on_event
         self.lives = 0
+        self.before_start: dict[object, Callable[[], object]] = {}
+        self.on_write: Callable[[str], object] = lambda path: None
+        self._way.on_write = lambda path: self.on_write(path)
         self._started = False
         # --- the world of its process (`node.world.World`)
         self.dice = dice
@@ -130,12 +150,31 @@ class SimulatedBroker:
         """Its start is done, and its end has not begun."""
         return self.runs and self._started
 
+    def resources(self, phase: str) -> Resources | None:
+        """What it holds now that it could do without; None where it does not serve.
+
+        Its followers' fetches always wait. A broker has a line to each other one for fetches, and one for all else.
+        """
+        if not self.serves or self.broker is None:
+            return None
+        waiting = self.broker.replicas.waiting
+        lines = self._network.connections_of(self.machine)
+        return Resources(
+            self._timeline.now_ns,
+            phase,
+            fds=sum(max(0, count - _LINES) for count in lines.values()),
+            purgatory=len(waiting.produces) + len(waiting.consumer_fetches),
+            tasks=len(asyncio.all_tasks(self._running)),
+        )
+
     # --- its life ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """A new process over what the disk kept."""
         if self.runs or not self.machine.up:
             return
+        for call in list(self.before_start.values()):
+            call()
         self.lives += 1
         self._started = False
         self.failure = None
@@ -159,7 +198,7 @@ class SimulatedBroker:
         if self.runs:
             self._gone()
 
-    def crash(self, dice: Random) -> None:
+    def crash(self, fate: Random | Fate) -> None:
         """The machine loses its power: what was not synced may be gone, and nobody is told."""
         self.machine.up = False
         self._boot += 1
@@ -167,7 +206,7 @@ class SimulatedBroker:
             self._gone()
         else:
             self._network.changed()
-        self.disk.crash(dice)
+        self.disk.crash(fate)
 
     def power_up(self) -> None:
         self.machine.up = True
@@ -185,13 +224,20 @@ class SimulatedBroker:
             self._running.go_on()
             self._look()
 
-    def jump(self, by_ms: int) -> None:
-        """The wall clock is set."""
-        self._clock.off_ms += by_ms
-
     def cut_from_zookeeper(self, cut: bool) -> None:
         self._way_cut = cut
         self._look()
+
+    def slow_zookeeper(self, by_ms: float) -> None:
+        """What it asks, and what it is answered, takes so much longer; 0 as ever."""
+        weather = self._zookeeper.weather
+        (least, most), (soonest, latest) = weather.request_ms, weather.answer_ms
+        request_ms, answer_ms = (least + by_ms / 2, most + by_ms), (soonest + by_ms / 2, latest + by_ms)
+        self._way.weather = replace(weather, request_ms=request_ms, answer_ms=answer_ms)
+
+    @property
+    def has_session(self) -> bool:
+        return self._store is not None and bool(self._store.session_id)
 
     def expire_session(self) -> None:
         if self._store is not None and self._store.session_id:

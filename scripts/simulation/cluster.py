@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -37,7 +37,6 @@ _QUIET = {
     "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
     "offsets_topic_num_partitions": 2,
     "log_cleaner_enable": False,
-    "unclean_recovery_timeout_ms": 20_000,
     "group_initial_rebalance_delay_ms": 500,
 }
 
@@ -97,8 +96,9 @@ class ClientProcess:
 
 class Cluster:
     """
-    keep    given each event of a broker's journal, with the broker's id
-    first   the partition whose leader "the leader" is
+    configs   that topics have where they say nothing else
+    keep      given each event of a broker's journal, with the broker's id
+    first     the partition whose leader "the leader" is
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Cluster:
         brokers: int = 3,
         trace: Trace,
         settings: dict[str, Any] | None = None,
+        configs: Mapping[str, str] | None = None,
         keep: Callable[[int, BrokerEvent], object] = lambda broker_id, event: None,
     ) -> None:
         self.dice = Random(seed)
@@ -129,7 +130,7 @@ class Cluster:
         self.brokers: dict[int, SimulatedBroker] = {}
         for broker_id in range(1, brokers + 1):
             self.brokers[broker_id] = SimulatedBroker(
-                _settings(broker_id, brokers, settings or {}),
+                _settings(broker_id, brokers, settings or {}, configs or {}),
                 self.network,
                 self.zookeeper,
                 self._there,
@@ -155,9 +156,9 @@ class Cluster:
         self.clients.append(client := ClientProcess(self, len(self.clients) + 1))
         return client
 
-    def later(self, after_ms: int, call: Callable[[], object]) -> None:
+    def later(self, after_ms: float, call: Callable[[], object]) -> None:
         """By nobody of the cluster."""
-        self._fate.deliver(self.timeline.now_ns + after_ms * NS_PER_MS, call)
+        self._fate.deliver(self.timeline.now_ns + round(after_ms * NS_PER_MS), call)
 
     def in_zookeeper(self, call: Callable[[], object]) -> None:
         self._there.call_soon(call)
@@ -181,7 +182,7 @@ class Cluster:
         return task[0].result()
 
 
-def _settings(broker_id: int, brokers: int, more: dict[str, Any]) -> BrokerSettings:
+def _settings(broker_id: int, brokers: int, more: dict[str, Any], configs: Mapping[str, str]) -> BrokerSettings:
     address = address_of(broker_id)
     few = min(3, brokers)
     return BrokerSettings(
@@ -191,6 +192,6 @@ def _settings(broker_id: int, brokers: int, more: dict[str, Any]) -> BrokerSetti
         listeners=(f"TIDELOG://{address}:{CLIENT_PORT}", f"REPLICATION://{address}:{BROKER_PORT}"),
         default_replication_factor=few,
         offsets_topic_replication_factor=few,
-        topic_defaults=LogConfig.from_topic_configs({"min.insync.replicas": str(min(2, few))}),
+        topic_defaults=LogConfig.from_topic_configs({"min.insync.replicas": str(min(2, few)), **configs}),
         **{**_QUIET, **more},
     )

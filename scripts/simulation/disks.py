@@ -14,6 +14,7 @@ What a disk may hold after a crash says `simulation.crashable_files`, what its e
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -29,6 +30,7 @@ _SYNCS = frozenset({"sync", "replace"})
 class SimulatedDisk:
     """One machine's file system.
 
+    slowed  how many calls took long
     spend   told of the nanoseconds that a call takes, above what a thread takes anyway; whoever runs the process
             makes them pass for the thread, or the loop, that called
     """
@@ -38,12 +40,15 @@ class SimulatedDisk:
         self._files = CrashableFiles()
         self._mounted = FailingFiles(self._files)
         self._write_ns = self._sync_ns = 0
+        self._refused = 0
+        self.slowed = 0
 
     # --- processes -------------------------------------------------------------------------------------------
 
     def mount(self) -> Files:
         """The file system of a new process; the one before it, if it is still there, is gone."""
         self._mounted.end()
+        self._refused += len(self._mounted.failed)
         self._mounted = FailingFiles(self._files, like=self._mounted)
         self._mounted.watch = self._take_time
         return self._mounted
@@ -67,6 +72,10 @@ class SimulatedDisk:
         """Until `heal` each write, and each sync, takes so long."""
         self._write_ns, self._sync_ns = round(write_ms * NS_PER_MS), round(sync_ms * NS_PER_MS)
 
+    def tear(self, share: float, cut: Callable[[], object]) -> None:
+        """The next write to a log gets that share of its bytes into the file; `cut` kills the process meanwhile."""
+        self._mounted.tear(share, cut)
+
     def heal(self) -> None:
         """Ends all that lasts; what was refused stays refused."""
         self._mounted.heal()
@@ -83,6 +92,29 @@ class SimulatedDisk:
         self._files.flip(path, position, 1 << dice.randrange(8))
         return path, position
 
+    def flip_closed(
+        self, dice: Random, prefers: Callable[[Path], bool] = lambda path: True
+    ) -> tuple[Path, Path, Callable[[], None]] | None:
+        """Changes a bit of some log's closed segment; which one, the one after it, and what makes it well again.
+
+        prefers   of a log's directory: one of those, if there are any
+        """
+        logs = [path for path in self._files.paths() if path.suffix == ".log"]
+        closed = [pair for pair in pairwise(logs) if pair[0].parent == pair[1].parent and self._files.read(pair[0])]
+        if not closed:
+            return None
+        path, following = dice.choice([pair for pair in closed if prefers(pair[0].parent)] or closed)
+        position, bits = dice.randrange(len(self._files.read(path) or b"")), 1 << dice.randrange(8)
+        self._files.flip(path, position, bits)
+        flipped = (self._files.read(path) or b"")[position]
+
+        def mend() -> None:
+            here = self._files.read(path) if self._files.exists(path) else None
+            if here is not None and position < len(here) and here[position] == flipped:
+                self._files.flip(path, position, bits)
+
+        return path, following, mend
+
     # --- to look at ------------------------------------------------------------------------------------------
 
     @property
@@ -92,11 +124,11 @@ class SimulatedDisk:
 
     @property
     def refused(self) -> int:
-        """How many calls of the process of now have failed."""
-        return len(self._mounted.failed)
+        """How many calls have failed."""
+        return self._refused + len(self._mounted.failed)
 
     def _take_time(self, call: str, path: Path) -> None:
-        if self._sync_ns and call in _SYNCS:
-            self.spend(self._sync_ns)
-        elif self._write_ns and call == "write":
-            self.spend(self._write_ns)
+        ns = self._sync_ns if call in _SYNCS else self._write_ns if call == "write" else 0
+        if ns:
+            self.slowed += 1
+            self.spend(ns)

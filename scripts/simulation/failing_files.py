@@ -16,6 +16,8 @@ Faults:
 - READ_ONLY    EROFS from every call that changes something
 - VANISHED     the directory is not there: no names, no files, ENOENT from all that needs it
 
+`tear` ends the process in the middle of a write (PowerCut).
+
 `watch` is called with ("write" | "truncate" | "sync" | "replace" | "rename" | "remove" | "create", path) before each
 call that changes something, to look at the order of things or to let something else happen meanwhile.
 """
@@ -80,6 +82,7 @@ class FailingFiles:
         self.failed: list[tuple[str, Path]] = []
         self.watch: Callable[[str, Path], object] = lambda call, path: None
         self._rules: list[_Rule] = [] if like is None else like._rules
+        self._tear: tuple[float, Callable[[], object]] | None = None
         self._locks: list[Lock] = []
         self._ended = False
 
@@ -99,9 +102,21 @@ class FailingFiles:
 
         self._rules.append(_Rule(fault, covers, after))
 
+    def tear(self, share: float, cut: Callable[[], object]) -> None:
+        """The next write to a log gets that share of its bytes into the file; then `cut` ends whoever writes."""
+        self._tear = (share, cut)
+
+    def torn(self, path: Path, size: int) -> tuple[int, Callable[[], object]] | None:
+        """How many bytes of this write are left, and what ends the writer."""
+        if self._tear is None or path.suffix != ".log":
+            return None
+        (share, cut), self._tear = self._tear, None
+        return int(share * size), cut
+
     def heal(self) -> None:
         """Ends all faults."""
         self._rules.clear()
+        self._tear = None
 
     def end(self) -> None:
         """The process that uses it is gone: its locks are released, and no call of it returns any more (PowerCut)."""
@@ -223,6 +238,11 @@ class FailingFile:
             if number != errno.EROFS and number != errno.ENOENT:
                 inner.write(position, (data[: len(data) // 2],))
             raise refused(self.path, number)
+        if (torn := self._files.torn(self.path, sum(map(len, parts)))) is not None:
+            kept, cut = torn
+            inner.write(position, (b"".join(parts)[:kept],))
+            cut()
+            raise PowerCut
         inner.write(position, parts)
 
     def truncate(self, size: int) -> None:

@@ -3,42 +3,77 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from cluster import znodes
 from cluster.store import NoNodeError
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import Cluster
-from simulation.network import Weather
-from simulation.story import Fault, Kind
+from simulation.harms import Harm, Harms
+from simulation.kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Moment
+from simulation.orders import Operator
+from simulation.power import Wholeness
+from simulation.tally import Tally
+from tidelog.checker import broker_events
+from tidelog.checker.broker_events import BrokerEvent
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import TopicPartition
 
-Mend = Callable[[], object]
+_MOMENTS: dict[type, Moment] = {
+    broker_events.Ack: Moment.ACKNOWLEDGES,
+    broker_events.BecomeLeader: Moment.LEADS,
+    broker_events.BecomeFollower: Moment.FOLLOWS,
+    broker_events.Truncate: Moment.CUTS,
+    broker_events.Registered: Moment.REGISTERS,
+    broker_events.Controller: Moment.CONTROLS,
+}
 
 
 class Nemesis:
-    """Injects faults into a cluster, and mends all of them in the end."""
+    """Injects faults into a cluster, and mends all of them in the end.
 
-    def __init__(self, cluster: Cluster) -> None:
+    tally   of what was to be injected, and what it did
+    """
+
+    def __init__(self, cluster: Cluster, wholeness: Wholeness, operator: Operator) -> None:
+        self.tally = Tally()
         self._cluster = cluster
+        self._wholeness = wholeness
+        self._harms = Harms(cluster, wholeness, operator)
         self._numbers = itertools.count()
-        #: Brokers whose machines lost their power, as long as the cluster has not dealt with what they lack, and the
-        #: epochs that they had then.
-        self._short: dict[int, int] = {}
-        self._wounds: dict[int, tuple[Fault, Mend]] = {}
+        self._waiting: list[Fault] = []
+        self._wounds: dict[int, tuple[Fault, list[Harm]]] = {}
+        for broker in cluster.brokers.values():
+            broker.on_write = partial(self._writes, broker.broker_id)
 
     def inject(self, fault: Fault) -> None:
-        """Now, and for as long as the fault says. Who is not there to be hit is not hit."""
-        number = next(self._numbers)
-        mends = list(self._strike(fault))
-        self._cluster.trace.add("fault", fault.kind.value, *fault.whom, "" if mends or not fault.for_ms else "(void)")
-        if mends and fault.for_ms:
-            self._wounds[number] = (fault, lambda: [mend() for mend in mends])
-            self._cluster.later(fault.for_ms, partial(self._mend, number))
+        """Now, and for as long as the fault says; or at the moment that it waits for. Who is not there is not hit."""
+        self.tally.draw(_names(fault))
+        if fault.upon is None:
+            self._strike(fault, -1)
+        else:
+            self._waiting.append(fault)
+
+    def told(self, broker_id: int, event: BrokerEvent) -> None:
+        """A broker's journal; faults may wait for it."""
+        if not self._waiting:
+            return
+        if isinstance(event, broker_events.Append):
+            moment = Moment.APPENDS if event.role == "leader" else Moment.COPIES
+        elif isinstance(event, broker_events.IsrChange):
+            if not event.ok:
+                return
+            moment = Moment.CHANGES_ISR
+        elif (found := _MOMENTS.get(type(event))) is not None:
+            moment = found
+        else:
+            return
+        self._come_to(moment, broker_id, getattr(event, "tp", None))
 
     def heal(self) -> None:
-        """All that lasts ends now."""
+        """All that lasts ends now, and what has waited in vain waits no longer."""
+        self._waiting.clear()
         for number in list(self._wounds):
             self._mend(number)
         cluster = self._cluster
@@ -52,137 +87,79 @@ class Nemesis:
         cluster.network.changed()
 
     def _mend(self, number: int) -> None:
-        if wound := self._wounds.pop(number, None):
-            self._cluster.trace.add("mended", wound[0].kind.value, *wound[0].whom)
-            wound[1]()
+        if (wound := self._wounds.pop(number, None)) is None:
+            return
+        fault, harms = wound
+        if any(harm.bit() for harm in harms):
+            self.tally.bite(_names(fault))
+        for also in filter(None, (harm.also for harm in harms)):
+            self.tally.draw([also])
+            self.tally.bite([also])
+        if fault.for_ms:
+            self._cluster.trace.add("mended", fault.kind.value, *fault.whom)
+        for harm in harms:
+            for mend in harm.mends:
+                mend()
+
+    # --- when --------------------------------------------------------------------------------------------------
+
+    def _writes(self, broker_id: int, path: str) -> None:
+        if self._waiting and path == znodes.state_path(self._cluster.first):
+            self._come_to(Moment.PROPOSES, broker_id, self._cluster.first)
+
+    def _come_to(self, moment: Moment, broker_id: int, tp: TopicPartition | None) -> None:
+        if tp is not None and tp != self._cluster.first:
+            return
+        for fault in [each for each in self._waiting if each.upon is moment]:
+            self._waiting.remove(fault)
+            self._cluster.later(fault.after_us / 1000, partial(self._strike, fault, broker_id))
+
+    def _strike(self, fault: Fault, it: int) -> None:
+        number = next(self._numbers)
+        brokers = list(self._brokers(fault.whom, it))
+        harms = list(self._harms.strike(fault, brokers))
+        hit = [broker.broker_id for broker in brokers]
+        self._cluster.trace.add("fault", fault.kind.value, *(hit or fault.whom), "" if harms else "(void)")
+        if harms:
+            self._wounds[number] = (fault, harms)
+        if harms and fault.for_ms:  # else it is asked in the end what it did: what was ordered takes its time
+            self._cluster.later(fault.for_ms, partial(self._mend, number))
 
     # --- whom --------------------------------------------------------------------------------------------------
 
-    def _brokers(self, names: tuple[str, ...]) -> list[SimulatedBroker]:
-        found: dict[int, SimulatedBroker] = {}
-        for name in names:
-            broker_id = int(name) if name.isdigit() else self._of_role(name)
+    def _brokers(self, names: tuple[str, ...], it: int) -> Iterator[SimulatedBroker]:
+        """Each once. Names of clients are none of brokers."""
+        found = dict.fromkeys(itertools.chain.from_iterable(self._ids(name, it) for name in names))
+        for broker_id in found:
             if (broker := self._cluster.brokers.get(broker_id)) is not None:
-                found[broker_id] = broker
-        return list(found.values())
+                yield broker
 
-    def _may_lose_power(self, broker: SimulatedBroker) -> bool:
-        """Whether every ISR keeps a member that has lost nothing: more than that nobody promises without fsync."""
-        zookeeper = self._cluster.zookeeper
-        registered = {}
-        for name in zookeeper.node(znodes.BROKER_IDS).children:
-            node = zookeeper.node(znodes.broker_path(int(name)))
-            registered[int(name)] = znodes.decode_broker(int(name), node.data, node.czxid)
-        for broker_id, before in list(self._short.items()):
-            now = registered.get(broker_id)
-            if now is not None and now.epoch != before and not now.possibly_short:
-                del self._short[broker_id]
-        lost = {broker.broker_id, *self._short}
-        for topic in sorted(zookeeper.node(znodes.BROKER_TOPICS).children):
-            for partition in sorted(zookeeper.node(znodes.partitions_path(topic)).children):
-                state = zookeeper.node(znodes.state_path(TopicPartition(topic, int(partition)))).data
-                if not set(znodes.decode_state(state).isr) - lost:
-                    return False
-        mine = registered.get(broker.broker_id)
-        self._short[broker.broker_id] = -1 if mine is None else mine.epoch
-        return True
-
-    def _of_role(self, role: str) -> int:
-        """As ZooKeeper has it now; −1 nobody."""
+    def _ids(self, name: str, it: int) -> tuple[int, ...]:
+        """As ZooKeeper has it now."""
+        if name.isdigit():
+            return (int(name),)
         zookeeper = self._cluster.zookeeper
         try:
-            if role == "controller":
-                return znodes.decode_controller(zookeeper.node(znodes.CONTROLLER).data)
-            state = znodes.decode_state(zookeeper.node(znodes.state_path(self._cluster.first)).data)
+            if name == IT:
+                return (it,)
+            if name == CONTROLLER:
+                return (znodes.decode_controller(zookeeper.node(znodes.CONTROLLER).data),)
+            tp = TopicPartition(OFFSETS_TOPIC, 0) if name == COORDINATOR else self._cluster.first
+            state = znodes.decode_state(zookeeper.node(znodes.state_path(tp)).data)
         except NoNodeError:
-            return -1
-        if role == "leader":
-            return state.leader
-        return next((each for each in state.isr if each != state.leader), -1)
+            return ()
+        if name in (LEADER, COORDINATOR):
+            return (state.leader,)
+        if name == IN_SYNC:
+            return state.isr
+        return tuple(each for each in state.isr if each != state.leader)[:1] if name == FOLLOWER else ()
 
-    # --- what --------------------------------------------------------------------------------------------------
 
-    def _strike(self, fault: Fault) -> Iterator[Mend]:
-        cluster, kind = self._cluster, fault.kind
-        network, zookeeper = cluster.network, cluster.zookeeper
-        match kind:
-            case Kind.CUT | Kind.ONE_WAY | Kind.RESET:
-                one, other = (cluster.brokers[int(name)].machine.address for name in fault.whom)
-                if kind is Kind.RESET:
-                    network.reset_connections(one, other)
-                    return
-                network.cut(one, other)
-                if kind is Kind.CUT:
-                    network.cut(other, one)
-                network.changed()
-                yield partial(self._rejoin, one, [other])
-            case Kind.CLIENT_CUT | Kind.CLIENT_KILL:
-                client = cluster.clients[int(fault.whom[0].removeprefix("client-")) - 1]
-                if client is None:
-                    return
-                if kind is Kind.CLIENT_KILL:
-                    client.kill()
-                    yield client.restart
-                    return
-                one, other = client.machine.address, cluster.brokers[int(fault.whom[1])].machine.address
-                network.cut(one, other)
-                network.cut(other, one)
-                network.changed()
-                yield partial(self._rejoin, one, [other])
-            case Kind.SLOW | Kind.LOSS:
-                slow = Weather((fault.amount * 200, fault.amount * 1000))
-                network.weather = slow if kind is Kind.SLOW else Weather(loss=fault.amount / 100)
-                yield self._calm
-            case Kind.ZOOKEEPER_STOP:
-                cluster.in_zookeeper(zookeeper.stop)
-                yield partial(cluster.in_zookeeper, zookeeper.start)
-            case Kind.ZOOKEEPER_FREEZE:
-                cluster.in_zookeeper(zookeeper.freeze)
-                yield partial(cluster.in_zookeeper, zookeeper.thaw)
-            case _:
-                for broker in self._brokers(fault.whom):
-                    yield from self._strike_broker(fault, broker)
-
-    def _strike_broker(self, fault: Fault, broker: SimulatedBroker) -> Iterator[Mend]:
-        match fault.kind:
-            case Kind.KILL if broker.runs:
-                broker.kill()
-                yield broker.start
-            case Kind.STOP if broker.runs:
-                broker.end()
-                yield broker.start
-            case Kind.POWER if broker.machine.up and self._may_lose_power(broker):
-                broker.crash(self._cluster.dice)
-                yield broker.power_up
-                yield broker.start
-            case Kind.HOLD if broker.runs:
-                broker.hold()
-                yield broker.go_on
-            case Kind.ISOLATE:
-                network, one = self._cluster.network, broker.machine.address
-                others = [each.machine.address for each in self._cluster.brokers.values() if each is not broker]
-                for other in others:
-                    network.cut(one, other)
-                    network.cut(other, one)
-                network.changed()
-                yield partial(self._rejoin, one, others)
-            case Kind.ZOOKEEPER_CUT:
-                broker.cut_from_zookeeper(True)
-                yield partial(broker.cut_from_zookeeper, False)
-            case Kind.ZOOKEEPER_BREAK:
-                broker.break_zookeeper_connection()
-            case Kind.EXPIRE:
-                broker.expire_session()
-            case Kind.CLOCK:
-                broker.jump(fault.amount)
-            case Kind.DISK_SLOW:
-                broker.disk.slow(write_ms=fault.amount / 10, sync_ms=fault.amount)
-                yield broker.disk.heal
-
-    def _rejoin(self, one: str, others: list[str]) -> None:
-        for other in others:
-            self._cluster.network.heal_between(one, other)
-        self._cluster.network.changed()
-
-    def _calm(self) -> None:
-        self._cluster.network.weather = Weather()
+def _names(fault: Fault) -> list[str]:
+    """Under what it is counted."""
+    names = [fault.kind.value]
+    if COORDINATOR in fault.whom:
+        names.append("hits the coordinator")
+    if fault.upon is not None:
+        names.append(f"upon {fault.upon.value}")
+    return names

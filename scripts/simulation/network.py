@@ -8,7 +8,7 @@ that no two processes share anything.
 from __future__ import annotations
 
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -72,6 +72,7 @@ class Network:
     """
     weather     of all ways; `of_way` has those that are other
     delivered   a sum over all messages that have arrived, of which any difference makes another
+    stalled     how many messages have met a cut, from whom to whom
     """
 
     def __init__(self, timeline: Timeline, dice: Random, on_event: Callable[..., object]) -> None:
@@ -81,6 +82,7 @@ class Network:
         self.of_way: dict[tuple[str, str], Weather] = {}
         self.delivered = 0
         self.messages = 0
+        self.stalled: Counter[tuple[str, str]] = Counter()
         self.on_event = on_event
         self._machines: dict[str, Machine] = {}
         self._listening: dict[Endpoint, SimulatedRouter] = {}
@@ -120,11 +122,17 @@ class Network:
             wire.lost(machine)
         self.changed()
 
-    def reset_connections(self, one: str, other: str) -> None:
-        """Every connection between the two breaks, and both notice."""
-        for wire in list(self._wires):
-            if {wire.client.address, wire.server.address} == {one, other}:
-                wire.reset()
+    def reset_connections(self, one: str, other: str) -> int:
+        """Every connection between the two breaks, and both notice; how many."""
+        between = [wire for wire in self._wires if {wire.client.address, wire.server.address} == {one, other}]
+        for wire in between:
+            wire.reset()
+        return len(between)
+
+    def connections_of(self, machine: Machine) -> Counter[tuple[str, str]]:
+        """How many there are, from whom to whom."""
+        mine = (wire for wire in self._wires if machine in (wire.client, wire.server))
+        return Counter((wire.client.address, wire.server.address) for wire in mine)
 
     # --- what a process sees -----------------------------------------------------------------------------------
 
@@ -362,7 +370,7 @@ class Wire:
         self._forget_if_over()
 
     def _forget_if_over(self) -> None:
-        if not self._client_open and not self._server_open:
+        if not self._client_open and (not self._server_open or self._router is None):
             self._network.forget(self)
             if self._router is not None:
                 self._router.wires.pop(self.name, None)
@@ -384,6 +392,7 @@ class Wire:
         network = self._network
         if not network.passes(way.source, way.target):
             way.stalled += 1
+            network.stalled[way.source.address, way.target.address] += 1
             return
         if not way.queue:
             return

@@ -218,6 +218,9 @@ class Process(asyncio.BaseEventLoop):
                         callback(*timer._args)
                     except Exception as error:
                         self.call_exception_handler({"message": "a callback failed", "exception": error})
+                    except BaseException:
+                        if self.alive:  # else it was killed in the midst of it
+                            raise
                     if not self.alive:
                         return
             self._turning = False
@@ -300,6 +303,10 @@ class Process(asyncio.BaseEventLoop):
         except Exception as error:
             failed, error = error, error
             outcome: Callable[[], object] = lambda: future.set_exception(failed)  # noqa: E731
+        except BaseException:
+            if self.alive:
+                raise
+            return
         else:
             outcome = lambda: future.set_result(found)  # noqa: E731
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from simulation.cluster import ClientProcess, Cluster
 from tidelog.aio import Admin
@@ -26,6 +27,8 @@ TOPICS = (
     LoadTopic("clicks", 1, share=1, keys=20),
     LoadTopic("scattered", 1, share=1, times=Times.SCATTERED),
 )
+#: So that there are closed segments to be damaged.
+_SMALL = {"segment.bytes": "4096"}
 #: For each operation of a client, with all its repetitions.
 TIMEOUT_MS = 10_000
 _RATE = 3.0
@@ -55,10 +58,16 @@ _MAKERS: Mapping[str, Callable[[Surroundings, str, int, int], list[RunningClient
 
 
 class Workload:
-    """Starts the clients of a story, and ends them."""
+    """Starts the clients of a story, and ends them.
 
-    def __init__(self, cluster: Cluster, open_history: Callable[[Client], History]) -> None:
+    configs   of all topics
+    """
+
+    def __init__(
+        self, cluster: Cluster, open_history: Callable[[Client], History], configs: Mapping[str, str] | None = None
+    ) -> None:
         self._cluster = cluster
+        self._configs = dict(configs or {})
         self._open_history = open_history
         self._around: dict[ClientProcess, Surroundings] = {}
         self._running: dict[ClientProcess, int] = {}
@@ -68,10 +77,11 @@ class Workload:
         seams = {"_clock": client.clock, "_opener": client.open, "_rng": client.dice}
         async with Admin(self._cluster.bootstrap, client_id="workload", **seams) as admin:  # type: ignore[arg-type]
             for topic in TOPICS:
+                wanted = replace(topic, configs={**_SMALL, **topic.configs, **self._configs})
                 while True:
                     with suppress(TopicAlreadyExistsError):
                         try:
-                            await admin.create_topics([topic.new_topic(3)], 10_000)
+                            await admin.create_topics([wanted.new_topic(3)], 10_000)
                         except TopicAlreadyExistsError:
                             raise
                         except TidelogError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import KEPT, PowerCut
+from simulation.crashable_files import KEPT, CrashableFiles, PowerCut
 from simulation.disks import NS_PER_MS, SimulatedDisk
 from simulation.failing_files import Fault
 
@@ -140,3 +140,35 @@ def test_a_bit_that_flips_is_flipped_for_good_synced_or_not() -> None:
         assert (disk.content.read(path) or b"")[position] == flipped
         numbers = numbers_in(opened(disk.mount(), "boot-2")[1])
         assert numbers == [*range(len(numbers))] and len(numbers) <= 10, "what is damaged is not shown"
+
+
+def test_a_bit_flips_in_a_closed_segment_alone_and_is_well_again() -> None:
+    disk = SimulatedDisk()
+    _, log = opened(disk.mount())
+    append(log, 0)
+    assert disk.flip_closed(Random(1)) is None, "none is closed yet"
+    append(log, *range(1, 100))
+    files = disk.content.paths() if isinstance(disk.content, CrashableFiles) else []
+    logs = sorted(path for path in files if path.suffix == ".log")
+    before = {path: disk.content.read(path) for path in logs}
+    for seed in range(20):
+        found = disk.flip_closed(Random(seed))
+        assert found is not None
+        path, following, mend = found
+        assert path != logs[-1] and following in logs
+        assert [each for each in logs if disk.content.read(each) != before[each]] == [path]
+        mend()
+        assert disk.content.read(path) == before[path]
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_a_write_that_is_torn_ends_who_writes_and_is_cut_off_or_kept_whole(share: float) -> None:
+    disk = SimulatedDisk()
+    _, log = opened(disk.mount())
+    append(log, *range(10))
+    disk.tear(share, disk.unmount)
+    with pytest.raises(PowerCut):
+        append(log, 10)
+    with pytest.raises(PowerCut):
+        append(log, 11)
+    assert numbers_in(opened(disk.mount())[1]) == [*range(11 if share == 1 else 10)]

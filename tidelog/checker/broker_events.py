@@ -176,6 +176,7 @@ class Resources:
 
     rss         in bytes
     purgatory   operations that wait
+    tasks       of its event loop
     """
 
     t: int
@@ -184,6 +185,7 @@ class Resources:
     threads: int = -1
     rss: int = -1
     purgatory: int = -1
+    tasks: int = -1
 
 
 BrokerEvent: TypeAlias = (

@@ -1,0 +1,114 @@
+"""What an administrator orders in the midst of a story, and what a client meets that reads a damaged place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import cached_property, partial
+from random import Random
+from typing import Any
+
+from simulation.cluster import ClientProcess, Cluster
+from tidelog.aio import Admin, Consumer
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+from tidelog.partition_messages import ElectionType
+
+_PATIENCE_MS = 8_000
+
+
+class Order:
+    """Under way, or done; `bit` once it has changed something."""
+
+    def __init__(self) -> None:
+        self.bit = False
+        self.done = False
+
+
+class Operator:
+    """A process of its own, which nothing hits."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._orders: list[Order] = []
+
+    @property
+    def idle(self) -> bool:
+        """Every order has come to its end."""
+        return all(order.done for order in self._orders)
+
+    def elect(self) -> Order:
+        """Each partition's preferred leader."""
+        return self._give(self._elect)
+
+    def reassign(self, tp: TopicPartition, count: int) -> Order:
+        """As many replicas as that, wherever the dice put them."""
+        return self._give(partial(self._reassign, tp, count))
+
+    def read(self, tp: TopicPartition, begin: int, end: int) -> Order:
+        """Bites where not all of these records are to be had."""
+        return self._give(partial(self._read, tp, begin, end))
+
+    @cached_property
+    def _client(self) -> ClientProcess:
+        """Comes after those of the story, which have their numbers."""
+        return self._cluster.client()
+
+    def _give(self, work: Callable[[], Awaitable[bool]]) -> Order:
+        order = Order()
+        self._orders.append(order)
+
+        async def run() -> None:
+            try:
+                order.bit = await work()
+            except TidelogError:
+                pass  # what other faults keep from being done has not bitten
+            finally:
+                order.done = True
+
+        process = self._client.process
+        process.call_soon(lambda: process.create_task(run()))
+        return order
+
+    async def _elect(self) -> bool:
+        async with self._admin() as admin:
+            outcomes = await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_MS)
+        return None in outcomes.values()
+
+    async def _reassign(self, tp: TopicPartition, count: int) -> bool:
+        async with self._admin() as admin:
+            brokers = sorted((await admin.describe_cluster(_PATIENCE_MS)).brokers)
+            (topic,) = await admin.describe_topics([tp.topic], _PATIENCE_MS)
+            before = next(list(each.replicas) for each in topic.partitions if each.partition == tp.partition)
+            wanted = self._client.dice.sample(brokers, min(count, len(brokers)))
+            if len(wanted) < 2 or wanted == before:
+                return False
+            await admin.alter_partition_reassignments({tp: wanted}, _PATIENCE_MS)
+        return True
+
+    async def _read(self, tp: TopicPartition, begin: int, end: int) -> bool:
+        async with Consumer(
+            self._cluster.bootstrap,
+            client_id="damaged",
+            auto_offset_reset="none",
+            default_api_timeout_ms=_PATIENCE_MS,
+            **self._seams(),
+        ) as consumer:
+            consumer.assign([tp])
+            consumer.seek(tp, begin)
+            try:
+                async with asyncio.timeout(_PATIENCE_MS / 1000):
+                    while await consumer.position(tp) < end:
+                        await consumer.poll(500)
+            except (TidelogError, TimeoutError):
+                return True
+        return False
+
+    def _admin(self) -> Admin:
+        return Admin(
+            self._cluster.bootstrap, client_id="operator", default_api_timeout_ms=_PATIENCE_MS, **self._seams()
+        )
+
+    def _seams(self) -> dict[str, Any]:
+        client = self._client
+        return {"_clock": client.clock, "_opener": client.open, "_rng": Random(client.dice.random())}

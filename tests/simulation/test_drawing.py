@@ -1,0 +1,59 @@
+"""What is drawn of stories: everything that can go wrong does, in a thousand of them often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from simulation.drawing import DURABLE, PLAIN, UNCLEAN
+from simulation.kinds import COORDINATOR, IT, Fault, Kind, Moment
+from simulation.story import Story
+
+STORIES = [Story.of_seed(seed) for seed in range(1_000)]
+
+
+def faults() -> Iterator[Fault]:
+    for story in STORIES:
+        yield from story.faults
+
+
+def test_each_kind_of_fault_comes_often() -> None:
+    drawn = Counter(fault.kind for fault in faults())
+    assert {kind: drawn[kind] for kind in Kind if drawn[kind] < 100} == {}
+
+
+def test_faults_wait_for_each_moment_and_hit_who_has_come_to_it() -> None:
+    drawn = Counter(fault.upon for fault in faults() if IT in fault.whom)
+    assert {moment: drawn[moment] for moment in Moment if drawn[moment] < 100} == {}
+
+
+def test_coordinators_are_killed_held_and_cut_off() -> None:
+    drawn = Counter(fault.kind for fault in faults() if COORDINATOR in fault.whom)
+    assert all(drawn[kind] >= 10 for kind in (Kind.KILL, Kind.STOP, Kind.HOLD, Kind.POWER, Kind.EXPIRE, Kind.ISOLATE))
+
+
+def test_topics_promise_what_they_may_promise() -> None:
+    drawn = Counter(story.promises for story in STORIES)
+    assert drawn[PLAIN] > drawn[DURABLE] > drawn[UNCLEAN] > 50
+
+
+def test_a_fault_hits_only_clients_and_brokers_that_there_are() -> None:
+    for story in STORIES:
+        for fault in story.faults:
+            for name in fault.whom:
+                if name.isdigit():
+                    assert 1 <= int(name) <= story.brokers
+                if name.startswith("client-"):
+                    assert 1 <= int(name.removeprefix("client-")) <= len(story.clients)
+
+
+def test_what_is_written_down_of_a_story_is_the_story() -> None:
+    for story in STORIES:
+        assert Story.from_json(story.to_json()) == story
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"faults": [{"at_ms": 1, "kind": "flood"}]}', '{"faults": 7}'])
+def test_what_is_no_story_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        Story.from_json(text)

@@ -1,0 +1,110 @@
+"""Faults of a simulated cluster: when they come, whom they hit, and whether that is counted."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.kinds import CONTROLLER, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
+from simulation.run import Outcome
+from simulation.seeds import tell
+from simulation.story import Story
+from simulation.summary import Summary
+
+
+def told(
+    *faults: Fault, seconds: float = 12, clients: tuple[str, ...] = ("producer",), promises: str = "plain"
+) -> Outcome:
+    return tell(Story(7, seconds, clients, faults, promises=promises))
+
+
+def bitten(outcome: Outcome) -> dict[str, int]:
+    return {name: count for name, _, count in outcome.tally.rows()}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(1_000, Kind.KILL, (LEADER,), 2_000),
+        Fault(1_000, Kind.TORN, (LEADER,), 2_000, 50),
+        Fault(1_000, Kind.TORN, (FOLLOWER,), 2_000, 0),
+        Fault(1_000, Kind.ONE_WAY, (LEADER, FOLLOWER), 3_000),
+        Fault(1_000, Kind.ISOLATE, (LEADER,), 3_000),
+        Fault(1_000, Kind.CLIENT_DEAF, ("client-1", LEADER), 8_000),
+        Fault(1_000, Kind.ZOOKEEPER_SLOW, (LEADER,), 3_000, 500),
+        Fault(1_000, Kind.EXPIRE, (LEADER,)),
+        Fault(1_000, Kind.CLOCK_RATE, (LEADER,), 3_000, -50),
+        Fault(1_000, Kind.DISK_WRITE, (LEADER,), 3_000),
+        Fault(1_000, Kind.DISK_FULL, (FOLLOWER,), 3_000),
+        Fault(1_000, Kind.REASSIGN, (), 0, 2),
+        Fault(1_000, Kind.POWER, (LEADER,), 2_000),
+    ],
+    ids=lambda fault: "-".join((fault.kind.value, *fault.whom)),
+)
+def test_a_fault_bites_and_nothing_is_lost(fault: Fault) -> None:
+    outcome = told(fault)
+    assert not outcome.wrong
+    assert bitten(outcome)[fault.kind.value] == 1
+
+
+def test_a_bit_that_flips_in_a_closed_segment_is_met_by_whoever_reads_it() -> None:
+    producers = ("producer",) * 4
+    outcome = told(Fault(30_000, Kind.FLIP, (LEADER,), 3_000), seconds=36, clients=producers)
+    assert not outcome.wrong
+    assert bitten(outcome)["bit-flip"] == 1
+
+
+def test_what_finds_nobody_has_not_bitten() -> None:
+    outcome = told(
+        Fault(1_000, Kind.KILL, ("9",), 100), Fault(1_000, Kind.KILL, (IT,), 100, upon=Moment.CUTS), seconds=3
+    )
+    assert bitten(outcome) == {"kill": 0, "upon cuts": 0}
+    assert outcome.tally.drawn["kill"] == 2
+
+
+@pytest.mark.parametrize("moment", [Moment.APPENDS, Moment.COPIES, Moment.ACKNOWLEDGES])
+def test_a_fault_hits_who_comes_to_its_moment(moment: Moment) -> None:
+    outcome = told(Fault(1_000, Kind.HOLD, (IT,), 8_000, upon=moment, after_us=700))
+    assert not outcome.wrong
+    assert bitten(outcome) == {"hold": 1, f"upon {moment.value}": 1}
+
+
+def test_changes_of_the_isr_and_elections_are_moments_too() -> None:
+    outcome = told(
+        Fault(1_000, Kind.KILL, (LEADER,), 1_000),
+        Fault(1_000, Kind.EXPIRE, (IT,), upon=Moment.LEADS),
+        Fault(1_000, Kind.ZOOKEEPER_BREAK, (IT,), upon=Moment.PROPOSES),
+        Fault(1_000, Kind.HOLD, (CONTROLLER,), 1_000, upon=Moment.CHANGES_ISR),
+        Fault(1_000, Kind.HOLD, (IT,), 500, upon=Moment.FOLLOWS),
+        Fault(1_000, Kind.HOLD, (IT,), 500, upon=Moment.REGISTERS),
+        seconds=15,
+    )
+    assert not outcome.wrong
+    assert [count for name, count in bitten(outcome).items() if name.startswith("upon")] == [1] * 5
+
+
+def test_where_all_machines_lose_their_power_a_topic_that_waits_for_the_disk_keeps_all() -> None:
+    dark = Fault(4_000, Kind.POWER, (IN_SYNC,), 1_000, upon=Moment.ACKNOWLEDGES)
+    outcome = told(dark, promises="durable")
+    assert not outcome.wrong
+    assert bitten(outcome)["power"] == 1
+
+
+def test_after_an_unclean_election_logs_agree_though_records_are_lost() -> None:
+    outcome = told(
+        Fault(2_000, Kind.ISOLATE, (FOLLOWER,), 11_000),
+        Fault(12_900, Kind.KILL, (IN_SYNC,), 8_000),
+        seconds=25,
+        promises="unclean",
+    )
+    assert not outcome.wrong
+    assert bitten(outcome)["unclean election"] == 1
+
+
+def test_a_summary_ends_well_only_if_each_invariant_had_data() -> None:
+    summary = Summary(1)
+    outcome = told(seconds=5)
+    summary.add(outcome)
+    assert summary.status == 2 and "I17" in summary.without_data
+    assert any(line.startswith("without an observation: ") for line in summary.lines())
+    for key in summary.without_data:
+        summary.observations[key] += 1
+    assert summary.status == 0
