@@ -34,7 +34,7 @@ from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.messages import CreateTopicsRequest, NewTopic, Request, Response
 from tidelog.model import Endpoint, TopicPartition
 
-SESSION_TIMEOUT_MS = 20_000
+SESSION_TIMEOUT_MS = 10_000
 CLUSTER_ID = "a-cluster"
 TP = TopicPartition("t", 0)
 

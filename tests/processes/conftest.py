@@ -1,24 +1,36 @@
-"""A fresh cluster of three real brokers for each test that asks for one."""
+"""A fresh cluster of three real brokers for each test that asks for one, and one ZooKeeper for all of them."""
 
 from __future__ import annotations
 
+import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.disks import small_disk_at
+from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 # Who runs the tests under nohup ignores hang-ups, and so would the commands that they start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session")
+def another_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """Places in one ZooKeeper where nobody has been; who hurts ZooKeeper itself starts one of their own."""
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
+        numbers = itertools.count(1)
+        yield lambda: f"{zookeeper.hosts}/cluster-{next(numbers)}"
+
+
 @pytest.fixture
-def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
+def cluster(
+    tmp_path: Path, another_root: Callable[[], str], request: pytest.FixtureRequest
+) -> Iterator[RunningCluster]:
     """Three brokers; settings come from `@pytest.mark.parametrize("cluster", [{…}], indirect=True)`."""
-    with running_cluster(tmp_path, **getattr(request, "param", {})) as started:
+    with running_cluster(tmp_path, zookeeper=another_root(), **getattr(request, "param", {})) as started:
         yield started
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.xdist_group("group commands")  # one cluster, not one f
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, another_root: Callable[[], str]) -> Iterator[RunningCluster]:
     settings = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 5}
-    with running_cluster(tmp_path_factory.mktemp("cluster"), **settings) as started:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), zookeeper=another_root(), **settings) as started:
         yield started
 
 
@@ -370,7 +370,8 @@ def test_a_broker_that_hangs_is_named_and_the_groups_of_the_others_are_listed(
     before = {each["group"]: each["coordinator"] for each in groups(shell) if each["group"] in names}
     hung = before["listed-0"]
     with cluster.paused(hung):
-        outcome = shell.run("group", "list", "--json", "--bootstrap-servers", cluster.bootstrap_servers)
+        servers = ("--bootstrap-servers", cluster.bootstrap_servers)
+        outcome = shell.run("group", "list", "--json", "--timeout", "4", *servers)  # less than its session
         if outcome.status == 1:  # its session may have ended in time, and others took its groups over
             assert f"broker {hung} did not tell of its groups" in only_line(outcome)
             listed = json.loads(outcome.output)

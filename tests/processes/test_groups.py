@@ -15,6 +15,9 @@ from tests.processes.harness.coordinators import coordinator
 from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, ConsumerRebalanceListener, NewPartitions, Producer, TopicPartition
 
+# Nobody waits for more members than there are.
+pytestmark = pytest.mark.parametrize("cluster", [{"group_initial_rebalance_delay_ms": 0}], indirect=True)
+
 GROUP = "g"
 SESSION_TIMEOUT_MS = 6_000
 
@@ -126,8 +129,9 @@ def test_a_static_member_that_restarts_finds_its_partitions_and_the_other_notice
     cluster: RunningCluster,
 ) -> None:
     tps = cluster.create_topic("t", partitions=4)
-    one, two = (Member(cluster, group_instance_id=name) for name in ("one", "two"))
-    again = Member(cluster, group_instance_id="one")
+    patient = {"session_timeout_ms": 60_000}  # nobody is to be missed between the end and the new beginning
+    one, two = (Member(cluster, group_instance_id=name, **patient) for name in ("one", "two"))
+    again = Member(cluster, group_instance_id="one", **patient)
     with members(one, two, again):
         one.begin("t")
         two.begin("t")

@@ -50,7 +50,7 @@ def test_with_both_followers_stopped_nothing_is_acknowledged_and_nobody_reads_ab
     followers = [b for b in cluster.broker_ids if b != leader]
     address = cluster.address(leader)
     with (
-        Producer(address, request_timeout_ms=1000, delivery_timeout_ms=4000) as producer,
+        Producer(address, request_timeout_ms=1000, delivery_timeout_ms=7000) as producer,
         Consumer(address, auto_offset_reset="earliest") as consumer,
     ):
         assert producer.send("t", b"committed", partition=0).get(30).offset == 0
@@ -65,6 +65,7 @@ def test_with_both_followers_stopped_nothing_is_acknowledged_and_nobody_reads_ab
             assert consumer.poll(timeout_ms=1000) == {}
             assert not held.done()
             wait_for("the ISR to shrink to the leader", lambda: cluster.znode(tp).state.isr == (leader,))
+            cluster.wait_leader_knows(tp, (leader,))
             assert ask_to_append(address, tp, b"refused").error_code == NotEnoughReplicasError.code
             with pytest.raises(TimeoutError, match="in-sync"):
                 held.get(30)

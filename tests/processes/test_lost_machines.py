@@ -41,8 +41,14 @@ def test_a_short_log_never_leads_and_is_made_whole(cluster: RunningCluster) -> N
         )
 
 
-@pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 10_000}], indirect=True)
-@pytest.mark.parametrize("missed", [pytest.param(True, id="missed"), pytest.param(False, id="back before missed")])
+@pytest.mark.parametrize(
+    ("cluster", "missed"),
+    [
+        pytest.param({"zookeeper_session_timeout_ms": 3_000}, True, id="missed"),
+        pytest.param({"zookeeper_session_timeout_ms": 10_000}, False, id="back before missed"),
+    ],
+    indirect=["cluster"],
+)
 def test_where_all_machines_went_down_the_longest_log_leads(cluster: RunningCluster, missed: bool) -> None:
     tps = cluster.create_topic("t", partitions=3)
     with Workload(cluster.bootstrap_servers, tps) as workload:

@@ -55,7 +55,7 @@ def test_a_topic_grows_moves_and_gets_its_preferred_leaders_under_load(four: Run
         wait_settled(four, tps)
         moved = assignment(four, "t")
         assert moved.partitions[0] == target and not moved.adding and not moved.removing
-        assert hosts(four, first) == set(target)
+        wait_for("its log to go where it is no longer", lambda: hosts(four, first) == set(target))
         assert set(four.znode(first).state.isr) == set(target)
 
         assert admin.elect_leaders(ElectionType.PREFERRED, [first])[first] is None or four.leader(first) == outsider
@@ -75,9 +75,9 @@ def test_a_reassignment_goes_on_whoever_dies_meanwhile(four: RunningCluster) -> 
     underway = 0
     with Workload(four.bootstrap_servers, tps) as workload:
         for _ in range(3):
-            four.admin.alter_partition_reassignments(targets)
             victim = four.controller()
             epoch = four.broker_epoch(victim)
+            four.admin.alter_partition_reassignments(targets)
             four.kill(victim)
             underway += len(assignment(four, "t").adding)
             workload.wait_acknowledged(100)

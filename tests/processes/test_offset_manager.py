@@ -154,7 +154,8 @@ def test_a_broker_that_is_not_the_offset_manager_says_so_and_is_left(cluster: Ru
     wait_offsets_topic(cluster, MY_GROUP)
     manager = coordinator(cluster, MY_GROUP)
     other = next(each for each in cluster.broker_ids if each != manager)
-    wait_for("it to know who is", lambda: told_coordinator(cluster, MY_GROUP, by=other) == manager)
+    for each in cluster.broker_ids:
+        wait_for("all to know who is", lambda by=each: told_coordinator(cluster, MY_GROUP, by=by) == manager)  # type: ignore[misc]
 
     async def go() -> None:
         async with Lines([cluster.address(each) for each in cluster.broker_ids]) as lines:

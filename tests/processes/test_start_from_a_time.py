@@ -10,6 +10,9 @@ import pytest
 from tests.processes.harness.cluster import RunningCluster
 from tidelog import Consumer, Producer, StartReason, TopicPartition
 
+# Nobody waits for more members than there are.
+pytestmark = pytest.mark.parametrize("cluster", [{"group_initial_rebalance_delay_ms": 0}], indirect=True)
+
 TOPIC = "topicA"
 HOUR_MS = 3_600_000
 

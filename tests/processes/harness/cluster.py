@@ -88,6 +88,18 @@ class RunningCluster:
     def wait_in_sync(self, tp: TopicPartition, replicas: int = 3, timeout_s: float = 60) -> None:
         wait_for(f"{replicas} replicas of {tp} in sync", lambda: len(self.znode(tp).state.isr) == replicas, timeout_s)
 
+    def wait_leader_knows(self, tp: TopicPartition, isr: tuple[int, ...]) -> None:
+        """The leader hears of what stands in ZooKeeper a moment after we see it there."""
+
+        def known() -> bool:
+            try:
+                described = self.admin.describe_topics([tp.topic])[0].partitions[tp.partition]
+            except TidelogError:
+                return False
+            return described.lag is not None and described.isr == isr
+
+        wait_for(f"the leader of {tp} to know that {isr} are in sync", known)
+
     def wait_same_end(self, tp: TopicPartition, timeout_s: float = 60) -> int:
         """Waits until every replica has everything and all of it is committed; returns the end."""
 
