@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +18,7 @@ from tidelog.checker.events import Event, Header
 from tidelog.checker.group_operations import CommitInvoked, CommittedFailed, Revoked
 from tidelog.checker.history import HistoryWriter, history_path, read_history
 from tidelog.checker.lines import of_fields, to_fields
-from tidelog.checker.logs import FinalLog, read_final_log, write_final_log
+from tidelog.checker.logs import FinalLog, read_final_log, read_final_logs, write_final_log
 from tidelog.checker.operations import (
     Client,
     EarliestFailed,
@@ -181,6 +182,9 @@ def test_a_history_begins_with_a_header(tmp_path: Path) -> None:
     path.write_text('{"e":"session","t":1,"state":"lost"}\n')
     with pytest.raises(HistoryError, match="header"):
         list(read_history(path))
+    path.write_text('{"history":1,"kind":"broker","name":"1"} {}\n')
+    with pytest.raises(HistoryError, match="jsonl:1: something follows"):
+        list(read_history(path))
     path.write_text("")
     with pytest.raises(HistoryError, match="empty"):
         list(read_history(path))
@@ -192,6 +196,18 @@ def test_final_logs_come_back_as_they_were(tmp_path: Path) -> None:
             path = write_final_log(tmp_path, log, records_per_line=7)
             assert path == tmp_path / "final" / log.broker / f"{tp}.jsonl"
             assert fields_of(read_final_log(path)) == fields_of(log)  # type: ignore[arg-type]
+
+
+def test_replicas_that_say_the_same_are_read_once_and_differ_where_they_do(tmp_path: Path) -> None:
+    right = random_story(5).ending.logs[TP][0]
+    other = [*right.ids[:8], 77, *right.ids[9:]]
+    logs = [replace(right, broker="1"), replace(right, broker="2", ids=other), replace(right, broker="3")]
+    for log in logs:
+        write_final_log(tmp_path, log, records_per_line=7)
+    write_final_log(tmp_path, replace(right, broker="1", tp=TopicPartition("t", 1)), records_per_line=7)
+    read = list(read_final_logs(tmp_path))
+    assert [(log.broker, log.tp.partition) for log in read] == [("1", 0), ("2", 0), ("3", 0), ("1", 1)]
+    assert [fields_of(log) for log in read[:3]] == [fields_of(log) for log in logs]  # type: ignore[arg-type]
 
 
 def test_a_final_log_with_gaps_finds_what_it_has(tmp_path: Path) -> None:

@@ -101,9 +101,7 @@ class LeaderCompleteness(Invariant):
             log, last_epoch = ending.log(facts.tp), last_epochs.get(facts.tp, -1)
             if log is None or last_epoch < 0:
                 continue
-            for record_id, offset, epoch, t in _acknowledged_in(facts):
-                if epoch >= last_epoch:
-                    continue
+            for record_id, offset, epoch, t in _acknowledged_before(last_epoch, facts):
                 self.tally.observations += 1
                 wrong = _later_or_gone(log, offset, epoch, ending)
                 if wrong and not self.only_counted():
@@ -111,11 +109,12 @@ class LeaderCompleteness(Invariant):
                     self.violated(facts.tp, t, says, facts.produce(record_id), str(log))
 
 
-def _acknowledged_in(facts: PartitionFacts) -> Iterator[tuple[int, int, int, int]]:
-    """(id, offset, epoch, moment) of the acknowledgements whose epoch the client was told."""
+def _acknowledged_before(epoch: int, facts: PartitionFacts) -> Iterator[tuple[int, int, int, int]]:
+    """(id, offset, epoch, moment) of the acknowledgements in an earlier epoch, of those whose epoch was told."""
     for _, event in facts.produces:
-        if event.epochs is not None:
-            yield from zip(event.ids, event.offsets, event.epochs, event.t, strict=True)
+        if event.epochs and min(event.epochs) < epoch:
+            told = zip(event.ids, event.offsets, event.epochs, event.t, strict=True)
+            yield from (each for each in told if each[2] < epoch)
 
 
 def _later_or_gone(log: FinalLog, offset: int, epoch: int, ending: Ending) -> str:

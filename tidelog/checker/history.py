@@ -29,7 +29,7 @@ DIRECTORY: Final = "histories"
 SUFFIX: Final = ".jsonl"
 VERSION: Final = 1
 
-_decode = json.JSONDecoder().decode
+_decode = json.JSONDecoder().raw_decode
 
 _HEADERS: Final[dict[str, Shape]] = {
     "client": Shape(Client, {"kind": "client"}),
@@ -97,8 +97,9 @@ def read_history(path: Path) -> Iterator[Header | Event]:
     What follows the last end of line is passed over. HistoryError, with file and line, for anything else that is not a
     line of a history; OSError where the file cannot be read.
     """
-    for number, line in numbered_lines(path):
+    for number, raw in complete_lines(path):
         with line_errors(path, number):
+            line = json_object(raw)
             if "history" in line:
                 yield _header(line)
                 continue
@@ -110,18 +111,33 @@ def read_history(path: Path) -> Iterator[Header | Event]:
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """A file's complete lines, each a JSON object, with their numbers from 1. HistoryError where one is none."""
+    for number, raw in complete_lines(path):
+        with line_errors(path, number):
+            line = json_object(raw)
+        yield number, line
+
+
+def complete_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The same as bytes, with their ends. HistoryError where there is no line at all."""
     number = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             if not raw.endswith(b"\n"):
                 break
-            with line_errors(path, number):
-                line = _decode(raw.decode())
-                if type(line) is not dict:
-                    raise TypeError("it is no JSON object")
-            yield number, line
+            yield number, raw
     if number == 0:
         raise HistoryError(f"{path}: it is empty")
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """ValueError, TypeError, RecursionError where a line is none."""
+    text = raw.decode().strip()
+    line, end = _decode(text)
+    if end != len(text):
+        raise ValueError(f"something follows the JSON object: {text[end : end + 20]}")
+    if type(line) is not dict:
+        raise TypeError("it is no JSON object")
+    return line
 
 
 class line_errors:  # noqa: N801 - it is used as a function

@@ -17,11 +17,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidelog.checker.columns import Column, column, consecutive
-from tidelog.checker.history import SUFFIX, line_errors, numbered_lines
+from tidelog.checker.history import SUFFIX, complete_lines, json_object, line_errors
 from tidelog.checker.lines import to_line, topic_partition
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
@@ -141,32 +142,63 @@ def _lines(log: FinalLog, records_per_line: int) -> Iterator[dict[str, Any]]:
         yield {"batches": [list(each) for each in log.batches[start : start + records_per_line]]}
 
 
-def read_final_log(path: Path) -> FinalLog:
-    """HistoryError, with file and line, where it is none or was cut; OSError where it cannot be read."""
+def read_final_logs(directory: Path) -> Iterator[FinalLog]:
+    """All that a run's directory has, partition after partition. As `read_final_log`."""
+    paths = sorted((directory / DIRECTORY).glob(f"*/*{SUFFIX}"), key=lambda path: (path.name, path))
+    for _, replicas in groupby(paths, key=lambda path: path.name):
+        known: dict[bytes, _Part] = {}
+        for path in replicas:
+            yield read_final_log(path, known)
+
+
+def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> FinalLog:
+    """HistoryError, with file and line, where it is none or was cut; OSError where it cannot be read.
+
+    known   of the partition's other replicas, by their lines: what is the same need not be parsed again
+    """
+    known = {} if known is None else known
     offsets: array[int] | range = range(0)
     ids, ts, leader_epochs = array("q"), array("q"), array("q")
     batches: list[StoredBatch] = []
     header: FinalLog | None = None
-    for number, line in numbered_lines(path):
+    for number, raw in complete_lines(path):
         with line_errors(path, number):
             if header is None:
-                header = _header(line)
-            elif "batches" in line:
-                batches += [StoredBatch(*_ints(each)) for each in line["batches"]]
-            else:
-                columns = column(line["ids"]), column(line["ts"]), column(line["epochs"])
-                here = _offsets(line, len(columns[0]))
-                if len({len(here), *(len(each) for each in columns)}) > 1:
-                    raise ValueError("its columns have different lengths")
-                offsets = _joined(offsets, here)
-                ids += columns[0]
-                ts += columns[1]
-                leader_epochs += columns[2]
+                header = _header(json_object(raw))
+                continue
+            part = known.get(raw)
+            if part is None:
+                part = known[raw] = _part(json_object(raw))
+        offsets = _joined(offsets, part.offsets)
+        ids += part.ids
+        ts += part.ts
+        leader_epochs += part.leader_epochs
+        batches += part.batches
     if header is None:
         raise HistoryError(f"{path}:1: it was cut")
     header.offsets = offsets
     header.ids, header.ts, header.leader_epochs, header.batches = ids, ts, leader_epochs, batches
     return header
+
+
+class _Part(NamedTuple):
+    """What a line behind the header says."""
+
+    offsets: array[int] | range = range(0)
+    ids: array[int] = array("q")
+    ts: array[int] = array("q")
+    leader_epochs: array[int] = array("q")
+    batches: Sequence[StoredBatch] = ()
+
+
+def _part(line: Any) -> _Part:
+    if "batches" in line:
+        return _Part(batches=[StoredBatch(*column(each)) for each in line["batches"]])
+    columns = column(line["ids"]), column(line["ts"]), column(line["epochs"])
+    offsets = _offsets(line, len(columns[0]))
+    if len({len(offsets), *(len(each) for each in columns)}) > 1:
+        raise ValueError("its columns have different lengths")
+    return _Part(offsets, *columns)
 
 
 def _offsets(line: Any, count: int) -> array[int] | range:
@@ -178,6 +210,8 @@ def _offsets(line: Any, count: int) -> array[int] | range:
 
 def _joined(offsets: array[int] | range, more: array[int] | range) -> array[int] | range:
     """A range as long as they follow one another."""
+    if not more:
+        return offsets
     if not offsets:
         return more
     if isinstance(offsets, range) and isinstance(more, range) and more.start == offsets.stop:

@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from tidelog.checker.columns import SEQUENCE_BITS, Column, consecutive
 from tidelog.checker.facts import Facts, PartitionFacts
@@ -31,8 +32,8 @@ class RealTimeOrder(Invariant):
         self.examine()
         for facts in self.partitions():
             log = ending.log(facts.tp)
-            if log is not None and facts.produces:
-                unknown = facts.invoked_at.keys() - facts.acknowledged.keys()
+            unknown = {each for each in facts.invoked_at if each not in facts.acknowledged}
+            if log is not None and facts.produces and unknown:
                 rest = [(each, offset) for each, offset in zip(log.ids, log.offsets, strict=True) if each in unknown]
                 self._judge(facts, [record_id for record_id, _ in rest], [offset for _, offset in rest])
 
@@ -40,7 +41,7 @@ class RealTimeOrder(Invariant):
         if not ids:
             return
         self.tally.observations += len(ids)
-        invoked_at = [facts.invoked_at.get(each, 0) for each in ids]
+        invoked_at = list(map(facts.invoked_at.get, ids, repeat(0)))
         times, greatest = facts.acknowledgements.settled()
         before = bisect_left(times, max(invoked_at))
         if before == 0 or greatest[before - 1] < min(offsets):

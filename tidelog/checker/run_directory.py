@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.checker import history, logs
+from tidelog.checker import history
 from tidelog.checker.broker_events import Broker
 from tidelog.checker.checker import Checker
 from tidelog.checker.facts import Source
 from tidelog.checker.history import line_errors, numbered_lines, read_history
 from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.lines import to_line
-from tidelog.checker.logs import FinalLog, read_final_log
+from tidelog.checker.logs import FinalLog, read_final_logs
 from tidelog.checker.operations import Client
 from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError
@@ -43,10 +43,14 @@ class RunDirectory:
 
     def check(self) -> Verdict:
         with _no_collections():
-            checker = Checker()
-            for path in self.histories():
-                _tell(checker, path)
-            return checker.conclude(self.ending())
+            return self._judged()
+
+    def _judged(self) -> Verdict:
+        """By itself, so that all that was gathered is gone before anybody looks for garbage again."""
+        checker = Checker()
+        for path in self.histories():
+            _tell(checker, path)
+        return checker.conclude(self.ending())
 
     def histories(self) -> Sequence[Path]:
         found = sorted((self.path / history.DIRECTORY).glob(f"*{history.SUFFIX}"))
@@ -56,8 +60,7 @@ class RunDirectory:
 
     def ending(self) -> Ending:
         final: dict[TopicPartition, list[FinalLog]] = defaultdict(list)
-        for path in sorted((self.path / logs.DIRECTORY).glob(f"*/*{history.SUFFIX}")):
-            log = read_final_log(path)
+        for log in read_final_logs(self.path):
             final[log.tp].append(log)
         topics = self.path / COMPACTED
         compacted = frozenset(topics.read_text().split()) if topics.exists() else frozenset()

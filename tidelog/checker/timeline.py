@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, islice
 
 
 class RunningMax:
@@ -58,12 +58,12 @@ class RunningMax:
             self._times.append(times[0])
             self._greatest.append(max(values[0], self._greatest[-1]) if self._greatest else values[0])
             return
-        pairs = sorted(zip(times, values, strict=True))
-        if self._times and pairs[0][0] < last:
+        if self._times and min(times) < last:
             # Running maxima stand in for the values that they came from: the maxima stay the same.
-            pairs = sorted([*zip(self._times, self._greatest, strict=True), *pairs])
+            times, values = self._times + times, self._greatest + values
             self._times, self._greatest = [], []
-        self._times.extend(moment for moment, _ in pairs)
-        least = [self._greatest[-1]] if self._greatest else []
-        greatest = list(accumulate([*least, *(value for _, value in pairs)], max))
-        self._greatest.extend(greatest[len(least) :])
+        order = sorted(range(len(times)), key=times.__getitem__)
+        self._times += [times[place] for place in order]
+        least = self._greatest[-1:]
+        greatest = accumulate([*least, *(values[place] for place in order)], max)
+        self._greatest += islice(greatest, len(least), None)
