@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,27 @@ async def test_what_goes_to_the_clients_is_dropped_where_it_comes_from(network: 
     assert not reaches(network, CLIENTS, "1")
     assert reaches(network, CLIENTS, "2")
     await rule.remove()
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5, 8])
+async def test_a_rule_is_gone_however_early_its_removal_or_its_making_was_cancelled(
+    network: Namespaces, tmp_path: Path, turns: int
+) -> None:
+    async def cancelled(work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        for _ in range(turns):
+            await asyncio.sleep(0.002)
+        task.cancel()
+        await asyncio.wait({task})
+
+    rule = Installed(network, Rule("1", "INPUT"))
+    await cancelled(rule.install(UndoFile(tmp_path)))
+    await rule.remove()
+    assert reaches(network, "2", "1")
+    await rule.install(UndoFile(tmp_path))
+    await cancelled(rule.remove())
+    await rule.remove()
+    assert reaches(network, "2", "1")
 
 
 async def test_a_rule_of_a_killed_run_is_removed_by_its_undo_log(network: Namespaces, tmp_path: Path) -> None:

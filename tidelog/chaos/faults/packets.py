@@ -69,8 +69,8 @@ class Installed:
         """Counts a last time."""
         if self._installed:
             await self.count()
+            self._installed = False  # also for who is cancelled now
             await run_aside(*self._inside, *self._iptables, "-D", *self._spec)
-            self._installed = False
         else:
             await run_aside(*quietly(*self._inside, *self._iptables, "-D", *self._spec))
         self._removed()

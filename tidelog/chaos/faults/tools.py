@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 
 from tidelog.errors import LocalError
 
@@ -28,8 +29,17 @@ def run(*command: str) -> str:
 
 
 async def run_aside(*command: str) -> str:
-    """The same, off the loop."""
-    return await asyncio.to_thread(run, *command)
+    """The same, off the loop. Who is cancelled meanwhile goes on when it has ended: what it changed can be put back."""
+    work = asyncio.ensure_future(asyncio.to_thread(run, *command))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({work})
+        if not work.cancelled():
+            work.exception()  # nobody else asks for it
+        raise
 
 
 def quietly(*command: str) -> tuple[str, ...]:
