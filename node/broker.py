@@ -35,6 +35,7 @@ from node.journal import NO_JOURNAL
 from node.measures import Measures
 from node.metadata_cache import MetadataCache
 from node.observation import Observation
+from node.pace import Pace
 from node.readiness import why_not_ready
 from node.registration import Registration
 from node.replicas import Replicas
@@ -193,7 +194,8 @@ class Broker:
             settings.replica_fetch_max_bytes,
             settings.replica_fetch_response_max_bytes,
         )
-        self._fetchers = Fetchers(fetch_settings, self._identity.connect, self._clock)
+        pace = Pace()
+        self._fetchers = Fetchers(fetch_settings, self._identity.connect, self._clock, pace)
         self._replicas = Replicas(
             settings.broker_id,
             logs=self._logs,
@@ -207,6 +209,7 @@ class Broker:
             on_storage_error=self.end,
             cut_off=lambda: self._session.cut_off,
             journal=self._journal,
+            pace=pace,
         )
         self._fetchers.on_storage_error = self._replicas.storage_failed
         self._shell = ControllerShell(
@@ -216,6 +219,7 @@ class Broker:
             self._identity,
             dice=self._world.dice,
             probe=self._world.probe,
+            known_epoch=lambda: self._replicas.controller_epoch,
             journal=self._journal,
         )
         line = ControllerLine(self._identity, self._metadata, self._shell)

@@ -24,6 +24,7 @@ from typing import Protocol, TypeVar
 from cluster.backoff import Backoff
 from cluster.follower import Phase
 from node.followed import Followed
+from node.pace import Pace
 from tidelog.clock import Clock
 from tidelog.control_messages import BrokerInfo
 from tidelog.errors import (
@@ -102,6 +103,7 @@ class Conversation:
         settings: FetchSettings,
         opener: Opener,
         clock: Clock,
+        pace: Pace,
         on_storage_error: Callable[[StorageError, TopicPartition], None],
     ) -> None:
         self.leader = leader
@@ -110,6 +112,7 @@ class Conversation:
         self._settings = settings
         self._opener = opener
         self._clock = clock
+        self._pace = pace
         self._broker: BrokerInfo | None = None
         self._reconnect = False
         # Those that are fetched; of them those that the next fetch must name; and whom it must call off.
@@ -218,7 +221,7 @@ class Conversation:
                 if not fetch.answer.done():
                     # The leader answers the earlier first: this answer is lost, and what it told is told no more.
                     raise InvalidFetchSessionEpochError(f"broker {self.leader} has skipped a fetch")
-                self._apply(fetch, fetch.answer.result())
+                await self._apply(fetch, fetch.answer.result())
                 backoff.reset()
         except (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError) as error:
             log.info("the fetch session with broker %d begins anew: %s", self.leader, error)
@@ -287,13 +290,15 @@ class Conversation:
         answer = self._send(connection, request, self._wait_ms + settings.request_timeout_ms)
         return Fetch(answer, self._sent)
 
-    def _apply(self, sent: Fetch, response: Response) -> None:
+    async def _apply(self, sent: Fetch, response: Response) -> None:
         if not isinstance(response, FetchResponse):
             raise ProtocolError(f"broker {self.leader} answered another question than was asked")
         self._session_id = response.session_id
         settings = self._settings
         self._wait_ms = settings.max_wait_ms if response.partitions else min(2 * self._wait_ms, settings.idle_wait_ms)
         for answer in response.partitions:
+            if self._pace.busy:
+                await self._pace.turn()
             followed = self.partitions.get(TopicPartition(answer.topic, answer.partition))
             # What was named again since is answered again.
             if followed is not None and 0 < followed.named_in <= sent.number:
@@ -323,6 +328,7 @@ class Conversation:
         except BrokerError as error:
             log.warning("%s: cannot take over what broker %d sent: %s", tp, self.leader, error)
             followed.following.delay(now_ms)
+        self._pace.took(self._clock.monotonic_ms() - now_ms)
         if self.partitions.get(tp) is followed:
             self._settle(followed)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from node.conversation import Conversation, FetchSettings, Opener
 from node.followed import Followed
+from node.pace import Pace
 from node.replica import Replica
 from tidelog.clock import Clock
 from tidelog.control_messages import BrokerInfo
@@ -25,11 +26,13 @@ class Fetchers:
         settings: FetchSettings,
         opener: Opener,
         clock: Clock,
+        pace: Pace | None = None,
     ) -> None:
         self.on_storage_error: Callable[[StorageError, TopicPartition], None] = lambda error, tp: None
         self._settings = settings
         self._opener = opener
         self._clock = clock
+        self.pace = pace or Pace()
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._conversations: dict[int, Conversation] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -42,7 +45,7 @@ class Fetchers:
         conversation = self._conversations.get(leader)
         if conversation is None:
             conversation = self._conversations[leader] = Conversation(
-                leader, self._settings, self._opener, self._clock, self.on_storage_error
+                leader, self._settings, self._opener, self._clock, self.pace, self.on_storage_error
             )
             conversation.set_broker(self._brokers.get(leader))
         self._leaders[tp] = leader

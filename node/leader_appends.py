@@ -53,12 +53,16 @@ class LeaderAppends:
     def append(self, replica: Replica, batch: AdmittedBatch) -> Appended:
         """One batch, to the log of a leader. StorageError."""
         replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
-        appended = replica.append_as_leader(batch, replicas.clock.now_ms())
+        clock = replicas.clock
+        began_ms = clock.monotonic_ms()
+        appended = replica.append_as_leader(batch, clock.now_ms())
+        now_ms = clock.monotonic_ms()
+        replicas.pace.took(now_ms - began_ms)
         if not appended.duplicate:
             replicas.waiting.log_grew(tp)
             if replica.flushes:
                 replica.flush_if_due()
-            if partition.appended(log.log_end_offset, replicas.clock.monotonic_ms()):
+            if partition.appended(log.log_end_offset, now_ms):
                 replicas.high_watermark_rose(replica)
         return Appended(
             replica,

@@ -16,6 +16,7 @@ from cluster.state import PartitionState, VersionedState
 from node.journal import NO_JOURNAL, Journal
 from node.log_settings import LogSettings
 from node.metadata_cache import MetadataCache
+from node.pace import Pace
 from node.replica import Replica, ReplicaLog
 from node.state_changes import StateChanges
 from node.surroundings import Follower, IsrStore, Logs, Offload
@@ -63,6 +64,7 @@ class Replicas:
     cut_off           the broker has not heard of ZooKeeper for a session timeout: another leader may exist, so that
                       only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
                       each time: a process that was stopped finds requests waiting for it before any timer of its own
+    pace              of the appends on the event loop
     on_storage_error  told once when no log directory is left; by then every replica is offline
     role_changed      told of each replica that leads in another epoch than before, or not any more
     """
@@ -84,6 +86,7 @@ class Replicas:
         on_storage_error: Callable[[StorageError], None] = lambda error: None,
         cut_off: Callable[[], bool] = lambda: False,
         journal: Journal = NO_JOURNAL,
+        pace: Pace | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.metadata = metadata
@@ -91,6 +94,7 @@ class Replicas:
         self.clock = clock
         self._cut_off = cut_off
         self.journal = journal
+        self.pace = pace or Pace()
         self._logs = logs
         self.state_changes = StateChanges(broker_id, isr_store, waiting, clock, self.act, journal)
         self._fetchers = fetchers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -18,6 +19,8 @@ from tidelog.model import Buffer, Endpoint
 from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
 
 PARKED_RETRY_S = 0.005
+#: After so long the loop turns before more is read: what was read had to wait for a disk.
+_LONGEST_READ_S = 0.05
 
 
 class Listening(Protocol):
@@ -92,6 +95,7 @@ class Router:
 
     def _on_readable(self) -> None:
         self._reading = self._look_due = True
+        until = time.monotonic() + _LONGEST_READ_S
         try:
             for _ in range(READ_BATCH):
                 message = receive_message(self._socket) if self._open else None
@@ -102,6 +106,8 @@ class Router:
                 self._on_message(bytes(peer), frames)
                 if not self._open or not has_input(self._socket):
                     self._look_due = False
+                    break
+                if time.monotonic() > until:
                     break
             self._settle()
         finally:

@@ -71,7 +71,7 @@ class Produces:
         tp = TopicPartition(part.topic, part.partition)
         if tp.topic == OFFSETS_TOPIC:
             return self._appends.refusal(tp, InvalidTopicError("what groups commit is written by their coordinators"))
-        if tp not in self._lines:
+        if tp not in self._lines and not self._replicas.pace.busy:
             try:
                 return self._append_at_once(tp, part, acks)
             except LongAdmissionError:
@@ -87,6 +87,7 @@ class Produces:
 
     async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int) -> Outcome:
         try:
+            await self._replicas.pace.turn()
             self._raise_if_late(late_ms)
             try:
                 return self._append_at_once(tp, part, acks)

@@ -1,0 +1,92 @@
+"""A disk that cannot keep up is waited for once in a turn of the loop, which has to go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from node.pace import Pace
+from tests.node.client_requests import TP, produce_request
+from tests.node.memory_cluster import MemoryCluster
+from tests.node.scripted_leader import OTHER, Following, replica_of, stored, values
+from tests.virtual_time import on_virtual_time, until
+from tidelog.messages import FetchPartitionResponse, FetchResponse
+
+
+class Turns:
+    """In which turn of the loop each append was made."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.appends: list[int] = []
+
+    def slow(self, pace: Pace) -> None:
+        """From now on each append takes a third of a second."""
+        took: Callable[[int], None] = pace.took
+
+        def note(ms: int) -> None:
+            self.appends.append(self.number)
+            asyncio.get_running_loop().call_soon(self._next)
+            took(300)
+
+        pace.took = note  # type: ignore[method-assign]
+
+    def _next(self) -> None:
+        self.number += 1
+
+    @property
+    def are_their_own(self) -> bool:
+        """Whether no two appends were made in one."""
+        return len(set(self.appends)) == len(self.appends)
+
+
+async def test_who_waits_for_a_slow_disk_has_a_turn_each() -> None:
+    pace = Pace()
+
+    async def append() -> None:
+        await pace.turn()
+        pace.took(300)
+
+    found = Turns()
+    found.slow(pace)
+    await asyncio.gather(*(append() for _ in range(5)))
+    assert len(found.appends) == 5 and found.are_their_own
+
+
+async def test_nobody_waits_for_a_quick_disk() -> None:
+    pace = Pace()
+    pace.took(1)
+    assert not pace.busy
+
+
+@on_virtual_time
+async def test_a_leader_with_a_slow_disk_appends_once_in_a_turn_and_in_order() -> None:
+    async with MemoryCluster() as cluster:
+        found = Turns()
+        await cluster.elect(1)
+        found.slow(cluster.leader.replicas.pace)
+        answers = await asyncio.gather(*(cluster.leader.ask(produce_request(value)) for value in (b"a", b"b", b"c")))
+        assert [answer.partitions[0].error_code for answer in answers] == [0, 0, 0]
+        assert cluster.leader.log().values == [b"a", b"b", b"c"]
+        assert len(found.appends) >= 3 and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_follower_with_a_slow_disk_appends_once_in_a_turn() -> None:
+    async with Following() as following:
+        found = Turns()
+        first, second = replica_of(TP), replica_of(OTHER)
+        leader = await following.begin(first, second)
+        found.slow(following.fetchers.pace)
+        _, answer = await leader.next_fetch()
+        answer.set_result(
+            FetchResponse(
+                tuple(
+                    FetchPartitionResponse(tp.topic, tp.partition, 0, 0, 0, 0, records=stored(b"a", offset=0))
+                    for tp in (TP, OTHER)
+                ),
+                session_id=7,
+            )
+        )
+        await until(lambda: values(first) == values(second) == [b"a"])
+        assert len(found.appends) == 2 and found.are_their_own
