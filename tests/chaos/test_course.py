@@ -95,6 +95,7 @@ class Run:
         self.activity = Activity([TP])
         self.file = FaultsFile(directory)
         self._read_until = now_ns()
+        self.spread_at: list[int] = []
         self.course = Course(
             cast(Target, cluster),
             {fault.row: [lambda fault=fault: cast(Fault, fault)] for fault in faults},  # type: ignore[misc]
@@ -104,9 +105,15 @@ class Run:
             self.stop,
             3,
             self._read,
+            self._spread,
             Reporter(),
             now_ns,
         )
+
+    async def _spread(self) -> None:
+        self.spread_at.append(now_ns())
+        if not self.cluster.visible:
+            raise LocalError("nobody answers")
 
     async def _read(self) -> None:
         """As many produces as the rate has made since the last time."""
@@ -145,6 +152,16 @@ async def test_a_fault_is_injected_lasts_is_healed_and_bites(tmp_path: Path) -> 
     assert injection.t_inject < injection.t_bit <= injection.t_heal
     assert injection.acknowledged == pytest.approx(1_500, rel=0.1)
     assert fault.told == ["injected", "healed"]
+
+
+@on_virtual_time
+async def test_before_each_fault_leaders_are_spread_over_the_brokers_again(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    run = Run(tmp_path, cluster, fault)
+    injections = await run.go("F1", seconds=10)
+    assert len(run.spread_at) == len(injections) > 1
+    for at, injection in zip(run.spread_at, injections, strict=True):
+        assert injection.t_inject is not None and at <= injection.t_inject
 
 
 @on_virtual_time

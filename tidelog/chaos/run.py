@@ -33,6 +33,7 @@ from tidelog.chaos.views import Views
 from tidelog.chaos.workload import Workload, create_topics
 from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError, TidelogError
+from tidelog.partition_messages import ElectionType
 
 RUN_FILE = "run.json"
 _BUSY_S = 30.0
@@ -157,7 +158,16 @@ class _Ordeal:
             await asyncio.to_thread(take)
 
         course = Course(
-            target, catalogue, activity, views, self.faults, self.stop, _replicas(target), read, self.reporter
+            target,
+            catalogue,
+            activity,
+            views,
+            self.faults,
+            self.stop,
+            _replicas(target),
+            read,
+            self._spread,
+            self.reporter,
         )
         try:
             await counts.idle_before()
@@ -182,6 +192,10 @@ class _Ordeal:
         target.tps = load.tps
         async with Admin(target.bootstrap_servers, client_id="chaos") as admin:
             await admin.list_consumer_group_offsets("chaos")
+
+    async def _spread(self) -> None:
+        async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
+            await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_ASK_MS)
 
     async def _until_busy(self, course: Course) -> None:
         """What brokers hold under load is counted when there is some."""

@@ -48,6 +48,8 @@ class Course:
 
     replicas   of each partition under load
     read       takes in what clients and brokers have written down since the last time
+    spread     has leaders spread over the brokers again as they were meant to be: a fault that hits one of them leaves
+               others, whatever those before it have moved
     """
 
     target: Target
@@ -58,6 +60,7 @@ class Course:
     stop: asyncio.Event
     replicas: int
     read: Callable[[], Awaitable[None]]
+    spread: Callable[[], Awaitable[None]]
     reporter: Reporter
     now_ns: Callable[[], int] = time.monotonic_ns
 
@@ -93,6 +96,8 @@ class Course:
     async def _step(self, step: Step, fault: Fault) -> bool:
         """Whether the cluster is whole again, so that one may go on."""
         await self._pause(step.pause_ms / 1000)
+        with suppress(TidelogError):
+            await self.spread()
         if (hindrance := await self._hindrance()) is not None:
             if not self.stop.is_set():
                 self._end(_injection(fault, Outcome.VOID, hindrance))
