@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from node.replica import Replica
+from storage.descriptors import OutOfDescriptorsError
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
 #: Logs that are synced at the same time. The threads are nobody else's, so that a slow disk delays syncs alone.
 _THREADS = 8
+#: Until a sync that got no file descriptor is tried again: somebody waits for it.
+_AGAIN_S = 0.2
 
 #: Runs a sync elsewhere than on the loop.
 OffloadSync = Callable[[Callable[[], None]], Awaitable[None]]
@@ -39,6 +42,7 @@ class Syncing:
         self._offload = offload or self._on_thread
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="flush")
         self._under_way: dict[Replica, asyncio.Task[None]] = {}
+        self._closing = False
 
     def begin(self, replica: Replica) -> None:
         """Have its log synced; in a later turn of the loop, so that it covers all that is appended in this one."""
@@ -47,6 +51,7 @@ class Syncing:
 
     async def close(self) -> None:
         """Returns when no sync is under way any more. Nothing may be appended by now."""
+        self._closing = True
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
         self._threads.shutdown(wait=False)
 
@@ -54,7 +59,13 @@ class Syncing:
         log = replica.log
         try:
             while True:
-                await self._offload(log.flush)
+                try:
+                    await self._offload(log.flush)
+                except OutOfDescriptorsError:
+                    if self._closing:
+                        return
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
                 self._on_synced(replica)
                 if not log.must_flush:
                     return

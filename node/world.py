@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import resource
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,12 +22,15 @@ from node.journal import NO_JOURNAL, Journal
 from node.router import Listen, Router
 from node.settings import BrokerSettings
 from node.watchdog import Guard, Watchdog, end_process
+from storage.descriptors import DescriptorReserve
 from storage.files import Files, RealFiles
 from tidelog.clock import Clock, SystemClock
 from tidelog.dealer import Dealer, Dial
 from tidelog.model import Endpoint
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: More than ZeroMQ lets wait to be accepted (100), but no more than an eighth of what the process may have.
+_DESCRIPTORS_KEPT, _PART_KEPT = 128, 8
 
 
 class World(Protocol):
@@ -76,7 +80,7 @@ class RealWorld:
 
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
-        self.files: Files = RealFiles()
+        self.files: Files = RealFiles(DescriptorReserve(_kept_descriptors(), self.clock))
         self.dice: random.Random = random.SystemRandom()
         self.dial: Dial = Dealer
         self.listen: Listen = Router
@@ -122,3 +126,9 @@ class RealWorld:
             history.close()
 
         return journal, end
+
+
+def _kept_descriptors() -> int:
+    """For files, where connections take all others."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _DESCRIPTORS_KEPT if most == resource.RLIM_INFINITY else min(_DESCRIPTORS_KEPT, most // _PART_KEPT)

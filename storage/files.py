@@ -3,7 +3,8 @@
 The rest of `storage` sees files through `Files` and `File`, so that a test can put a file system underneath that
 fails on command or forgets what was never synced. Positions and sizes are bytes. Every failure of the operating
 system is a StorageError that names the path; nothing here retries, because after a failed fsync the kernel may
-already have dropped the pages (an fsync that succeeds later proves nothing).
+already have dropped the pages (an fsync that succeeds later proves nothing). That no descriptor is left is no failure
+of a disk: for that there is a reserve (`storage.descriptors`), and an error of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from storage.descriptors import NO_RESERVE, NONE_LEFT, DescriptorReserve, OutOfDescriptorsError
 from tidelog.errors import StorageError
 from tidelog.model import Buffer
 
@@ -113,15 +115,16 @@ class Files(Protocol):
 class RealFile:
     """`File` over a descriptor of the operating system."""
 
-    __slots__ = ("_fd", "_flags", "path")
+    __slots__ = ("_fd", "_flags", "_reserve", "path")
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
+    def __init__(self, path: Path, *, create: bool = True, reserve: DescriptorReserve = NO_RESERVE) -> None:
         self.path = path
+        self._reserve = reserve
         self._flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._fd = -1
 
     def _open(self) -> int:
-        self._fd = os.open(self.path, self._flags, 0o644)
+        self._fd = self._reserve.obtain(os.open, self.path, self._flags, 0o644)
         return self._fd
 
     def size(self) -> int:
@@ -170,7 +173,7 @@ class RealFile:
     def sync(self) -> None:
         try:
             # An own descriptor: a close on the other thread must not hand our number to another file meanwhile.
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._reserve.obtain(os.open, self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
             finally:
@@ -199,8 +202,11 @@ class _FileLock:
 class RealFiles:
     """`Files` on the machine's own file system."""
 
+    def __init__(self, reserve: DescriptorReserve = NO_RESERVE) -> None:
+        self._reserve = reserve
+
     def open(self, path: Path, *, create: bool = True) -> File:
-        return RealFile(path, create=create)
+        return RealFile(path, create=create, reserve=self._reserve)
 
     def exists(self, path: Path) -> bool:
         with _errors_of(path):
@@ -212,7 +218,7 @@ class RealFiles:
 
     def names(self, directory: Path) -> list[str]:
         try:
-            return sorted(os.listdir(directory))
+            return sorted(self._reserve.obtain(os.listdir, directory))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -220,7 +226,7 @@ class RealFiles:
 
     def read(self, path: Path) -> bytes | None:
         try:
-            return path.read_bytes()
+            return self._reserve.obtain(path.read_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -228,7 +234,7 @@ class RealFiles:
 
     def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         with _errors_of(path):
-            fd, draft = _open_draft(path)
+            fd, draft = self._reserve.obtain(_open_draft, path)
             try:
                 view = memoryview(data)
                 while view:
@@ -251,7 +257,7 @@ class RealFiles:
 
     def remove_directory(self, path: Path) -> None:
         with _errors_of(path), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            self._reserve.obtain(shutil.rmtree, path)
 
     def make_directory(self, path: Path) -> None:
         with _errors_of(path):
@@ -259,7 +265,7 @@ class RealFiles:
 
     def sync_directory(self, path: Path) -> None:
         with _errors_of(path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = self._reserve.obtain(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
             finally:
@@ -267,7 +273,7 @@ class RealFiles:
 
     def try_lock(self, path: Path) -> Lock | None:
         with _errors_of(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = self._reserve.obtain(os.open, path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -291,7 +297,8 @@ def _open_draft(path: Path) -> tuple[int, Path]:
 
 
 def _storage_error(path: Path, error: OSError) -> StorageError:
-    return StorageError(f"{path}: {error.strerror or error}")
+    kind = OutOfDescriptorsError if error.errno in NONE_LEFT else StorageError
+    return kind(f"{path}: {error.strerror or error}")
 
 
 @contextlib.contextmanager

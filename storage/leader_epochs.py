@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from storage.checkpoints import read_lines, whole_number, write_lines
 from storage.files import Files
+from tidelog.errors import StorageError
 from tidelog.records.varint import INT32_MAX, INT64_MAX
 
 FILE_NAME = "leader-epoch-checkpoint"
@@ -150,14 +151,22 @@ class LeaderEpochs:
         with self._writing:
             if self._unwritten and not self._closed:
                 self._unwritten = False  # first: what begins meanwhile is written next time
-                write_lines(self._files, self._path, self._entries, sync=False)
+                try:
+                    write_lines(self._files, self._path, self._entries, sync=False)
+                except StorageError:
+                    self._unwritten = True
+                    raise
 
     def sync(self) -> None:
         """Durably. StorageError."""
         if self._unsynced:
             self._unsynced = False
-            self.write()
-            self._files.open(self._path).sync()
+            try:
+                self.write()
+                self._files.open(self._path).sync()
+            except StorageError:
+                self._unsynced = True
+                raise
 
     def close(self) -> None:
         """The directory may belong to another log from now on."""

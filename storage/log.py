@@ -13,6 +13,7 @@ from storage import lookup, partition_metadata, recovery, retention
 from storage.admission import AdmittedBatch, admit
 from storage.appending import Appender, AppendInfo
 from storage.configs.log_config import LogConfig
+from storage.descriptors import OutOfDescriptorsError
 from storage.files import Files
 from storage.flushing import RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
@@ -312,23 +313,28 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
         self._announce_cut(offset)
+        with self._failing_for_good():
+            self._cut(offset)
+        return True
+
+    def _cut(self, offset: int) -> None:
         self._segments.truncate_to(offset)
         if self._segments.active.next_offset < self.log_start_offset:
             # The batch that went held the log start too.
             self.truncate_fully_and_start_at(offset)
         else:
             self._settle_after_cut(offset)
-        return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes everything; the log starts and ends at `offset`."""
         self._raise_if_failed()
         self._announce_cut(offset)
-        self._segments.begin_anew(offset, self.config.index_interval_bytes)
-        self.log_start_offset = offset
-        self.leader_epochs.clear()
-        self._snapshots.keep_only(())
-        self._settle_after_cut(offset)
+        with self._failing_for_good():
+            self._segments.begin_anew(offset, self.config.index_interval_bytes)
+            self.log_start_offset = offset
+            self.leader_epochs.clear()
+            self._snapshots.keep_only(())
+            self._settle_after_cut(offset)
 
     def _announce_cut(self, offset: int) -> None:
         self._reader.forget()
@@ -339,12 +345,11 @@ class Log:
     def _settle_after_cut(self, offset: int) -> None:
         self._appender.restart(recovery.rebuild_producers(self._segments, self._snapshots))
         self.leader_epochs.truncate_from_end(self.log_end_offset)
-        with self._failing_for_good():
-            self._recovery_point.lower(self.log_end_offset)
-            if self.log_end_offset < offset and self._on_cut is not None:
-                self._on_cut(self.log_end_offset)
-            # What was cut must not come back, after a crash, beside what is appended now.
-            self._files.sync_directory(self.directory)
+        self._recovery_point.lower(self.log_end_offset)
+        if self.log_end_offset < offset and self._on_cut is not None:
+            self._on_cut(self.log_end_offset)
+        # What was cut must not come back, after a crash, beside what is appended now.
+        self._files.sync_directory(self.directory)
 
     # --- losing old segments -------------------------------------------------------------------------
 
@@ -427,6 +432,8 @@ class Log:
             yield
         except StorageError as error:
             self._failure = error
+            if isinstance(error, OutOfDescriptorsError):
+                raise StorageError(f"{error}, in the middle of a change") from error
             raise
 
     # --- durability ----------------------------------------------------------------------------------
@@ -446,7 +453,7 @@ class Log:
         """Syncs what is not synced yet (with `rolled_only` not the active segment) and raises the recovery point.
 
         Takes as long as the disk does; on any thread, beside everything else. After a failed sync nobody knows what is
-        on the disk, so the log refuses further appends.
+        on the disk, so the log refuses further appends; but after an OutOfDescriptorsError, when none was tried.
         """
         self._raise_if_failed()
         if self.closed:
@@ -458,7 +465,8 @@ class Log:
         except StorageError as error:
             if self._abandoned:
                 return  # deleted or set aside meanwhile: nothing is left to keep
-            self._failure = error
+            if not isinstance(error, OutOfDescriptorsError):
+                self._failure = error
             raise
 
     def _sync(self, start: int, end: int) -> None:

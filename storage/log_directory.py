@@ -288,7 +288,8 @@ class LogDirectory:
     def write_epochs(self) -> None:
         """Has the logs' files say which leader epochs have begun. Any thread's, one at a time."""
         while self._begun:
-            self._begun.popleft().write()
+            self._begun[0].write()
+            self._begun.popleft()
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
         """Up to where the log is compacted, as last noted; 0 where that is not known."""
@@ -304,9 +305,14 @@ class LogDirectory:
     def _lower_checkpoints(self, tp: TopicPartition, offset: int) -> None:
         with self._checkpoint_lock:
             for name, offsets in ((RECOVERY_POINTS, self._recovery_points), (CLEANER_OFFSETS, self._cleaner_offsets)):
-                if offsets.get(tp, 0) > offset:
+                before = offsets.get(tp, 0)
+                if before > offset:
                     offsets[tp] = offset
-                    self._write(name, offsets)
+                    try:
+                        self._write(name, offsets)
+                    except StorageError:
+                        offsets[tp] = before  # so that who cuts again does not take it for written
+                        raise
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The caller holds the lock."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from storage import lost_logs, meta_properties
 from storage.configs.log_config import LogConfig
+from storage.descriptors import OutOfDescriptorsError
 from storage.files import Files
 from storage.log import Log
 from storage.log_directory import LogDirectory
@@ -304,7 +305,12 @@ class LogManager:
     # --- failures ------------------------------------------------------------------------------------
 
     def report(self, tp: TopicPartition, error: StorageError) -> None:
-        """A call of this partition's log failed, and with it its directory. May be called on any thread."""
+        """A call of this partition's log failed, and with it its directory. May be called on any thread.
+
+        But where only a file descriptor was missing: then the log is as it was, and may be asked again.
+        """
+        if isinstance(error, OutOfDescriptorsError):
+            return
         if directory := self._home_of(tp):
             directory.fail(error)
 
@@ -336,11 +342,16 @@ class LogManager:
         return gone
 
     @contextmanager
-    def _failing(self, directory: LogDirectory, *, reraise: bool = False) -> Iterator[None]:
-        """A StorageError of what runs here is this directory's failure, and nobody else's."""
+    def _failing(self, directory: LogDirectory, *, reraise: bool = False, later: bool = False) -> Iterator[None]:
+        """A StorageError of what runs here is this directory's failure, and nobody else's.
+
+        `later`: what runs here is done again before long, so that it may wait for a file descriptor.
+        """
         try:
             yield
         except StorageError as error:
+            if later and isinstance(error, OutOfDescriptorsError):
+                return
             if not directory.closed:
                 directory.fail(error)
             if reraise:
@@ -371,20 +382,20 @@ class LogManager:
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces the checkpoints durably. May run on another thread; so may all checkpoints."""
         for directory in self.directories:
-            with self._failing(directory):
+            with self._failing(directory, later=True):
                 mine = {tp: offsets[tp] for tp in list(directory.logs) if tp in offsets}
                 directory.checkpoint_high_watermarks(mine)
 
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced."""
         for directory in self.directories:
-            with self._failing(directory):
+            with self._failing(directory, later=True):
                 directory.checkpoint_recovery_points()
 
     def checkpoint_log_starts(self) -> None:
         """Notes where logs start."""
         for directory in self.directories:
-            with self._failing(directory):
+            with self._failing(directory, later=True):
                 directory.checkpoint_log_starts()
 
     @property
@@ -395,7 +406,7 @@ class LogManager:
     def write_epochs(self) -> None:
         """Notes the leader epochs that have begun."""
         for directory in self.directories:
-            with self._failing(directory):
+            with self._failing(directory, later=True):
                 directory.write_epochs()
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
@@ -406,7 +417,7 @@ class LogManager:
     def note_cleaned(self, tp: TopicPartition, offset: int) -> None:
         """Notes, durably, that a log is compacted up to `offset`."""
         if directory := self._home_of(tp):
-            with self._failing(directory):
+            with self._failing(directory, later=True):
                 directory.checkpoint_cleaner_offset(tp, offset)
 
     def _write_lost(self) -> None:

@@ -168,8 +168,12 @@ class EntryFile:
         if self._unsynced:
             # Lowered first: an append on the other thread raises it again and is synced the next time.
             self._unsynced = False
-            self.write_out()
-            self._file.sync()
+            try:
+                self.write_out()
+                self._file.sync()
+            except StorageError:
+                self._unsynced = True
+                raise
 
     def close(self) -> None:
         """What waits is dropped: a `sync` that still runs must not bring it into a file that was given up, or its heir.

@@ -10,6 +10,8 @@ from typing import overload
 
 from storage.files import Files
 from storage.segments.segment import Segment
+from storage.segments.segment_files import SegmentFiles
+from tidelog.errors import StorageError
 
 
 class Segments(Sequence[Segment]):
@@ -86,9 +88,15 @@ class Segments(Sequence[Segment]):
     # --- changing ------------------------------------------------------------------------------------
 
     def open_next(self, base_offset: int, index_interval_bytes: int) -> None:
-        """Seals the active segment; a new one begins at `base_offset`."""
+        """Seals the active segment; a new one begins at `base_offset`. After a StorageError the same one is active."""
         self.active.seal()
-        self._set((*self.row, Segment(self._directory, base_offset, self._files, index_interval_bytes)))
+        try:
+            segment = Segment(self._directory, base_offset, self._files, index_interval_bytes)
+        except StorageError:
+            # The active segment may grow past its name.
+            SegmentFiles(self._directory, base_offset, self._files).delete()
+            raise
+        self._set((*self.row, segment))
 
     def retire_oldest(self, count: int) -> tuple[Segment, ...]:
         """Takes the oldest out of the log (never all) and marks their files as deleted.

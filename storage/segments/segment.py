@@ -52,9 +52,15 @@ class Segment:
 
     def _open_files(self) -> None:
         self.log: File = self._files.open(LOG_SUFFIX)
-        self.offset_index = OffsetIndex(self._files.open(INDEX_SUFFIX), self.base_offset)
-        self.time_index = TimeIndex(self._files.open(TIME_INDEX_SUFFIX), self.base_offset)
-        self.size = self.log.size()
+        offsets, times = self._files.open(INDEX_SUFFIX), self._files.open(TIME_INDEX_SUFFIX)
+        try:
+            self.offset_index = OffsetIndex(offsets, self.base_offset)
+            self.time_index = TimeIndex(times, self.base_offset)
+            self.size = self.log.size()
+        except StorageError:
+            for file in (self.log, offsets, times):
+                file.close()  # nobody else has them yet
+            raise
         self._first_timestamp: int | None = None
 
     def reopened(self) -> Segment:

@@ -15,6 +15,7 @@ from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate
 from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
+from storage.descriptors import OutOfDescriptorsError
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
@@ -145,6 +146,22 @@ async def test_one_sync_acknowledges_all_that_came_during_the_one_before() -> No
         disks.release(1, 2, 3)
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0] * 101
         assert disks.syncs == {1: 2, 2: 2, 3: 2}
+
+
+async def test_a_sync_that_gets_no_file_descriptor_is_tried_again_and_the_disk_is_kept() -> None:
+    disks, refused = Disks(), 0
+
+    def watch(call: str, path: Path) -> None:
+        nonlocal refused
+        if call == "sync" and path.suffix == ".log" and refused < 3:
+            refused += 1
+            raise OutOfDescriptorsError("Too many open files")
+
+    disks.files.watch = watch
+    async with cluster_on(disks) as cluster:
+        assert await produce(cluster) == (0, 0)
+        assert refused == 3
+        assert all(manager.works for manager in disks.managers.values())
 
 
 async def test_without_flush_messages_nothing_is_synced() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ def descriptors_are_given_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     files: list[RealFile] = []
     opened = RealFile.__init__
 
-    def opened_and_known(self: RealFile, path: Path, *, create: bool = True) -> None:
-        opened(self, path, create=create)
+    def opened_and_known(self: RealFile, path: Path, **options: Any) -> None:
+        opened(self, path, **options)
         files.append(self)
 
     monkeypatch.setattr(RealFile, "__init__", opened_and_known)

@@ -19,6 +19,7 @@ class HeldFiles(UnsyncedFiles):
     """A sync of a `.log` says that it has begun and waits until it is let go."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.begun = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
         self.syncs = 0

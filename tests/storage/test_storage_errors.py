@@ -42,6 +42,7 @@ class FailingFile(RealFile):
 
 class FailingFiles(RealFiles):
     def __init__(self) -> None:
+        super().__init__()
         self.refuses: Callable[[str, Path], bool] = lambda call, path: False
         self.replaced: Callable[[Path, bool], object] = lambda path, sync: None
 

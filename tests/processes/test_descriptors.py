@@ -1,0 +1,91 @@
+"""A broker that connections leave no file descriptor keeps its disk and those who are connected, and recovers."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.processes.harness.cluster import RunningCluster
+from tests.processes.harness.ordeal import ordeal
+from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
+from tidelog import Admin
+from tidelog.errors import TidelogError
+from tidelog.model import Endpoint
+
+pytestmark = pytest.mark.slow
+
+NONE_LEFT = "no file descriptor is left"
+
+
+@contextmanager
+def limited_to(pid: int, more: int) -> Iterator[None]:
+    """No more descriptors than the process has, and so many."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_files(pid) + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def open_files(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def connect(address: str, held: ExitStack) -> None:
+    """Begins to, and does not wait for it."""
+    endpoint = Endpoint.parse(address)
+    connection = held.enter_context(socket.socket())
+    connection.setblocking(False)
+    connection.connect_ex((endpoint.host, endpoint.port))
+
+
+def answers(address: str) -> bool:
+    """Whether it takes who is new."""
+    try:
+        with Admin(address, default_api_timeout_ms=1500) as admin:
+            admin.describe_cluster()
+    except TidelogError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("connections", [90, 400], ids=["fewer than are kept for files", "more than that"])
+def test_a_broker_out_of_descriptors_keeps_its_disk_and_its_connections_and_recovers(
+    cluster: RunningCluster, role: str, connections: int
+) -> None:
+    (tp,) = cluster.create_topic("t", configs={"segment.bytes": "20000"})
+    leader = cluster.leader(tp)
+    victim = leader if role == "leader" else next(b for b in cluster.broker_ids if b != leader)
+    process, address = cluster.local.broker_process(victim), cluster.address(victim)
+    assert process is not None
+
+    def rolled() -> int:
+        return len(list(cluster.replica_dir(victim, tp).glob("*.log")))
+
+    with ordeal(cluster, [tp]) as under:
+        under.workload.wait_acknowledged(200)
+        with ExitStack() as held, limited_to(process.pid, 3):
+            soft = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)[0]
+            for _ in range(connections):
+                connect(address, held)
+            wait_bitten("a file to get none", lambda: cluster.said(victim, NONE_LEFT))
+            if connections < 100:
+                before = rolled()
+                under.workload.wait_acknowledged(300)
+                wait_for("segments that are rolled meanwhile", lambda: rolled() >= before + 2)
+            else:
+                wait_bitten("whoever is new to get no answer", lambda: not answers(address))
+            require_bite("it has descriptors", open_files(process.pid) >= soft - 1)
+            assert process.running, "it goes on"
+        wait_for("those who are new to be taken again", lambda: answers(address))
+        under.workload.wait_acknowledged(100)
+        assert process.running
+    assert not cluster.said(victim, "is offline")
+    assert not cluster.said(victim, "Traceback")
