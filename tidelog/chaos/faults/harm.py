@@ -48,11 +48,12 @@ class Timing:
 
     @property
     def refused_ms(self) -> int:
-        """Of one that was killed: connecting to it is refused, which tells earlier than its session could end.
+        """Of one that was killed: connecting to it is refused, which tells earlier than its session could end, of which
+        a sixth at most has passed since it was last heard.
 
         Half a second is aimed at; who was fenced in the same session timeout before has to wait for the rest of it.
         """
-        return 5 * self.session_timeout_ms // 8
+        return 3 * self.session_timeout_ms // 4
 
     @property
     def silent_ms(self) -> int:

@@ -64,6 +64,11 @@ class SessionsExpireOften(SessionExpired):
     #: So many are seen at least.
     least_times = 3
 
+    @property
+    def availability(self) -> Availability:
+        # Two of three may be out of an ISR at the same time.
+        return Availability(self.timing.refused_ms)
+
     async def inject(self, target: Target, dice: random.Random) -> str:
         self.meanwhile(self._again_and_again(target, dice))
         return "sessions of brokers ended every 0.5–2 s"
