@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from simulation.kinds import Kind
+from simulation.run import JUDGED
+
 from tests.operations import ROOT, section
 from tidelog.chaos.faults import catalogue
 from tidelog.chaos.report.promises import PROMISES
@@ -55,17 +58,23 @@ def lacking(wanted: Sequence[str]) -> str:
 def test_what_stands_behind_a_promise_is_there() -> None:
     assert set(column(1)) - set(ROWS) == set()
     assert set(column(2)) - set(KEYS) == set()
+    assert set(column(3)) - set(Kind) == set()
     assert set(column(4)) - set(MUTANTS) == set()
 
 
-def test_every_row_every_invariant_and_every_bug_of_the_list_stands_behind_a_promise() -> None:
+def test_every_row_every_invariant_every_simulated_kind_and_every_bug_of_the_list_stands_behind_a_promise() -> None:
     assert set(ROWS) - set(column(1)) == set()
     assert set(KEYS) - set(column(2)) == set()
+    assert set(Kind) - set(column(3)) == set()
     assert {name for name, text in MUTANTS.items() if re.search(r"^Row: M\d+$", text, re.MULTILINE)} <= set(column(4))
 
 
-def test_every_promise_has_a_fault_an_invariant_and_a_bug_that_breaks_it() -> None:
-    assert [cells[0] for cells in table("promise") if not (cells[1] and cells[2] and cells[4])] == []
+def test_every_promise_has_a_fault_an_invariant_a_simulated_fault_and_a_bug_that_breaks_it() -> None:
+    assert [cells[0] for cells in table("promise") if len(cells) != 5 or not all(cells)] == []
+
+
+def test_the_simulator_judges_every_invariant() -> None:
+    assert list(JUDGED) == KEYS
 
 
 def test_what_each_invariant_promises_is_what_a_report_says() -> None:
