@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checker.judging import verdict_on
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator, wait_moved, wait_offsets_topic
 from tests.processes.harness.group_member import SESSION_TIMEOUT_MS
@@ -17,8 +18,7 @@ from tests.processes.harness.members import Member, Members, assignments, commit
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import Consumer, TopicPartition
-from tidelog.checker.committed_offsets import Assigned, Commit, fencing_violations, sharing_violations
-from tidelog.checker.outcomes import Outcome
+from tidelog.checker.group_operations import Assigned, CommitOk, CommitUnknown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -104,7 +104,7 @@ def test_a_group_of_five_reads_everything_whoever_is_killed(
 def check(members: Members, tps: list[TopicPartition], ends: Mapping[TopicPartition, int], ended_s: float) -> None:
     """The verdict, from what the members have written down."""
     assigned: list[Assigned] = []
-    attempts: list[Commit] = []
+    attempts: list[CommitOk | CommitUnknown] = []
     all_turns: list[Turn] = []
     for member in members.all:
         entries, complaints = member.entries(), member.errors.read_text()
@@ -114,12 +114,12 @@ def check(members: Members, tps: list[TopicPartition], ends: Mapping[TopicPartit
         attempts += commits(GROUP, TOPIC, entries)
         all_turns += turns(member.name, TOPIC, entries, member.died_s, member.slept_s)
     of_partition = by_partition(all_turns)
-    wrong = [*sharing_violations(assigned), *fencing_violations(attempts, assigned)]
+    wrong = [str(each) for each in verdict_on([*assigned, *attempts], "I17").findings]
     wrong += [line for tp in tps for line in handover_violations(tp, of_partition[tp], ends[tp])]
     longest_s = max(unowned_s(of_partition[tp], ended_s) for tp in tps)
 
     generations = {each.generation for each in assigned}
-    refused = sum(each.outcome is not Outcome.OK for each in attempts)
+    refused = sum(isinstance(each, CommitUnknown) for each in attempts)
     again = sum(len(each.offsets) for turn in all_turns for each in turn.processed) - sum(ends.values())
     print(
         f"verdict: {MEMBER_KILLS} members and {COORDINATOR_KILLS} coordinators killed, {MEMBER_SLEEPS} members asleep;"

@@ -9,55 +9,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
-from tidelog.checker import group_operations
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import seconds
+from tidelog.checker.group_operations import (
+    Assigned,
+    CommitFailed,
+    CommitInvoked,
+    CommitOk,
+    CommittedOk,
+    CommitUnknown,
+)
 from tidelog.checker.invariant import Ending, Handler, Invariant
-from tidelog.checker.outcomes import Outcome
 from tidelog.checker.timeline import RunningMax
 from tidelog.frozen import frozen
 from tidelog.model import TopicPartition
 
-
-@frozen
-class Commit:
-    """One attempt to commit one partition's offset.
-
-    done         when its outcome was known to the committer; of an unknown one it means nothing
-    generation   in whose name; −1: of no member
-    """
-
-    group: str
-    tp: TopicPartition
-    offset: int
-    outcome: Outcome
-    invoked: float
-    done: float
-    generation: int = -1
-
-
-@frozen
-class Fetched:
-    """What a reader was answered, from whatever broker; −1: nothing is committed. Errors are no answers."""
-
-    group: str
-    tp: TopicPartition
-    offset: int
-    invoked: float
-    done: float
-
-
-@frozen
-class Assigned:
-    """A member was told that it owns these in a generation: all of them, also those that it had before."""
-
-    group: str
-    member: str
-    generation: int
-    tps: frozenset[TopicPartition]
-    at: float
+Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown
 
 
 @frozen
@@ -66,10 +36,7 @@ class Broken:
 
     tp: TopicPartition
     says: str
-    operations: Sequence[Commit | Fetched | Assigned]
-
-    def __str__(self) -> str:
-        return "\n    ".join([f"{self.tp}: {self.says}", *map(str, self.operations)])
+    operations: Sequence[Attempt | CommittedOk | Assigned]
 
 
 class Register:
@@ -78,33 +45,32 @@ class Register:
     def __init__(self) -> None:
         self._promised = RunningMax()
         self._shown = RunningMax()
-        self._commits: list[Commit] = []
-        self._fetches: list[Fetched] = []
+        self._attempts: list[Attempt] = []
+        self._fetches: list[CommittedOk] = []
         #: When a value was asked for first, by an attempt that was not refused.
         self._first_asked: dict[int, float] = {}
 
-    def commit(self, commit: Commit) -> None:
-        self._commits.append(commit)
-        if commit.outcome is Outcome.OK:
-            self._promised.add(commit.done, commit.offset)
-        if commit.outcome is not Outcome.FAILED:
-            asked = self._first_asked.get(commit.offset, math.inf)
-            self._first_asked[commit.offset] = min(commit.invoked, asked)
+    def commit(self, attempt: Attempt) -> None:
+        self._attempts.append(attempt)
+        if isinstance(attempt, CommitOk):
+            self._promised.add(attempt.t1, attempt.offset)
+        if not isinstance(attempt, CommitFailed):
+            asked = self._first_asked.get(attempt.offset, math.inf)
+            self._first_asked[attempt.offset] = min(attempt.t0, asked)
 
-    def fetch(self, fetch: Fetched) -> None:
+    def fetch(self, fetch: CommittedOk) -> None:
         self._fetches.append(fetch)
-        self._shown.add(fetch.done, fetch.offset)
+        self._shown.add(fetch.t1, fetch.offset)
 
-    def went_back(self, fetches: Iterable[Fetched]) -> Iterator[Broken]:
+    def went_back(self, fetch: CommittedOk) -> Iterator[Broken]:
         """A fetch sees at least what was committed, and what any other fetch has seen, before it was asked for."""
-        for fetch in fetches:
-            least, seen = self._promised.before(fetch.invoked), self._shown.before(fetch.invoked)
-            here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
-            if least is not None and fetch.offset < least:
-                yield Broken(fetch.tp, f"{here}, after {least} was committed", (self._commit_of(least), fetch))
-            elif seen is not None and fetch.offset < seen:
-                earlier = next(each for each in self._fetches if each.offset == seen and each.done < fetch.invoked)
-                yield Broken(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
+        least, seen = self._promised.before(fetch.t0), self._shown.before(fetch.t0)
+        here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
+        if least is not None and fetch.offset < least:
+            yield Broken(fetch.tp, f"{here}, after {least} was committed", (self._commit_of(least), fetch))
+        elif seen is not None and fetch.offset < seen:
+            earlier = next(each for each in self._fetches if each.offset == seen and each.t1 < fetch.t0)
+            yield Broken(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
 
     def out_of_nothing(self, invoked: Mapping[int, float]) -> Iterator[Broken]:
         """Nor does it see what nobody had asked for, or what was refused, by its end: for when all commits are known.
@@ -113,27 +79,13 @@ class Register:
         """
         for fetch in self._fetches:
             asked = min(self._first_asked.get(fetch.offset, math.inf), invoked.get(fetch.offset, math.inf))
-            if fetch.offset >= 0 and asked > fetch.done:
-                refused = [each for each in self._commits if each.offset == fetch.offset]
+            if fetch.offset >= 0 and asked > fetch.t1:
+                refused = [each for each in self._attempts if each.offset == fetch.offset]
                 here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
                 yield Broken(fetch.tp, f"{here}, and nobody had committed it", (*refused, fetch))
 
-    def _commit_of(self, offset: int) -> Commit:
-        return next(each for each in self._commits if each.offset == offset and each.outcome is Outcome.OK)
-
-
-def register_violations(commits: Iterable[Commit], fetches: Iterable[Fetched]) -> Iterator[Broken]:
-    """Where the committed offset was no register."""
-    registers: dict[tuple[str, TopicPartition], Register] = defaultdict(Register)
-    for commit in commits:
-        registers[commit.group, commit.tp].commit(commit)
-    fetches_of: dict[tuple[str, TopicPartition], list[Fetched]] = defaultdict(list)
-    for fetch in fetches:
-        registers[fetch.group, fetch.tp].fetch(fetch)
-        fetches_of[fetch.group, fetch.tp].append(fetch)
-    for key, asked in fetches_of.items():
-        yield from registers[key].went_back(asked)
-        yield from registers[key].out_of_nothing({})
+    def _commit_of(self, offset: int) -> CommitOk:
+        return next(each for each in self._attempts if each.offset == offset and isinstance(each, CommitOk))
 
 
 class Generations:
@@ -149,39 +101,22 @@ class Generations:
 
     def assign(self, assigned: Assigned) -> Iterator[Broken]:
         """Yields the partitions that another member was told to own in the same generation."""
-        self._begun.setdefault(assigned.group, RunningMax()).add(assigned.at, assigned.generation)
+        self._begun.setdefault(assigned.group, RunningMax()).add(assigned.t, assigned.generation)
         for tp in sorted(assigned.tps):
             first = self._owner.setdefault((assigned.group, assigned.generation, tp), assigned)
             if first.member != assigned.member:
                 both = f"{first.member} and {assigned.member} own it in generation {assigned.generation}"
                 yield Broken(tp, f"{assigned.group}: {both}", (first, assigned))
 
-    def fence(self, commit: Commit) -> Iterator[Broken]:
-        """Yields a commit of a generation that was over before it was begun, if it was accepted."""
-        if commit.generation < 0 or commit.outcome is not Outcome.OK or commit.group not in self._begun:
+    def fence(self, commit: CommitOk) -> Iterator[Broken]:
+        """Yields a commit of a generation that was over before it was begun, although it was accepted."""
+        if commit.generation < 0 or commit.group not in self._begun:
             return
-        current = self._begun[commit.group].before(commit.invoked)
+        current = self._begun[commit.group].before(commit.t0)
         if current is not None and commit.generation < current:
             says = f"{commit.offset} of generation {commit.generation} was accepted in generation {current}"
             later = [each for each in self._owner.values() if (each.group, each.generation) == (commit.group, current)]
             yield Broken(commit.tp, f"{commit.group}: {says}", (*later[:1], commit))
-
-
-def fencing_violations(commits: Iterable[Commit], assigned: Iterable[Assigned]) -> Iterator[Broken]:
-    """Commits of a generation that was over before they were begun, and that were accepted."""
-    generations = Generations()
-    for each in assigned:
-        for _ in generations.assign(each):
-            pass
-    for commit in commits:
-        yield from generations.fence(commit)
-
-
-def sharing_violations(assigned: Iterable[Assigned]) -> Iterator[Broken]:
-    """Partitions that two members were told to own in one generation."""
-    generations = Generations()
-    for each in assigned:
-        yield from generations.assign(each)
 
 
 class CommittedOffsets(Invariant):
@@ -193,52 +128,46 @@ class CommittedOffsets(Invariant):
         super().__init__(facts)
         self._registers: dict[tuple[str, TopicPartition], Register] = defaultdict(Register)
         self._generations = Generations()
-        self._new_commits: list[Commit] = []
-        self._new_fetches: list[Fetched] = []
+        self._new_attempts: list[Attempt] = []
+        self._new_fetches: list[CommittedOk] = []
         self._invoked: dict[tuple[str, TopicPartition], dict[int, float]] = defaultdict(dict)
         self._ended: set[tuple[str, TopicPartition, int]] = set()
 
     def handlers(self) -> Mapping[type, Handler]:
         return {
-            group_operations.CommitInvoked: self._commit_invoked,
-            group_operations.CommitOk: lambda _, event: self._committed(event, Outcome.OK),
-            group_operations.CommitFailed: lambda _, event: self._committed(event, Outcome.FAILED),
-            group_operations.CommitUnknown: lambda _, event: self._committed(event, Outcome.UNKNOWN),
-            group_operations.CommittedOk: self._fetched,
-            group_operations.Assigned: self._assigned,
+            CommitInvoked: self._commit_invoked,
+            CommitOk: self._attempted,
+            CommitFailed: self._attempted,
+            CommitUnknown: self._attempted,
+            CommittedOk: self._fetched,
+            Assigned: self._assigned,
         }
 
-    def _commit_invoked(self, _source: Source, event: group_operations.CommitInvoked) -> None:
+    def _commit_invoked(self, _source: Source, event: CommitInvoked) -> None:
         self._invoked[event.group, event.tp].setdefault(event.offset, event.t)
 
-    def _committed(
-        self,
-        event: group_operations.CommitOk | group_operations.CommitFailed | group_operations.CommitUnknown,
-        came_to: Outcome,
-    ) -> None:
-        commit = Commit(event.group, event.tp, event.offset, came_to, event.t0, event.t1, event.generation)
-        self._registers[event.group, event.tp].commit(commit)
+    def _attempted(self, _source: Source, event: Attempt) -> None:
+        self._registers[event.group, event.tp].commit(event)
         self._ended.add((event.group, event.tp, event.offset))
-        self._new_commits.append(commit)
+        self._new_attempts.append(event)
 
-    def _fetched(self, _source: Source, event: group_operations.CommittedOk) -> None:
-        fetch = Fetched(event.group, event.tp, event.offset, event.t0, event.t1)
-        self._registers[event.group, event.tp].fetch(fetch)
-        self._new_fetches.append(fetch)
+    def _fetched(self, _source: Source, event: CommittedOk) -> None:
+        self._registers[event.group, event.tp].fetch(event)
+        self._new_fetches.append(event)
 
-    def _assigned(self, _source: Source, event: group_operations.Assigned) -> None:
+    def _assigned(self, _source: Source, event: Assigned) -> None:
         self.tally.observations += 1
-        told = Assigned(event.group, event.member, event.generation, frozenset(event.tps), event.t)
-        self._tell(self._generations.assign(told))
+        self._tell(self._generations.assign(event))
 
     def examine(self) -> None:
-        commits, self._new_commits = self._new_commits, []
+        attempts, self._new_attempts = self._new_attempts, []
         fetches, self._new_fetches = self._new_fetches, []
-        self.tally.observations += len(commits) + len(fetches)
-        for commit in commits:
-            self._tell(self._generations.fence(commit))
+        self.tally.observations += len(attempts) + len(fetches)
+        for attempt in attempts:
+            if isinstance(attempt, CommitOk):
+                self._tell(self._generations.fence(attempt))
         for fetch in fetches:
-            self._tell(self._registers[fetch.group, fetch.tp].went_back([fetch]))
+            self._tell(self._registers[fetch.group, fetch.tp].went_back(fetch))
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
@@ -254,18 +183,18 @@ class CommittedOffsets(Invariant):
                 self.violated(broken.tp, t, broken.says, *map(_story, broken.operations))
 
 
-def _moment(operation: Commit | Fetched | Assigned) -> int:
-    return int(operation.at if isinstance(operation, Assigned) else operation.done)
+def _moment(operation: Attempt | CommittedOk | Assigned) -> int:
+    return operation.t if isinstance(operation, Assigned) else operation.t1
 
 
-def _story(operation: Commit | Fetched | Assigned) -> str:
-    """An operation of a history, whose times are nanoseconds, as proof."""
+def _story(operation: Attempt | CommittedOk | Assigned) -> str:
+    """As proof."""
     if isinstance(operation, Assigned):
         tps = ", ".join(map(str, sorted(operation.tps)))
         who = f"{operation.member} of {operation.group}"
-        return f"{who} was assigned {tps} in generation {operation.generation} at {seconds(int(operation.at))}"
-    when = f"{seconds(int(operation.invoked))}–{seconds(int(operation.done))}"
-    here = f"{operation.group} {operation.tp}, {when}"
-    if isinstance(operation, Fetched):
+        return f"{who} was assigned {tps} in generation {operation.generation} at {seconds(operation.t)}"
+    here = f"{operation.group} {operation.tp}, {seconds(operation.t0)}–{seconds(operation.t1)}"
+    if isinstance(operation, CommittedOk):
         return f"committed offset read of {here}: {operation.offset}"
-    return f"commit to {here}, generation {operation.generation}: {operation.offset}, {operation.outcome}"
+    error = "ok" if isinstance(operation, CommitOk) else operation.error
+    return f"commit to {here}, generation {operation.generation}: {operation.offset}, {error}"

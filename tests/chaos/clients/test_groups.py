@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 
 from tests.chaos.clients.a_world import World
+from tests.checker.judging import verdict_on
 from tests.virtual_time import on_virtual_time, until
 from tidelog.chaos.clients.committing import CommittedReader, Committer
 from tidelog.chaos.clients.members import MemberClient
 from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.load import LoadTopic
-from tidelog.checker.committed_offsets import Commit, Fetched, register_violations
 from tidelog.checker.group_operations import (
     Assigned,
     CommitFailed,
@@ -25,7 +25,6 @@ from tidelog.checker.group_operations import (
     Revoked,
 )
 from tidelog.checker.operations import Read
-from tidelog.checker.outcomes import Outcome
 from tidelog.errors import CoordinatorLoadInProgressError
 from tidelog.group_messages import OffsetCommitRequest
 
@@ -68,9 +67,7 @@ async def test_a_committer_raises_its_registers_and_everybody_who_answers_answer
     assert values == list(range(1, len(values) + 1))
     assert all(b.t0 >= a.t1 for a, b in pairwise([each for each in world.told(CommitOk) if each.tp == tps[0]]))
     assert {event.error for event in world.told(CommittedFailed)} <= {"NOT_COORDINATOR"}
-    commits = [Commit(e.group, e.tp, e.offset, Outcome.OK, e.t0, e.t1) for e in world.told(CommitOk)]
-    fetches = [Fetched(e.group, e.tp, e.offset, e.t0, e.t1) for e in world.told(CommittedOk)]
-    assert not list(register_violations(commits, fetches))
+    assert not verdict_on([*world.told(CommitOk), *world.told(CommittedOk)], "I17").violated
 
 
 @on_virtual_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.checker.little_log import Story
+from tests.checker.little_log import BROKERS, Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import behind, end, one_of, put
 from tidelog.checker.broker_events import (
@@ -21,6 +21,17 @@ from tidelog.checker.broker_events import (
     Resources,
     Traceback,
 )
+from tidelog.checker.events import Event
+
+
+def _another(name: str, dice: random.Random) -> str:
+    return dice.choice([str(each) for each in BROKERS if str(each) != name])
+
+
+def _by_another_too(story: Story, dice: random.Random, kind: type[Event]) -> Story:
+    """What one broker did, another does in the same name."""
+    place, name, event = one_of(story, dice, kind)
+    return put(story, place, (name, event), (_another(name, dice), event))
 
 
 @mutation("I11", on_the_way=True)
@@ -31,9 +42,7 @@ def falling_high_watermark(story: Story, dice: random.Random) -> Story:
 
 @mutation("I12", on_the_way=True)
 def two_leaders_in_one_epoch(story: Story, dice: random.Random) -> Story:
-    place, name, event = one_of(story, dice, BecomeLeader)
-    other = dice.choice([each for each in "123" if each != name])
-    return put(story, place, (name, event), (other, event))
+    return _by_another_too(story, dice, BecomeLeader)
 
 
 @mutation("I12", on_the_way=True)
@@ -44,9 +53,7 @@ def leader_epoch_that_goes_back(story: Story, dice: random.Random) -> Story:
 
 @mutation("I12", on_the_way=True)
 def two_controllers_in_one_epoch(story: Story, dice: random.Random) -> Story:
-    place, name, event = one_of(story, dice, Controller)
-    other = dice.choice([each for each in "123" if each != name])
-    return put(story, place, (name, event), (other, event))
+    return _by_another_too(story, dice, Controller)
 
 
 @mutation("I12", on_the_way=True)
@@ -57,16 +64,14 @@ def isr_change_without_version(story: Story, dice: random.Random) -> Story:
 
 @mutation("I12", on_the_way=True)
 def two_isr_changes_of_one_version(story: Story, dice: random.Random) -> Story:
-    place, name, event = one_of(story, dice, IsrChange)
-    other = dice.choice([each for each in "123" if each != name])
-    return put(story, place, (name, event), (other, event))
+    return _by_another_too(story, dice, IsrChange)
 
 
 @mutation("I12", on_the_way=True)
 def isr_change_by_a_deposed_leader(story: Story, dice: random.Random) -> Story:
     _, name, event = one_of(story, dice, IsrChange, lambda each: each.epoch > 1)
     late = replace(event, t=end(story), epoch=event.epoch - 1, partition_epoch=10_000)
-    return behind(story, dice.choice([each for each in "123" if each != name]), late)
+    return behind(story, _another(name, dice), late)
 
 
 @mutation("I14", on_the_way=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from tests.processes.harness.background import Background
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
 from tidelog.checker.look_ups import LookUp, StoredRecord, Trim, judge
@@ -28,45 +26,6 @@ _STEP_MS = 5
 #: So many keys come again and again; other records have a key of their own.
 _HOT_KEYS = 40
 _DAY_MS = 24 * 60 * 60 * 1000
-
-
-class Background(ABC):
-    """A thread that does one thing again and again, from `with` to its end; a failure of it is the test's."""
-
-    def __init__(self, name: str) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._failure: BaseException | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(90)
-        if error is None:
-            assert not self._thread.is_alive(), f"{self._thread.name} does not end"
-            if self._failure is not None:
-                raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self.once()
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self.close()
-
-    @abstractmethod
-    def once(self) -> None: ...
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give up what is held."""
 
 
 class Sent:

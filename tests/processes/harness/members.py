@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes.harness.handovers import Kept, Processed, Turn
-from tidelog.checker.committed_offsets import Assigned, Commit
+from tidelog.checker.group_operations import Assigned, CommitOk, CommitUnknown
 from tidelog.checker.outcomes import Outcome
 from tidelog.model import TopicPartition
 
@@ -122,18 +122,25 @@ def assignments(member: str, group: str, topic: str, entries: Iterable[Entry]) -
     """What it was told to own, generation by generation."""
     for entry in entries:
         if entry["did"] == "owns":
-            tps = frozenset(TopicPartition(topic, each) for each in entry["partitions"])
-            yield Assigned(group, member, entry["generation"], tps, entry["at_s"])
+            tps = [TopicPartition(topic, each) for each in entry["partitions"]]
+            yield Assigned(group, member, entry["generation"], tps, _ns(entry["at_s"]))
 
 
-def commits(group: str, topic: str, entries: Iterable[Entry]) -> Iterator[Commit]:
+def commits(group: str, topic: str, entries: Iterable[Entry]) -> Iterator[CommitOk | CommitUnknown]:
     """In whose generation it committed what."""
     for entry in entries:
         if entry["did"] in ("committed", "not committed"):
-            outcome = Outcome.OK if entry["did"] == "committed" else Outcome.UNKNOWN
+            began, ended, generation = _ns(entry["began_s"]), _ns(entry["at_s"]), entry["generation"]
             for partition, offset in entry["offsets"].items():
                 tp = TopicPartition(topic, int(partition))
-                yield Commit(group, tp, offset, outcome, entry["began_s"], entry["at_s"], entry["generation"])
+                if entry["did"] == "committed":
+                    yield CommitOk(group, tp, offset, began, ended, generation)
+                else:
+                    yield CommitUnknown(group, tp, offset, entry["error"], began, ended, generation)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
 
 
 def turns(

@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from tests.checker.judging import verdict_on
 from tests.processes.harness.waiting import Void, wait_bitten, wait_for
 from tidelog import TopicPartition
 from tidelog.chaos.clients.committing import CommittedReader, Committer
 from tidelog.chaos.clients.lines import Line
 from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.checker import Checker
 from tidelog.checker.events import Event
 from tidelog.checker.group_operations import CommitInvoked, CommitOk, CommittedOk
-from tidelog.checker.invariant import Ending
 from tidelog.checker.operations import Client
 
 #: What must have an answer in some second before a fault, or the fault finds nothing to spoil.
@@ -147,14 +146,9 @@ class Registers:
 
     def check(self) -> None:
         """The verdict, with what it is about."""
-        checker = Checker()
-        for diary in self._diaries:
-            life = checker.begin(diary.header)
-            for event in diary.events:
-                checker.take(life, event)
         for (what, outcome), count in sorted(self.tally.items()):
             print(f"{what}: {outcome} {count}")
-        verdict = checker.conclude(Ending()).only(["I17"])
+        verdict = verdict_on(self._told(), "I17")
         print("\n".join(verdict.lines()))
         if not any(isinstance(each, CommittedOk) and each.offset >= 0 for each in self._told()):
             raise Void("void: nothing committed was ever read")

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
+from tests.processes.harness.background import Background
 from tidelog import Consumer, TopicPartition
 
 
-class Witness:
+class Witness(Background):
     """Reads `tps` from their beginning, from `with` to its end."""
 
     def __init__(self, bootstrap_servers: str | Sequence[str], tps: Sequence[TopicPartition]) -> None:
+        super().__init__("witness")
         self._servers = bootstrap_servers
         self._seen: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in tps}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
-        self._failure: BaseException | None = None
+        self._consumer: Consumer | None = None
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def once(self) -> None:
+        if self._consumer is None:
+            self._consumer = Consumer(self._servers, client_id="witness", auto_offset_reset="none")
+            self._consumer.assign(list(self._seen))
+            for tp in self._seen:
+                self._consumer.seek(tp, 0)
+        for tp, records in self._consumer.poll(timeout_ms=200, max_records=10_000).items():
+            self._seen[tp] += [(record.offset, int(record.value or b"-1")) for record in records]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        if error is None and self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            with Consumer(self._servers, client_id="witness", auto_offset_reset="none") as consumer:
-                consumer.assign(list(self._seen))
-                for tp in self._seen:
-                    consumer.seek(tp, 0)
-                while not self._stop.is_set():
-                    for tp, records in consumer.poll(timeout_ms=200, max_records=10_000).items():
-                        self._seen[tp] += [(record.offset, int(record.value or b"-1")) for record in records]
-        except BaseException as error:
-            self._failure = error
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
 
     @property
     def records(self) -> int:
