@@ -262,6 +262,13 @@ class Controller(Decisions):
             known[broker_id] = before.difference(online).union(told)
         return self._lose([broker_id] if failed else []) + self._reconsider(sorted(failed | recovered))
 
+    def leadership_over(self, broker_id: int, epochs: Mapping[TopicPartition, int]) -> list[Effect]:
+        """It led in these epochs before it restarted, which nobody has seen, and does not go on: it gets new ones."""
+        standing = {tp: self.states[tp].state for tp in epochs if tp in self.states and self.departures.stays(tp)}
+        over = {tp for tp, s in standing.items() if (s.leader, s.leader_epoch) == (broker_id, epochs[tp])}
+        self.renewing |= over
+        return self._reconsider(sorted(over))
+
     def shutdown_wanted(self, broker_id: int) -> list[Effect]:
         """A broker wants to leave: it gives up what others can lead, and its places in the ISRs."""
         if broker_id not in self.brokers:

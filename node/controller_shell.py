@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from cluster import znodes
 from cluster.backoff import Backoff
@@ -60,9 +61,11 @@ class ControllerShell:
         *,
         dice: random.Random | None = None,
         probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
+        known_epoch: Callable[[], int] = lambda: -1,
         journal: Journal = NO_JOURNAL,
     ) -> None:
         self._settings = settings
+        self._known_epoch = known_epoch
         self._coordination = coordination
         self._clock = clock
         self._identity = identity
@@ -164,18 +167,18 @@ class ControllerShell:
         mine: ControllerSeat | None = None
         refused: BrokerRegistration | None = None
         if seat.vacant:
-            mine = await self._coordination.take_seat(me, seat)
+            mine = await self._take(seat)
         elif seat.owner == self._coordination.store.session_id:
             mine = seat
         elif seat.controller_id == me:
             # An earlier life of this broker: only we can hold this id now.
-            mine = await self._coordination.take_seat(me, seat, oust=True)
+            mine = await self._take(seat, oust=True)
         else:
             self._seat = seat
             if (refused := await self._found_dead(seat)) is None:
                 return
             log.warning("controller %d refuses connections: running for its seat", seat.controller_id)
-            mine = await self._coordination.take_seat(me, seat, oust=True)
+            mine = await self._take(seat, oust=True)
             if mine is not None:
                 self._oust_limiter.fenced(seat.controller_id, self._clock.monotonic_ms())
         if mine is None:
@@ -207,6 +210,16 @@ class ControllerShell:
             self._reign = None
             self._seat = ControllerSeat(NO_LEADER, mine.epoch, mine.epoch_version)
         await asyncio.sleep(LEAST_BACKOFF_MS / 1000)
+
+    async def _take(self, seat: ControllerSeat, *, oust: bool = False) -> ControllerSeat | None:
+        """The seat, in an epoch above all that this broker knows of: an earlier ZooKeeper gives them out once more."""
+        known = self._known_epoch()
+        after = replace(seat, epoch=max(seat.epoch, known))
+        mine = await self._coordination.take_seat(self._settings.broker_id, after, oust=oust)
+        if mine is not None and known > seat.epoch:
+            log.error("ZooKeeper had controller epoch %d, known is %d: its data is that of an earlier time",
+                      seat.epoch, known)  # fmt: skip
+        return mine
 
     async def _found_dead(self, seat: ControllerSeat) -> BrokerRegistration | None:
         """Waits until the seat changes (None) or its holder refuses connections: which registration of it."""

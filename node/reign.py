@@ -45,7 +45,7 @@ from tidelog.control_messages import (
     LogEndsResponse,
     StopReplicaResponse,
 )
-from tidelog.errors import IneligibleReplicaError, StorageError
+from tidelog.errors import IneligibleReplicaError, NotLeaderOrFollowerError, StorageError
 from tidelog.messages import Request, Response
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
@@ -410,8 +410,11 @@ class Reign:
                         self._led[tp] = (broker.broker_id, message.leader_epoch)
                 offline = {tp for tp, code in codes.items() if code == StorageError.code}
                 lacking = {tp for tp, code in codes.items() if code == IneligibleReplicaError.code}
+                not_led = {tp for tp, code in codes.items() if code == NotLeaderOrFollowerError.code}
+                over = {tp: message.leader_epoch for tp, message in entries.items() if tp in not_led}
                 online = codes.keys() - failed
                 self.perform(self.controller.replicas_answered(broker.broker_id, online, offline, lacking))
+                self.perform(self.controller.leadership_over(broker.broker_id, over))
             case StopBatch(stops), StopReplicaResponse():
                 if any(p.error_code for p in response.partitions):
                     # Its log has the id of a topic that is gone: it is set aside should the name come back.

@@ -14,6 +14,7 @@ from pathlib import Path
 from cluster.partition import Facts, Partition
 from cluster.state import PartitionState, VersionedState
 from node.journal import NO_JOURNAL, Journal
+from node.leaderships import Leaderships
 from node.log_settings import LogSettings
 from node.metadata_cache import MetadataCache
 from node.pace import Pace
@@ -96,7 +97,9 @@ class Replicas:
         self.journal = journal
         self.pace = pace or Pace()
         self._logs = logs
-        self.state_changes = StateChanges(broker_id, isr_store, waiting, clock, self.act, journal)
+        self._leaderships = Leaderships(broker_id, logs, offload)
+        noted = self._leaderships.note_isr
+        self.state_changes = StateChanges(broker_id, isr_store, waiting, clock, self.act, noted, journal)
         self._fetchers = fetchers
         self._max_lag_ms = max_lag_ms
         self._log_settings = LogSettings(topic_defaults or LogConfig())
@@ -114,6 +117,11 @@ class Replicas:
     def cut_off(self) -> bool:
         """Whether the broker is cut off as of now."""
         return self._cut_off()
+
+    @property
+    def controller_epoch(self) -> int:
+        """Of the latest controller that this broker has heard, or had acted upon before it started; −1: of none."""
+        return max(self.metadata.controller_epoch, self._leaderships.controller_epoch)
 
     # --- looking up ------------------------------------------------------------------------------------------
 
@@ -168,15 +176,30 @@ class Replicas:
             self.brokers_changed(request.live_brokers)
             topics = {info.name: info for info in request.topics}
             outcomes: dict[TopicPartition, int] = {}
+            roles: list[tuple[Replica, PartitionStateMessage]] = []
             # Leaders first: clients wait for them, nobody waits for a follower.
             states = sorted(request.partitions, key=lambda state: state.leader != self.broker_id)
             for count, state in enumerate(states, 1):
                 tp = TopicPartition(state.topic, state.partition)
                 try:
-                    outcomes[tp] = self._apply(await self._hosted(tp, topics.get(state.topic), state), state)
+                    replica = await self._hosted(tp, topics.get(state.topic), state)
                 except BrokerError as error:
-                    log.warning("%s: cannot become a replica: %s", tp, error)
-                    outcomes[tp] = self.code_of(error, tp)
+                    outcomes[tp] = self._failed(tp, error)
+                else:
+                    if refusal := self._leaderships.admit(replica, state, request.controller_epoch):
+                        outcomes[tp] = self._refused(tp, refusal)
+                    else:
+                        roles.append((replica, state))
+                if count % _TURN == 0:
+                    await asyncio.sleep(0)
+            await self._leaderships.write()
+            self.notice_failures()
+            for count, (replica, state) in enumerate(roles, 1):
+                tp = replica.topic_partition
+                try:
+                    outcomes[tp] = self._apply(replica.online_or_raise(), state)
+                except BrokerError as error:
+                    outcomes[tp] = self._failed(tp, error)
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
             return LeaderAndIsrResponse(
@@ -289,16 +312,6 @@ class Replicas:
         state = PartitionState(message.leader, message.leader_epoch, message.isr, message.controller_epoch)
         versioned = VersionedState(state, message.partition_epoch)
         partition, tp = replica.partition, replica.topic_partition
-        latest_epoch = replica.log.latest_epoch
-        if latest_epoch is not None and latest_epoch > message.leader_epoch:
-            # ZooKeeper itself has gone back. To truncate now would turn its loss into ours (FAULTS F42).
-            log.error(
-                "%s: the log has epoch %d, the controller says %d; refused", tp, latest_epoch, message.leader_epoch
-            )
-            self.journal.reject(
-                LeaderAndIsrRequest.api, f"{tp}: epoch {message.leader_epoch}, the log has {latest_epoch}"
-            )
-            return FencedLeaderEpochError.code
         if partition.is_stale(versioned):
             # In the same epoch it is a repetition that crossed with the leader's own ISR change: that part is taken.
             if message.leader_epoch == partition.leader_epoch:
@@ -318,6 +331,16 @@ class Replicas:
             else:
                 self._fetchers.follow(replica)
         return 0
+
+    def _failed(self, tp: TopicPartition, error: BrokerError) -> int:
+        log.warning("%s: cannot become a replica: %s", tp, error)
+        return self.code_of(error, tp)
+
+    def _refused(self, tp: TopicPartition, refusal: BrokerError) -> int:
+        # ZooKeeper itself has gone back. To truncate now would turn its loss into ours (FAULTS F42).
+        log.error("%s: %s; refused", tp, refusal)
+        self.journal.reject(LeaderAndIsrRequest.api, f"{tp}: {refusal}")
+        return refusal.code
 
     def _lead(self, replica: Replica, versioned: VersionedState, replicas: tuple[int, ...]) -> None:
         partition, tp = replica.partition, replica.topic_partition
@@ -354,6 +377,7 @@ class Replicas:
         for tp in tps:
             self._replicas.pop(tp, None)
             self._recovered_high_watermarks.pop(tp, None)
+            self._leaderships.forget(tp)
             self._log_settings.forget(tp.topic)
             if tp in logs:
                 doomed.append(tp)
@@ -450,6 +474,7 @@ class Replicas:
         self.waiting.complete_all()
         await self.state_changes.close()
         await self._syncing.close()
+        await self._leaderships.write()
         await self.checkpoint_high_watermarks()
 
     def _stop_serving(self, replica: Replica) -> None:

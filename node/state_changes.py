@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 from cluster.backoff import Backoff
 from cluster.conflicts import StateConflict
 from cluster.partition import Facts, IsrProposal
+from cluster.state import PartitionState
 from node.journal import NO_JOURNAL, Journal
 from node.replica import Replica
 from node.surroundings import IsrStore
@@ -31,6 +32,7 @@ class StateChanges:
     """All that is on its way to ZooKeeper; `tick` is due when it says, or when `waiting.alarm` is set.
 
     act(replica, facts)      does what follows from an outcome
+    noted(replica, …)        remembers, beyond the life of this process, what was written as which partition epoch
     shrinks, expansions      how often an ISR of this leader's was written without, or with one more member
     """
 
@@ -41,6 +43,7 @@ class StateChanges:
         waiting: Waiting,
         clock: Clock,
         act: Callable[[Replica, Facts], None],
+        noted: Callable[[Replica, PartitionState, int], Awaitable[None]],
         journal: Journal = NO_JOURNAL,
     ) -> None:
         self.shrinks = self.expansions = 0
@@ -49,6 +52,7 @@ class StateChanges:
         self._waiting = waiting
         self._clock = clock
         self._act = act
+        self._noted = noted
         self._journal = journal
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed_isrs: set[TopicPartition] = set()
@@ -109,6 +113,7 @@ class StateChanges:
                 end, now_ms = replica.log.log_end_offset, self._clock.monotonic_ms()
                 self._act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
                 self._waiting.changed(tp)
+                await self._noted(replica, proposal.state, partition_epoch)
 
     async def _tell_changed_isrs(self) -> None:
         changed, self._changed_isrs = self._changed_isrs, set()

@@ -9,6 +9,7 @@ recovery-point-offset-checkpoint   up to where each log is synced
 replication-offset-checkpoint      high watermarks
 log-start-offset-checkpoint        log starts that lie inside a segment
 cleaner-offset-checkpoint          up to where each log is compacted
+leadership-checkpoint              on whose leadership this broker acted last, for each partition
 <topic>-<partition>/               a log
 <topic>-<partition>.<hex>-delete/  a log on its way out; removed at the next start if a crash came between
 <topic>-<partition>.<hex>-stray/   a log that was set aside: it belongs to a topic that no longer exists
@@ -27,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from storage import meta_properties, partition_metadata
+from storage import leaderships, meta_properties, partition_metadata
 from storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -40,6 +41,7 @@ from storage.configs.log_config import LogConfig
 from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
 from storage.files import Files, Lock
 from storage.leader_epochs import LeaderEpochs
+from storage.leaderships import Leadership
 from storage.log import Log
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
 from tidelog.errors import DataDirectoryError, StorageError
@@ -85,6 +87,7 @@ class LogDirectory:
         self._checkpoint_lock = threading.Lock()
         # As they stand in their files: what has not changed is not written again.
         self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._leaderships: Mapping[TopicPartition, Leadership] = leaderships.read(files, path)
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
         self._log_starts = read_offsets(files, path / LOG_STARTS)
         self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
@@ -263,6 +266,18 @@ class LogDirectory:
         """Replaces the checkpoint (all partitions at once), durably."""
         with self._checkpoint_lock:
             self._write(HIGH_WATERMARKS, offsets)
+
+    @property
+    def leaderships(self) -> Mapping[TopicPartition, Leadership]:
+        """As last checkpointed."""
+        return self._leaderships
+
+    def checkpoint_leaderships(self, leaderships_: Mapping[TopicPartition, Leadership]) -> None:
+        """Replaces the checkpoint (all partitions at once), but not durably."""
+        with self._checkpoint_lock:
+            if leaderships_ != self._leaderships:
+                leaderships.write(self._files, self.path, leaderships_)
+                self._leaderships = leaderships_
 
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced. May run on a thread beside appends, like the other checkpoints."""

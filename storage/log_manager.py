@@ -20,6 +20,7 @@ from storage import lost_logs, meta_properties
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError
 from storage.files import Files
+from storage.leaderships import Leadership
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_names import log_name
@@ -385,6 +386,22 @@ class LogManager:
             with self._failing(directory, later=True):
                 mine = {tp: offsets[tp] for tp in list(directory.logs) if tp in offsets}
                 directory.checkpoint_high_watermarks(mine)
+
+    def leaderships(self) -> dict[TopicPartition, Leadership]:
+        """As last checkpointed. Where two directories know of one (its log was moved by hand), the later one."""
+        found: dict[TopicPartition, Leadership] = {}
+        for directory in self.directories:
+            for tp, leadership in directory.leaderships.items():
+                if tp not in found or leadership.partition_epoch > found[tp].partition_epoch:
+                    found[tp] = leadership
+        return found
+
+    def checkpoint_leaderships(self, leaderships: Mapping[TopicPartition, Leadership]) -> None:
+        """Replaces the checkpoints, each with what is known of the logs there: who has none here any more is out."""
+        for directory in self.directories:
+            with self._failing(directory, later=True):
+                mine = {tp: leaderships[tp] for tp in list(directory.logs) if tp in leaderships}
+                directory.checkpoint_leaderships(mine)
 
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced."""

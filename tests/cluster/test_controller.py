@@ -309,6 +309,25 @@ def test_a_leader_that_came_back_unseen_begins_a_new_epoch_also_where_its_isr_ha
     assert len(cluster.history) == 2, "in one write"
 
 
+def test_a_leader_that_says_that_it_was_away_leads_in_a_new_epoch() -> None:
+    """It was, and came back before a controller that died too wrote a state: no order of writes tells the next one."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (2, 3), (1, 3))
+    cluster.settle()
+    others = TopicPartition("t", 1), TopicPartition("t", 2)
+    cluster.states[TP] = VersionedState(cluster.state(), 1, 502)
+    cluster.live[1] = broker(1, 501)
+    cluster.reign(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
+    cluster.play(cluster.controller.leadership_over(1, {TP: 0, others[0]: 0, others[1]: 4, TopicPartition("u", 0): 0}))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
+    assert cluster.state(others[0]).leader_epoch == cluster.state(others[1]).leader_epoch == 0, "those it does not lead"
+    cluster.play(cluster.controller.leadership_over(1, {TP: 0}))
+    assert cluster.waiting == [], "said late, it says nothing"
+
+
 def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), (2, 1), (1, 3))

@@ -9,6 +9,7 @@ from pathlib import Path
 from storage.admission import AdmittedBatch
 from storage.appending import AppendInfo
 from storage.configs.log_config import LogConfig
+from storage.leaderships import Leadership
 from storage.log import HIGH_WATERMARK
 from storage.lookup import SegmentTime, offsets_by_segment_time
 from storage.record_search import RecordSearch, Searcher, TimestampOffset, run_whole
@@ -184,6 +185,7 @@ class MemoryLogs:
         self.failure: StorageError | None = None
         self._logs: dict[TopicPartition, MemoryLog] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._leaderships: dict[TopicPartition, Leadership] = {}
         self.stray: list[MemoryLog] = []
 
     def logs(self) -> Mapping[TopicPartition, MemoryLog]:
@@ -229,6 +231,12 @@ class MemoryLogs:
         left._logs = {tp: log.after_power_cut() for tp, log in self._logs.items()}
         left._high_watermarks = dict(self._high_watermarks)
         return left
+
+    def leaderships(self) -> Mapping[TopicPartition, Leadership]:
+        return dict(self._leaderships)
+
+    def checkpoint_leaderships(self, leaderships: Mapping[TopicPartition, Leadership]) -> None:
+        self._leaderships = {tp: each for tp, each in leaderships.items() if tp in self._logs}
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         self._high_watermarks = dict(high_watermarks)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cluster.coordination import Coordination
 from cluster.memory import MemoryZooKeeper
-from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, VersionedState
+from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from node.controller_shell import ControllerShell
 from node.detector import FenceLimiter
 from node.identity import Identity
@@ -16,7 +16,7 @@ from node.reign import Reign
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
 from tidelog.control_messages import LeaderAndIsrResponse, PartitionOutcome, PartitionStateMessage
-from tidelog.errors import NotControllerError
+from tidelog.errors import FencedLeaderEpochError, NotControllerError, NotLeaderOrFollowerError
 from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
 
@@ -54,22 +54,27 @@ async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> 
     await door.wait_closed()
 
 
-async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epoch() -> None:
-    coordination = Coordination(MemoryZooKeeper().connect(), SystemClock())
-    clock = SystemClock()
-    leader = replace(registration(2, "h", 2), epoch=7)
+def a_reign() -> Reign:
+    """Of broker 1, which has not begun."""
 
     async def nobody(*_: object) -> None:
         raise AssertionError("nobody is dialled here")
 
-    reign = Reign(ControllerSeat(1, 1, 1), coordination, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
+    coordination, clock = Coordination(MemoryZooKeeper().connect(), SystemClock()), SystemClock()
+    return Reign(ControllerSeat(1, 1, 1), coordination, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
+
+
+def answered(code: int) -> LeaderAndIsrResponse:
+    return LeaderAndIsrResponse(0, (PartitionOutcome("t", 0, code),))
+
+
+async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epoch() -> None:
+    reign = a_reign()
+    leader = replace(registration(2, "h", 2), epoch=7)
 
     def elected(epoch: int) -> StateBatch:
         reign.controller.states[TP] = VersionedState(PartitionState(2, epoch, (2,), 1), epoch)
         return StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, epoch, (2,), epoch, (2, 3))})
-
-    def answered(code: int) -> LeaderAndIsrResponse:
-        return LeaderAndIsrResponse(0, (PartitionOutcome("t", 0, code),))
 
     first = elected(0)
     assert not reign.is_led(TP)
@@ -81,3 +86,19 @@ async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epo
     assert not reign.is_led(TP), "it has answered for the epoch before"
     reign.on_answer(leader, second, answered(0), 0)
     assert reign.is_led(TP)
+
+
+async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_given_a_new_one() -> None:
+    reign = a_reign()
+    leader = replace(registration(2, "h", 2), epoch=7)
+    state = VersionedState(PartitionState(2, 5, (2, 3), 1), 8)
+    topic = TopicAssignment("t", "id", {0: (2, 3)})
+    others = {3: replace(registration(3, "h", 3), epoch=6)}
+    reign.controller.begin({2: leader} | others, {"t": topic}, {TP: state})
+    batch = StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, 5, (2, 3), 8, (2, 3))})
+    reign.on_answer(leader, batch, answered(FencedLeaderEpochError.code), 0)
+    assert not reign.controller.undecided(TP), "who knows better than ZooKeeper is not talked over"
+    reign.on_answer(leader, batch, answered(NotLeaderOrFollowerError.code), 0)
+    assert reign.controller.undecided(TP)
+    assert not reign.is_led(TP)
+    reign.end("the test is over")

@@ -1,0 +1,237 @@
+"""Who leads an epoch is decided once, whatever a ZooKeeper that was put back to an earlier state says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.state import PartitionState, VersionedState
+from storage.leaderships import FILE_NAME, Leadership
+from storage.log_manager import LogManager
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
+from tests.storage.logs import UnsyncedFiles
+from tests.virtual_time import on_virtual_time
+from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest
+from tidelog.errors import (
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    StorageError,
+)
+from tidelog.model import NO_LEADER, TopicPartition
+
+FENCED = FencedLeaderEpochError.code
+
+
+async def kill_all(cluster: MemoryCluster) -> None:
+    for broker_id in cluster.replicas:
+        await cluster.kill(broker_id)
+    for broker_id in cluster.replicas:
+        cluster.restart(broker_id)
+
+
+def zookeeper_says(cluster: MemoryCluster, leader: int, epoch: int, version: int = 9) -> None:
+    cluster.states.states[TP] = VersionedState(PartitionState(leader, epoch, cluster.replicas, 1), version)
+
+
+async def answers(cluster: MemoryCluster, *, topic_id: str = TOPIC_ID) -> dict[int, int]:
+    """What each broker says to the state that stands in ZooKeeper."""
+    request = cluster.leader_and_isr(topic_id=topic_id)
+    told = {broker_id: await node.ask(request, sender_epoch=1) for broker_id, node in cluster.nodes.items()}
+    return {broker_id: response.partitions[0].error_code for broker_id, response in told.items()}
+
+
+def all_say(code: int) -> dict[int, int]:
+    return {1: code, 2: code, 3: code}
+
+
+@on_virtual_time
+async def test_an_epoch_that_is_given_out_a_second_time_is_led_by_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    """Broker 3 led in epoch 1 and appended in it, which nobody has yet; an earlier ZooKeeper elects 2 in epoch 1."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert await cluster.produce(b"a") == (0, 0)
+        await cluster.elect(3)
+        later = cluster.states.states[TP]
+        cluster.cut(3, 1, 2)
+        await cluster.produce(b"b", acks=1)
+        assert [cluster.nodes[each].log().latest_epoch for each in (1, 2, 3)] == [0, 0, 1]
+
+        await kill_all(cluster)
+        cluster.heal()
+        zookeeper_says(cluster, 2, 1)
+        with caplog.at_level(logging.ERROR):
+            assert await answers(cluster) == all_say(FENCED)
+        known, said = "epoch 1 under broker 3 in version 1", "epoch 1 under broker 2 in version 9"
+        assert f"{TP}: known is {known}, the controller says {said}; refused" in caplog.text
+        assert (await cluster.produce(b"c", to=2))[0] == NotLeaderOrFollowerError.code
+        assert [cluster.nodes[each].log().values for each in (1, 2, 3)] == [[b"a"], [b"a"], [b"a", b"b"]]
+
+        await kill_all(cluster)
+        cluster.states.states[TP] = later
+        await cluster.elect(3)
+        assert await cluster.produce(b"d") == (0, 2)
+        assert [cluster.nodes[each].log().values for each in (1, 2, 3)] == [[b"a", b"b", b"d"]] * 3
+
+
+@on_virtual_time
+async def test_nobody_follows_another_leader_of_an_epoch_that_it_knows() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        zookeeper_says(cluster, 2, 0)
+        assert await answers(cluster) == all_say(FENCED), "a later version changes nothing about who leads"
+        assert cluster.nodes[1].replica().partition.is_leader
+        assert cluster.nodes[3].replica().partition.leader == 1
+
+
+@on_virtual_time
+async def test_an_epoch_in_which_nothing_was_appended_is_remembered_too() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2)
+        await cluster.elect(1)
+        await kill_all(cluster)
+        zookeeper_says(cluster, 2, 1)
+        assert await answers(cluster) == all_say(FENCED)
+
+
+@on_virtual_time
+async def test_who_led_in_an_epoch_does_not_lead_in_it_again_after_a_restart() -> None:
+    """The controller is told, and begins a new one."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(2)
+        await cluster.kill(2)
+        cluster.restart(2)
+        assert await answers(cluster) == {1: 0, 2: NotLeaderOrFollowerError.code, 3: 0}
+        assert not cluster.nodes[2].replica().partition.is_leader
+        await cluster.elect(2)
+        assert await cluster.produce(b"a") == (0, 0)
+
+
+@on_virtual_time
+async def test_a_later_epoch_in_an_earlier_version_is_refused_after_a_restart() -> None:
+    """An earlier ZooKeeper, in which elections have brought the epochs beyond where they were."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.cut(1, 3)
+        await cluster.produce(b"a")
+        assert cluster.states.states[TP].state.isr == (1, 2)
+        cluster.heal()
+        await cluster.produce(b"b")
+        await cluster.elect(1)
+        await asyncio.sleep(1)
+        assert cluster.states.states[TP].partition_epoch == 3
+        await kill_all(cluster)
+        zookeeper_says(cluster, 2, 5, version=2)
+        assert await answers(cluster) == all_say(FENCED)
+        zookeeper_says(cluster, 2, 5, version=3)
+        assert (await answers(cluster))[1] == FENCED
+        assert [cluster.nodes[each].log().values for each in (1, 2, 3)] == [[b"a", b"b"]] * 3
+
+
+@on_virtual_time
+async def test_a_leader_remembers_the_isrs_that_it_wrote_itself() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.cut(1, 3)
+        await cluster.produce(b"a")
+        await asyncio.sleep(1)
+        assert cluster.states.states[TP] == VersionedState(PartitionState(1, 0, (1, 2), 1), 1)
+        assert cluster.nodes[1].directory.leaderships() == {TP: Leadership(TOPIC_ID, 0, 1, 1, 1)}
+        assert cluster.nodes[2].directory.leaderships() == {TP: Leadership(TOPIC_ID, 0, 1, 0, 1)}
+        await kill_all(cluster)
+        zookeeper_says(cluster, 1, 1, version=1)
+        assert await answers(cluster) == {1: FENCED, 2: 0, 3: 0}
+
+
+@on_virtual_time
+async def test_a_follower_that_restarts_goes_on_following_its_leader() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.kill(2)
+        cluster.restart(2)
+        await cluster.tell([1, 2])
+        assert await cluster.produce(b"a") == (0, 0)
+        assert cluster.nodes[2].log().values == [b"a"]
+
+
+@on_virtual_time
+async def test_an_epoch_without_a_leader_gets_none() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(NO_LEADER)
+        assert await answers(cluster) == all_say(0), "said twice"
+        await kill_all(cluster)
+        assert await answers(cluster) == all_say(0), "and after a restart"
+        zookeeper_says(cluster, 1, 1)
+        assert await answers(cluster) == all_say(FENCED)
+        await cluster.elect(1)
+        assert cluster.leader.replica().partition.is_leader
+
+
+@on_virtual_time
+async def test_a_topic_that_was_made_anew_begins_with_its_own_epochs() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2)
+        await kill_all(cluster)
+        zookeeper_says(cluster, 1, 0, version=0)
+        assert await answers(cluster) == all_say(FENCED), "not for the topic that it is"
+        assert await answers(cluster, topic_id="topic-id-2") == all_say(0)
+
+
+@on_virtual_time
+async def test_with_its_replica_a_broker_forgets_who_led_it() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2)
+        stop = StopReplicaRequest(1, 1, (StopReplicaPartition(TP.topic, 0, 1, delete=True),))
+        assert (await cluster.nodes[3].ask(stop, sender_epoch=1)).partitions[0].error_code == 0
+        other = TP._replace(partition=1)
+        await cluster.elect(1, tp=other)
+        assert cluster.nodes[3].directory.leaderships() == {other: Leadership(TOPIC_ID, 0, 1, 0, 1)}
+        zookeeper_says(cluster, 1, 0)
+        assert await answers(cluster) == {1: FENCED, 2: FENCED, 3: 0}
+
+
+@on_virtual_time
+async def test_all_that_change_together_are_written_down_once_before_any_of_them_changes() -> None:
+    async with MemoryCluster() as cluster:
+        others = [TP._replace(partition=partition) for partition in range(5)]
+        for tp in others:
+            await cluster.elect(1, tell=(), tp=tp)
+        request = cluster.leader_and_isr()
+        request = replace(request, partitions=tuple(cluster.leader_and_isr(tp).partitions[0] for tp in others))
+        node, written = cluster.nodes[1], list[int]()
+        checkpoint = node.directory.checkpoint_leaderships
+
+        def watched(leaderships: dict[TopicPartition, Leadership]) -> None:
+            assert not node.replicas.led()
+            written.append(len(leaderships))
+            checkpoint(leaderships)
+
+        node.directory.checkpoint_leaderships = watched
+        for _ in range(2):
+            assert {each.error_code for each in (await node.ask(request, sender_epoch=1)).partitions} == {0}
+        assert written == [5], "and what is not news, not at all"
+        assert len(node.replicas.led()) == 5
+
+
+@on_virtual_time
+async def test_where_it_cannot_be_written_down_the_partition_is_not_served(tmp_path: Path) -> None:
+    def open_logs() -> LogManager:
+        logs = LogManager.open([tmp_path / "disk"], UnsyncedFiles(), 1, "c", "boot")
+        logs.open_logs()
+        return logs
+
+    async with MemoryCluster(size=1, directory=open_logs) as cluster:
+        (tmp_path / "disk" / FILE_NAME).mkdir()
+        await cluster.elect(1, tell=())
+        answer = await cluster.nodes[1].ask(cluster.leader_and_isr(), sender_epoch=1)
+        assert answer.partitions[0].error_code == StorageError.code
+        assert cluster.nodes[1].replicas.led() == []
+        assert len(cluster.nodes[1].storage_errors) == 1
