@@ -86,15 +86,24 @@ class Nemesis:
             broker.start()
         cluster.network.changed()
 
-    def _mend(self, number: int) -> None:
-        if (wound := self._wounds.pop(number, None)) is None:
-            return
-        fault, harms = wound
+    def settle(self) -> None:
+        """Counts what was not mended, where a story ends before that."""
+        for fault, harms in self._wounds.values():
+            self._count(fault, harms)
+        self._wounds.clear()
+
+    def _count(self, fault: Fault, harms: list[Harm]) -> None:
         if any(harm.bit() for harm in harms):
             self.tally.bite(_names(fault))
         for also in filter(None, (harm.also for harm in harms)):
             self.tally.draw([also])
             self.tally.bite([also])
+
+    def _mend(self, number: int) -> None:
+        if (wound := self._wounds.pop(number, None)) is None:
+            return
+        fault, harms = wound
+        self._count(fault, harms)
         if fault.for_ms:
             self._cluster.trace.add("mended", fault.kind.value, *fault.whom)
         for harm in harms:

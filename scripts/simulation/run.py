@@ -54,10 +54,11 @@ _TPS = tuple(tp for topic in TOPICS for tp in topic.tps)
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """
-    wrong     what was found, in sentences; empty where all is well
-    rows      how many observations each invariant had
-    tally     of the faults
-    digest    of the trace; two runs of one story have the same
+    wrong            what was found, in sentences; empty where all is well
+    rows             how many observations each invariant had
+    tally            of the faults
+    failed_after_s   how long clients had been there when something was wrong; None where that came out at the end
+    digest           of the trace; two runs of one story have the same
     """
 
     story: Story
@@ -68,6 +69,7 @@ class Outcome:
     messages: int
     turns: int
     tally: Tally
+    failed_after_s: float | None = None
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -112,7 +114,8 @@ class Run:
         if story.promises == UNCLEAN:
             self.nemesis.tally.draw([_UNCLEAN_ELECTION])
         self._at_rest: dict[int, Resources] = {}
-        self._healed_ns = self._whole_ns = 0
+        self._begun_ns = self._healed_ns = self._whole_ns = 0
+        self._failed_after_s: float | None = None
 
     def tell(self) -> Outcome:
         """Never raises for what the cluster does wrong."""
@@ -127,6 +130,7 @@ class Run:
         except _Ended as end:
             self.wrong.append(str(end))
         self.wrong += [f"failure: {line}" for line in self.trace.failures]
+        self.nemesis.settle()
         network, timeline = self.cluster.network, self.cluster.timeline
         return Outcome(
             self.story,
@@ -137,6 +141,7 @@ class Run:
             network.messages,
             timeline.turns,
             self.nemesis.tally,
+            self._failed_after_s,
         )
 
     # --- the acts ----------------------------------------------------------------------------------------------
@@ -167,6 +172,8 @@ class Run:
         while self.cluster.timeline.now_ns < end_ns and not self.wrong:
             self.cluster.run(min(_LOOK_EVERY_S, (end_ns - self.cluster.timeline.now_ns) / 1e9))
             self._look()
+        if self.wrong:
+            self._failed_after_s = (self.cluster.timeline.now_ns - self._begun_ns) / 1e9
 
     def _heal(self) -> None:
         self.trace.add("heal")

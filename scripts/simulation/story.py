@@ -47,17 +47,20 @@ class Story:
 
     def to_json(self) -> str:
         """A fault a line, without what goes without saying."""
-        told = asdict(self) | {"faults": []}
         lines = ",\n".join(f"  {json.dumps(_told(fault))}" for fault in self.faults)
-        return json.dumps(told, indent=1).replace('"faults": []', f'"faults": [\n{lines}\n ]') + "\n"
+        fields = [
+            f'"{name}": [\n{lines}\n ]' if name == "faults" else f'"{name}": {json.dumps(value)}'
+            for name, value in asdict(self).items()
+        ]
+        return "{\n " + ",\n ".join(fields) + "\n}\n"
 
     def without(self, *, faults: Sequence[int] = (), clients: Sequence[int] = ()) -> Story:
         """What is left when these, by their places, are dropped; a client's place stays, empty."""
-        return replace(
-            self,
-            faults=tuple(fault for place, fault in enumerate(self.faults) if place not in faults),
-            clients=tuple("" if place in clients else kind for place, kind in enumerate(self.clients)),
-        )
+        left = ["" if place in clients else kind for place, kind in enumerate(self.clients)]
+        while left and not left[-1]:
+            left.pop()
+        kept = tuple(fault for place, fault in enumerate(self.faults) if place not in faults)
+        return replace(self, faults=kept, clients=tuple(left))
 
     def __str__(self) -> str:
         clients = ", ".join(filter(None, self.clients))

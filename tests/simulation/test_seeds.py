@@ -40,14 +40,3 @@ def test_nothing_goes_wrong_in_the_first_seeds(seed: int) -> None:
     assert not outcome.wrong
     observed = dict(outcome.rows)
     assert all(observed[key] for key in ("I1", "I2", "I8", "I9", "I12", "I14", "I15", "I18"))
-
-
-def test_what_is_written_down_of_a_story_is_the_story() -> None:
-    story = Story.of_seed(5)
-    assert Story.from_json(story.to_json()) == story
-
-
-@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "stories").glob("*.json")), ids=lambda path: path.stem)
-def test_what_once_went_wrong_goes_well(path: Path) -> None:
-    outcome = tell(Story.from_json(path.read_text()))
-    assert not outcome.wrong
