@@ -261,6 +261,20 @@ async def test_partitions_that_do_not_become_whole_end_the_run(tmp_path: Path) -
 
 
 @on_virtual_time
+async def test_a_fault_is_over_when_clients_are_served_again_everywhere(tmp_path: Path) -> None:
+    class Lasting(Pretended):
+        async def heal(self) -> None:
+            await super().heal()
+            self.cluster.rate = 0
+            asyncio.get_running_loop().call_later(5, setattr, self.cluster, "rate", 500)
+
+    cluster = Cluster()
+    (injection,) = await Run(tmp_path, cluster, Lasting(cluster)).go("F1")
+    assert injection.t_whole is not None and injection.t_heal is not None
+    assert 5 * SECOND_NS <= injection.t_whole - injection.t_heal < 6 * SECOND_NS
+
+
+@on_virtual_time
 async def test_each_row_comes_once_and_then_time_decides(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     other = Pretended(cluster, row="F2", name="follower killed")

@@ -82,6 +82,10 @@ class Activity:
             gaps[tp] = max(b - a for a, b in pairwise(inside)) / 1e6
         return gaps
 
+    def is_served(self, since: int) -> bool:
+        """Whether every partition on which produces were ever acknowledged has had one since then."""
+        return all(not times or times[-1] >= since for times in self._acknowledged.values())
+
     def slowest_ms(self, begin: int, end: int) -> float:
         """The longest that a produce took that was acknowledged in that time."""
         return max((took for t, took in self._latencies if begin <= t < end), default=0) / 1e6

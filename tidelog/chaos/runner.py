@@ -167,12 +167,16 @@ class Course:
             await self._pause(min(_LOOK_EVERY_S, lasts_s - passed_s))
 
     async def _whole(self, fault: Fault) -> int | None:
-        """When all partitions had all replicas in sync and all brokers were there; None where that took too long."""
+        """When all partitions had all replicas in sync, all brokers were there, and clients were served everywhere, so
+        that the next fault is not blamed on this one; None where that took too long.
+        """
         began = self.now_ns()
         while (passed_s := (self.now_ns() - began) / _SECOND_NS) < MOST_HEALING_S:
             with suppress(TidelogError):
                 if self.is_whole(await self.views.now()):
-                    return self.now_ns()
+                    await self.read()
+                    if self.activity.is_served(began):
+                        return self.now_ns()
             self.reporter.status(f"{fault.row} healed, waiting for replicas to be in sync, {passed_s:.0f} s")
             await asyncio.sleep(_LOOK_EVERY_S)
         return None

@@ -248,7 +248,8 @@ class LeaderDozes(Zombie):
 
     @property
     def availability(self) -> Availability:
-        return Availability(self.lasts_ms[1] + self.timing.undisturbed_ms)
+        # Nobody leaves an ISR so soon: acks=all waits for it everywhere.
+        return Availability(self.lasts_ms[1] + self.timing.undisturbed_ms, leaves_majority=False)
 
     def bit(self, evidence: Evidence) -> str | None:
         return signs.paused(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
