@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,6 +119,7 @@ async def inform(cluster: GroupCluster) -> None:
         await cluster.inform(tp)
 
 
+@pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=3, max_size=30))
 def test_a_committed_offset_is_a_register(steps: list[tuple[str, int, int]]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +169,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
         await node.replicas.checkpoint_high_watermarks()
 
 
+@pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @settings(max_examples=200)
 @example([("wait", 0, 1), ("cut", 0, 2), ("cut", 0, 3)])
 @example(LOOKED_UP_AT_ONCE)
@@ -177,6 +179,7 @@ async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: li
     await endure(steps, machines_die=False)
 
 
+@pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @settings(max_examples=200)
 @example([*PRODUCED, *BACK_WITH_LESS])
 @example([("elect", 2, 7), *PRODUCED, *BACK_WITH_LESS])

@@ -167,6 +167,7 @@ def test_an_envelope_full_of_small_things_holds_up_nobody(live: LiveDoors, fille
     canary.sings()
 
 
+@pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @DOORS
 def test_whatever_comes_nothing_fails_nor_grows(live: LiveDoors, door: str) -> None:
     check_growth(live, door, 75, rounds=1)
