@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
+from typing import TypeVar
 
 from tidelog.chaos.report.facts import Level, Moments, Span
+
+L = TypeVar("L", Level, Span)
 
 
 class Slices:
@@ -65,29 +68,32 @@ def thinned(moments: Moments, slices: Slices) -> list[tuple[int, int]]:
 
 def thinned_spans(spans: Sequence[Span], slices: Slices) -> list[Span]:
     """Spans of which at most two begin in each part: the last, and one of no broker's for those before it."""
-    kept = []
-    for _, group in groupby(spans, key=lambda span: slices(span.begin)):
-        *others, last = group
-        if len(others) == 1:
-            kept += others
-        elif others:
-            kept.append(Span(others[0].begin, others[-1].end, f"several: {others[0].what} … {others[-1].what}"))
-        kept.append(last)
-    return kept
+
+    def several(others: Sequence[Span]) -> Span:
+        return Span(others[0].begin, others[-1].end, f"several: {others[0].what} … {others[-1].what}")
+
+    return _thinned(spans, slices, several)
 
 
 def thinned_levels(levels: Sequence[Level], slices: Slices) -> list[Level]:
     """Levels of which at most two begin in each part: the last, and one as low as the lowest of those before it."""
-    kept = []
-    for _, group in groupby(levels, key=lambda level: slices(level.begin)):
+
+    def several(others: Sequence[Level]) -> Level:
+        lowest = min(others, key=lambda level: level.height)
+        said = f"{len(others)} changes, the lowest {lowest.what}"
+        return Level(others[0].begin, others[-1].end, lowest.height, said)
+
+    return _thinned(levels, slices, several)
+
+
+def _thinned(drawn: Sequence[L], slices: Slices, several: Callable[[Sequence[L]], L]) -> list[L]:
+    """In each part the last, and before it the only other one, or `several` of the others."""
+    kept: list[L] = []
+    for _, group in groupby(drawn, key=lambda each: slices(each.begin)):
         *others, last = group
-        if len(others) == 1:
-            kept += others
-        elif others:
-            lowest = min(others, key=lambda level: level.height)
-            said = f"{len(others)} changes, the lowest {lowest.what}"
-            kept.append(Level(others[0].begin, others[-1].end, lowest.height, said))
-        kept.append(last)
+        if len(others) > 1:
+            others = [several(others)]
+        kept += [*others, last]
     return kept
 
 
