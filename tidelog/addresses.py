@@ -40,7 +40,8 @@ class Resolver:
         if known is None:
             return await asyncio.shield(task)
         try:
-            return await asyncio.wait_for(asyncio.shield(task), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                return await asyncio.shield(task)
         except OSError:  # a time-out is one too
             return known
 

@@ -467,7 +467,8 @@ class Consumer:
         fetcher.arrived.clear()
         left_ms = deadline_ms - self.clock.monotonic_ms()
         with contextlib.suppress(builtins.TimeoutError):
-            await asyncio.wait_for(fetcher.arrived.wait(), max(0, left_ms) / 1000)
+            async with asyncio.timeout(max(0, left_ms) / 1000):
+                await fetcher.arrived.wait()
 
     def _raise_errors(self, fetcher: Fetcher, only: PartitionBuffer | None = None) -> None:
         """What went wrong for good is told once; the next call tries again."""

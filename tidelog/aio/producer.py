@@ -178,7 +178,8 @@ class Producer:
             return
         left_ms = deadline_ms - self.clock.monotonic_ms()
         try:
-            await asyncio.wait_for(freed.wait(), max(0, left_ms) / 1000)
+            async with asyncio.timeout(max(0, left_ms) / 1000):
+                await freed.wait()
         except builtins.TimeoutError:
             raise buffer_exhausted(self.settings) from None
         finally:
