@@ -68,6 +68,19 @@ def delete(hosts: str, path: str) -> None:
         client.close()
 
 
+def write(hosts: str, path: str, data: bytes) -> None:
+    """Gives a node that is there other data; LocalError as above. Blocks."""
+    client = _client(hosts)
+    try:
+        client.start(timeout=_ATTEMPT_S)
+        client.set(path, data)
+    except (KazooException, KazooTimeoutError) as error:
+        raise LocalError(f"{path} cannot be written: {type(error).__name__}") from None
+    finally:
+        client.stop()
+        client.close()
+
+
 def write_until_refused(hosts: str, most_bytes: int = 12 << 20) -> None:
     """Fills ZooKeeper's log with nodes that go with our session, until it takes no more. Blocks for seconds at most."""
     client = _client(hosts)

@@ -17,8 +17,12 @@ from tidelog.chaos.faults.zookeeper import registration
 from tidelog.errors import LocalError
 from tidelog.model import TopicPartition
 
-#: So many that those of the restart do not bring the epochs to where they were.
-_ELECTIONS = 5
+#: So many of each partition that those of the restart do not bring its epoch to where it was.
+_ELECTIONS = 3
+#: For records of an epoch.
+_RECORDS_S = 0.3
+#: Controllers of the earlier state, and those after it, have epochs that no other had: what goes back is the leaders'.
+_CONTROLLERS = 100
 _REFUSED = r"the log has epoch \d+, the controller says \d+; refused"
 
 
@@ -44,15 +48,20 @@ class ZooKeeperTurnedBack(Harm):
             await _remove(copy)
             self.mend(partial(_remove, copy))
         await asyncio.to_thread(shutil.copytree, data, earlier)
-        tp = await self._elect(target, dice)
+        hosts = target.zookeeper_hosts
+        if hosts is None:
+            raise LocalError("ZooKeeper cannot be reached from here")
+        await self._elect(target, hosts)
+        controllers = (await target.view()).controller_epoch
         said = [Said(target.broker_log(broker)) for broker in target.broker_ids]
-        self.mend(partial(_start_all, target))
+        self.mend(partial(_start_brokers, target))
+        self.mend(partial(_start_zookeeper, target, hosts, controllers + 2 * _CONTROLLERS))
         self.mend(partial(_put_back, data, later))
         self.mend(partial(_stop_all, target))
         await _stop_all(target)
         await asyncio.to_thread(data.rename, later)
         await asyncio.to_thread(shutil.copytree, earlier, data)
-        await target.start_zookeeper()
+        await _start_zookeeper(target, hosts, controllers + _CONTROLLERS)
         for broker in target.broker_ids:
             await target.launch_broker(broker)
 
@@ -61,19 +70,23 @@ class ZooKeeperTurnedBack(Harm):
 
         await wait_until("a broker to refuse an epoch below its own", refusals, 30)
         self._refusals = refusals()
-        return f"all killed, ZooKeeper's data as before {_ELECTIONS} elections of {of(tp)}"
+        return f"all killed, ZooKeeper's data as before {_ELECTIONS} elections of each partition"
 
-    async def _elect(self, target: Target, dice: random.Random) -> TopicPartition:
-        led = leaders(await target.view())
-        if not led or target.zookeeper_hosts is None:
-            raise LocalError("no partition has a leader")
-        tp = dice.choice(list(led))
-        for _ in range(_ELECTIONS):
-            state = (await target.view()).partitions[tp]
-            await asyncio.to_thread(sessions.expire, target.zookeeper_hosts, registration(state.leader))
-            await look_until(target, f"an election of {of(tp)}", partial(_elected, tp, state.leader_epoch), 30)
-            await asyncio.sleep(0.5)  # for records of that epoch
-        return tp
+    async def _elect(self, target: Target, hosts: str) -> None:
+        """Ends the session of whoever leads the partition that has had the fewest, until each had enough."""
+        before = (await target.view()).partitions
+        while True:
+            view = await target.view()
+            led = leaders(view)
+            if not led:
+                raise LocalError("no partition has a leader")
+            tp = min(led, key=lambda tp: view.partitions[tp].leader_epoch - before[tp].leader_epoch)
+            epoch = view.partitions[tp].leader_epoch
+            if epoch - before[tp].leader_epoch >= _ELECTIONS:
+                return
+            await asyncio.to_thread(sessions.expire, hosts, registration(led[tp]))
+            await look_until(target, f"an election of {of(tp)}", partial(_elected, tp, epoch), 30)
+            await asyncio.sleep(_RECORDS_S)
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"a broker said: {self._refusals[0]}" if self._refusals else None
@@ -93,8 +106,12 @@ async def _stop_all(target: Target) -> None:
         await kill(process, "ZooKeeper")
 
 
-async def _start_all(target: Target) -> None:
+async def _start_zookeeper(target: Target, hosts: str, controller_epoch: int) -> None:
     await target.start_zookeeper()
+    await asyncio.to_thread(sessions.write, hosts, "/controller_epoch", b"%d" % controller_epoch)
+
+
+async def _start_brokers(target: Target) -> None:
     for broker in target.broker_ids:
         await target.start_broker(broker)
 
