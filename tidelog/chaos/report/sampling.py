@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tidelog.chaos.report.facts import Level, Moments, Span
 
-L = TypeVar("L", Level, Span)
+L = TypeVar("L", bound=Level | Span)
 
 
 class Slices:
