@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -44,8 +44,10 @@ class ResourceCounts:
 
     async def idle_before(self) -> None:
         """Before there are clients."""
-        for broker in self._brokers():
-            if (counted := await _count(broker, "baseline")) is not None:
+        found = [(broker, await _count(broker, "baseline")) for broker in self._brokers()]
+        counts = as_of_controllers({broker.broker_id: counted for broker, counted in found if counted is not None})
+        for broker, _ in found:
+            if (counted := counts.get(broker.broker_id)) is not None:
                 self._idle[broker.broker_id] = counted
                 self._write(broker, "idle", replace(counted, rss=-1, threads=-1))
 
@@ -77,6 +79,14 @@ class ResourceCounts:
         """The histories are whole."""
         for writer in self._writers.values():
             writer.close()
+
+
+def as_of_controllers(counts: Mapping[int, Resources]) -> dict[int, Resources]:
+    """Each with the files that the controller has open, since each may be the controller when all is over: who is has a
+    line to every broker.
+    """
+    most = max((counted.fds for counted in counts.values()), default=-1)
+    return {broker_id: replace(counted, fds=most) for broker_id, counted in counts.items()}
 
 
 def _is_back(before: Resources, now: Resources) -> bool:
