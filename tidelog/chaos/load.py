@@ -79,7 +79,8 @@ class Load:
     processes               that run clients, each of which may be killed
     producers               of a process, idempotent and with acks=all, besides one that is not
     unsafe_share            percent of the rate for those that are not idempotent, in turn with acks=1, all and 0
-    groups                  that share the topics' partitions, with one member in each process
+    groups                  that share the topics' partitions, by their strategies, with one member in each process
+    group_prefix            of the names of all groups
     committers              groups of a process that have no members, and whose offsets are only committed and read
     election_interval_ms    between two preferred elections of all partitions; 0: none
     reassignment_interval_ms  between two reassignments of some partition; 0: none
@@ -92,6 +93,7 @@ class Load:
     producers: int = 2
     unsafe_share: int = 5
     groups: tuple[str, ...] = ("range", "cooperative-sticky")
+    group_prefix: str = "chaos-"
     committers: int = 2
     election_interval_ms: int = 0
     reassignment_interval_ms: int = 0
@@ -105,6 +107,20 @@ class Load:
     @property
     def tps(self) -> tuple[TopicPartition, ...]:
         return tuple(tp for topic in self.topics for tp in topic.tps)
+
+    @property
+    def member_groups(self) -> Mapping[str, str]:
+        """The names of the groups with members, by strategy."""
+        return {strategy: self.group_prefix + strategy for strategy in self.groups}
+
+    def registers(self, process: int) -> list[str]:
+        """The names of the groups without members of one process."""
+        return [f"{self.group_prefix}registers-{process}-{number}" for number in range(self.committers)]
+
+    def named_apart(self, prefix: str) -> Load:
+        """The same under names that nobody else has, for a cluster that others use too."""
+        topics = tuple(dataclasses.replace(topic, name=prefix + topic.name) for topic in self.topics)
+        return dataclasses.replace(self, topics=topics, group_prefix=prefix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidelog.aio import Admin
-from tidelog.chaos import faults
+from tidelog.chaos import faults, foreign_histories
 from tidelog.chaos.activity import Activity
 from tidelog.chaos.container_target import ContainerTarget
 from tidelog.chaos.fault import Need
@@ -47,9 +47,8 @@ class Request:
 
     rows       of the scenario, all or some, in the catalogue's order
     seconds    in which faults are begun; each row that is asked for is begun once, however long that takes
-    data_dir   of a cluster that `tidelog up` started, which is to be broken
-    servers    of a cluster in containers of this machine, which is to be broken; without either one of `brokers`
-               brokers is started
+    servers    of a cluster of this machine that runs and is to be broken; None: one of `brokers` brokers is started
+    data_dir   of that cluster if `tidelog up` started it; None: it is one in containers
     results    where histories and report go; None: into the run's own directory
     """
 
@@ -100,11 +99,17 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
     results.mkdir(parents=True, exist_ok=True)
     _write_about(results, request)
     target = _target(request, place, results)
+    if not target.is_ours:
+        request = replace(request, load=request.load.named_apart(f"chaos-{place.path.name}-"))
     reporter.status("starting the cluster" if target.is_ours else "looking at the cluster")
     async with target:
         ordeal = _Ordeal(request, target, results, reporter, stop)
+        if target.histories is not None and not target.is_ours:
+            foreign_histories.follow(target.histories, target.broker_ids, results)
         await ordeal.undergo()
         await ordeal.read_final_logs()
+        if not target.is_ours:
+            await ordeal.clear()
     return await asyncio.to_thread(ordeal.judge)
 
 
@@ -238,6 +243,21 @@ class _Ordeal:
                 await copy_replica_logs(broker_id, [target.broker_dir(broker_id)], topics, self.results)
         except (TidelogError, OSError) as error:
             self.troubles.append(f"what there was in the end is not known: {error}")
+
+    async def clear(self) -> None:
+        """Leaves a cluster that others use without the run's topics and groups, and takes its histories along."""
+        foreign_histories.take(self.results)
+        load = self.request.load
+        groups = [
+            *load.member_groups.values(),
+            *(g for number in range(load.processes) for g in load.registers(number)),
+        ]
+        try:
+            async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
+                await admin.delete_topics([topic.name for topic in load.topics], _ASK_MS)
+                await admin.delete_consumer_groups(groups, _ASK_MS)
+        except TidelogError as error:
+            self.troubles.append(f"topics or groups named {load.group_prefix}… were left behind: {error}")
 
     def judge(self) -> Result:
         """Of files alone. Where one of them is damaged there is no verdict, or no report."""

@@ -142,7 +142,7 @@ def chaos(
         if brokers is not None:
             raise click.UsageError("--brokers is for a cluster that is started, --bootstrap-servers for one that runs")
         data_dir = _find_data_dir(bootstrap_servers)
-        servers = None if data_dir else bootstrap_servers
+        servers = bootstrap_servers
         if not yes:
             which = f"in {data_dir}" if data_dir else f"at {bootstrap_servers}"
             raise click.UsageError(f"this would break the cluster {which}: pass --yes if you want that")

@@ -46,7 +46,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "--histories",
     type=click.Path(file_okay=False, writable=True, path_type=Path),
     metavar="DIR",
-    help="A directory where each broker that is started keeps a history of itself.",
+    help="A directory where each broker that is started keeps a history of itself; kept for the next time.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
 @click.option("--json", "as_json", is_flag=True, help="When it is ready, one JSON object, as tidelog status --json.")

@@ -48,8 +48,8 @@ class LocalCluster:
     """One data directory and the processes that work in it; they outlive this object.
 
     `state` is as last read or written by us: `refresh` reads what other commands did meanwhile. `places` count
-    at each start of a process, by a broker's id ("1") or "zookeeper"; who has none runs here. Brokers that we start
-    keep their histories in the directory `histories`, each as ID.jsonl; None: they keep none.
+    at each start of a process, by a broker's id ("1") or "zookeeper"; who has none runs here. Brokers keep histories
+    in the directory `histories` from their next start on; None: as the state has it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LocalCluster:
         self.data_dir = (data_dir or self.home).absolute()
         self._clock = clock or SystemClock()
         self.places = dict(places or {})
-        self.histories = histories
+        self._histories = histories
         self.state = load_state(self.data_dir)
 
     @property
@@ -79,6 +79,12 @@ class LocalCluster:
     def log_file(self, broker_id: int | None = None) -> Path:
         """The log of a broker, or of the embedded ZooKeeper (None)."""
         return self.log_dir / ("zookeeper.log" if broker_id is None else f"broker-{broker_id}.log")
+
+    @property
+    def histories(self) -> Path | None:
+        """Where the brokers' histories are, each as ID.jsonl; None: they keep none."""
+        known = self._histories or (self.state.histories if self.state else "")
+        return Path(known) if known else None
 
     def refresh(self) -> ClusterState | None:
         self.state = load_state(self.data_dir)
@@ -115,6 +121,7 @@ class LocalCluster:
             if config is not None:
                 planned = replace(planned, config=str(config.absolute()))
             names_in(planned.config)
+            planned = replace(planned, histories=str(self.histories or ""))
             started: list[Process] = []
             try:
                 self._save(planned)

@@ -74,6 +74,7 @@ class ClusterState:
     embedded   None where the cluster uses somebody else's ZooKeeper
     settings   go into every broker's file
     config     a file of the user's that every broker reads beside its own; empty: none
+    histories  the directory where each broker keeps its history, as ID.jsonl; empty: they keep none
     """
 
     zookeeper: str
@@ -81,6 +82,7 @@ class ClusterState:
     brokers: tuple[BrokerState, ...]
     settings: dict[str, str | int]
     config: str = ""
+    histories: str = ""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -120,6 +122,7 @@ def load_state(data_dir: Path) -> ClusterState | None:
             brokers=tuple(BrokerState(**broker) for broker in values["brokers"]),
             settings=values["settings"],
             config=values.get("config", ""),
+            histories=values.get("histories", ""),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

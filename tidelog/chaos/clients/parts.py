@@ -55,9 +55,9 @@ def clients_of(around: Surroundings, load: Load, process: int = 0, life: int = 0
     yield ResetReader(around, f"{prefix}-reset")
     yield DirectReader(around, f"{prefix}-direct")
     yield Asker(around, f"{prefix}-asker")
-    for strategy in load.groups:
-        yield MemberClient(around, f"{prefix}-member-{strategy}", f"chaos-{strategy}", strategy)
-    groups = [f"chaos-registers-{process}-{number}" for number in range(load.committers)]
+    for strategy, group in load.member_groups.items():
+        yield MemberClient(around, f"{prefix}-member-{strategy}", group, strategy)
+    groups = load.registers(process)
     tps = around.tps[:_REGISTERS]
     for number, group in enumerate(groups):
         by_request = number % 2 == 0
