@@ -246,18 +246,14 @@ class _Ordeal:
 
     async def clear(self) -> None:
         """Leaves a cluster that others use without the run's topics and groups, and takes its histories along."""
-        foreign_histories.take(self.results)
         load = self.request.load
-        groups = [
-            *load.member_groups.values(),
-            *(g for number in range(load.processes) for g in load.registers(number)),
-        ]
         try:
+            foreign_histories.take(self.results)
             async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
                 await admin.delete_topics([topic.name for topic in load.topics], _ASK_MS)
-                await admin.delete_consumer_groups(groups, _ASK_MS)
-        except TidelogError as error:
-            self.troubles.append(f"topics or groups named {load.group_prefix}… were left behind: {error}")
+                await admin.delete_consumer_groups(load.all_groups, _ASK_MS)
+        except (TidelogError, OSError) as error:
+            self.troubles.append(f"something of {load.group_prefix}… was left behind: {error}")
 
     def judge(self) -> Result:
         """Of files alone. Where one of them is damaged there is no verdict, or no report."""
