@@ -75,7 +75,7 @@ class Departures:
         for tp in sorted(filter(self.stays, tps)):
             for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
                 if broker_id in broker_ids or broker_id in known.arriving:
-                    known.moves[tp].waiting.add(broker_id)
+                    known.moves[tp].wait_for(broker_id)
                 elif broker_id not in known.brokers:
                     self._untold.setdefault(broker_id, set()).add(tp)
                 if broker_id in broker_ids:
@@ -124,7 +124,7 @@ class Departures:
             deletion.waiting |= {(broker_id, tp) for tp in known.assigned_to(broker_id, topic)}
         for tp, move in known.moves.items():
             if move.shed and broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
-                move.waiting.add(broker_id)
+                move.wait_for(broker_id)
 
     def admitted(self, broker_ids: Collection[int]) -> list[Effect]:
         """They are let in: they delete what is on its way out, and what went elsewhere while they were away."""

@@ -35,6 +35,11 @@ class Move:
     waiting: set[int] = field(default_factory=set)
     settling: bool = False
 
+    def wait_for(self, broker_id: int) -> None:
+        """It may have a replica to be rid of: an end that is on its way comes without it, or begins anew after it."""
+        self.waiting.add(broker_id)
+        self.settling = False
+
     def written(self, state: PartitionState) -> bool:
         """The controller began an epoch of the partition. True where that shed who goes.
 

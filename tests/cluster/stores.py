@@ -13,7 +13,7 @@ from cluster.store import Store
 from cluster.zookeeper import ZooKeeperStore
 from tidelog.clock import SystemClock
 
-TIMEOUT_MS = 4000
+TIMEOUT_MS = 10_000
 _chroots = itertools.count()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cluster.effects import Effect, SendLeaderAndIsr, SendStopReplica
@@ -172,6 +172,22 @@ def test_an_end_that_somebody_elses_write_came_before_is_written_again() -> None
     cluster.answer_stops()
     cluster.settle()
     assert cluster.assigned(TP) == ReplicaAssignment((1, 3))
+
+
+def test_who_comes_back_while_the_end_is_on_its_way_is_rid_of_its_replica_and_the_end_comes() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.reassign(TP, 1, 2)
+    cluster.settle()
+    cluster.die(3)
+    assert cluster.settling == ["t"], "nobody is waited for any more"
+    cluster.come(broker(3, epoch=50))
+    cluster.settle()
+    assert cluster.assigned(TP).moving, "it may still have its replica"
+    cluster.answer_stops()
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 2)) and cluster.controller.moves == {}
 
 
 def test_another_order_is_another_preferred_leader_and_no_move() -> None:
@@ -357,6 +373,7 @@ def step(world: World, wanted: dict[TopicPartition, set[int]], event: tuple[obje
 
 
 @settings(max_examples=250, deadline=None)
+@example([("move", 0, [1, 2, 3, 4, 5], 2), ("settle", 0), ("die", 3)])
 @given(st.lists(EVENTS, max_size=40))
 def test_whatever_happens_every_partition_ends_led_and_where_it_was_wanted(events: list[tuple[object, ...]]) -> None:
     world = World(1, 2, 3, 4, 5)
