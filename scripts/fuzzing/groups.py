@@ -6,56 +6,39 @@ from collections.abc import Callable
 
 from fuzzing.target import Target, check
 from tidelog.errors import CorruptMessageError
-from tidelog.groups.consumer_protocol import (
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from tidelog.groups.offsets_topic import (
-    Commit,
-    CommitKey,
-    GroupKey,
-    GroupRecord,
-    MemberRecord,
-    UnknownKey,
-    decode_commit,
-    decode_group,
-    decode_key,
-    encode_commit,
-    encode_group,
-    encode_key,
-)
+from tidelog.groups import consumer_protocol as protocol
+from tidelog.groups import offsets_topic as topic
 from tidelog.model import TopicPartition
 
 
 def run_offsets_record(data: bytes) -> None:
     """A key, a commit and a generation; what is read is the same when it is written and read again."""
-    key = _read(decode_key, data)
-    if key is not None and not isinstance(key, UnknownKey):
-        check(decode_key(encode_key(key)) == key, f"{key} changes")
-    commit = _read(decode_commit, data)
+    key = _read(topic.decode_key, data)
+    if key is not None and not isinstance(key, topic.UnknownKey):
+        check(topic.decode_key(topic.encode_key(key)) == key, f"{key} changes")
+    commit = _read(topic.decode_commit, data)
     if commit is not None:
-        again = decode_commit(encode_commit(commit))
+        again = topic.decode_commit(topic.encode_commit(commit))
         check(
             (again.offset, again.metadata, again.committed_ms) == (commit.offset, commit.metadata, commit.committed_ms),
             commit,
         )
-    group = _read(decode_group, data)
+    group = _read(topic.decode_group, data)
     if group is not None:
-        check(decode_group(encode_group(group)) == group, f"{group} changes")
+        check(topic.decode_group(topic.encode_group(group)) == group, f"{group} changes")
 
 
 def run_consumer_protocol(data: bytes) -> None:
     """A subscription and an assignment."""
-    subscription = _read(decode_subscription, data)
+    subscription = _read(protocol.decode_subscription, data)
     if subscription is not None:
-        again = decode_subscription(encode_subscription(subscription))
+        again = protocol.decode_subscription(protocol.encode_subscription(subscription))
         check((again.topics, sorted(again.owned)) == (subscription.topics, sorted(subscription.owned)), subscription)
-    assignment = _read(decode_assignment, data)
+    assignment = _read(protocol.decode_assignment, data)
     if assignment is not None:
-        check(sorted(decode_assignment(encode_assignment(assignment))) == sorted(assignment), assignment)
+        check(
+            sorted(protocol.decode_assignment(protocol.encode_assignment(assignment))) == sorted(assignment), assignment
+        )
 
 
 def _read(decode: Callable[[bytes], object], data: bytes):  # type: ignore[no-untyped-def]
@@ -66,26 +49,26 @@ def _read(decode: Callable[[bytes], object], data: bytes):  # type: ignore[no-un
 
 
 def _offsets_seeds() -> list[bytes]:
-    member = MemberRecord("m", "i", "c", "/h", 1, 2, b"s", b"a")
+    member = topic.MemberRecord("m", "i", "c", "/h", 1, 2, b"s", b"a")
     flexible = b"\0\4" + (7).to_bytes(8) + (1).to_bytes(4) + b"\2m" + (5).to_bytes(8) + b"\0"
     return [
-        encode_key(CommitKey("g", "t", 1)),
-        encode_key(GroupKey("g")),
+        topic.encode_key(topic.CommitKey("g", "t", 1)),
+        topic.encode_key(topic.GroupKey("g")),
         b"\0\5unknown",
-        encode_commit(Commit(5, 1, "note", 9)),
-        b"\0\1" + encode_commit(Commit(5, 1, "note", 9))[2:] + b"\0" * 8,
+        topic.encode_commit(topic.Commit(5, 1, "note", 9)),
+        b"\0\1" + topic.encode_commit(topic.Commit(5, 1, "note", 9))[2:] + b"\0" * 8,
         flexible,
-        encode_group(GroupRecord("consumer", 3, "range", "m", 9, (member, member))),
-        encode_group(GroupRecord("consumer", 3, None, None, 9, ())),
+        topic.encode_group(topic.GroupRecord("consumer", 3, "range", "m", 9, (member, member))),
+        topic.encode_group(topic.GroupRecord("consumer", 3, None, None, 9, ())),
     ]
 
 
 def _protocol_seeds() -> list[bytes]:
     tps = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
     return [
-        encode_subscription(Subscription(("t", "u"), tuple(tps), 3, "rack", b"data")),
-        encode_subscription(Subscription(("t",))),
-        encode_assignment(tps),
+        protocol.encode_subscription(protocol.Subscription(("t", "u"), tuple(tps), 3, "rack", b"data")),
+        protocol.encode_subscription(protocol.Subscription(("t",))),
+        protocol.encode_assignment(tps),
     ]
 
 

@@ -255,16 +255,22 @@ def test_truncation_below_the_start_and_a_full_one_begin_the_log_anew(tmp_path: 
     assert open_log(tmp_path).log_start_offset == 70
 
 
-def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tmp_path: Path) -> None:
+def announcing_log(directory: Path) -> tuple[Log, list[tuple[int, int]]]:
+    """And of each cut that is announced its offset, with the log end at that moment."""
     announced: list[tuple[int, int]] = []
     log = Log.open(
-        tmp_path,
+        directory,
         config(),
         UnsyncedFiles(),
         recovery_point=0,
         clean=True,
         on_cut=lambda offset: announced.append((offset, log.log_end_offset)),
     )
+    return log, announced
+
+
+def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tmp_path: Path) -> None:
+    log, announced = announcing_log(tmp_path)
     for _ in range(5):
         append(log)
     log.flush()
@@ -278,15 +284,7 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tm
 
 
 def test_what_a_truncation_cut_beyond_its_offset_is_announced_too(tmp_path: Path) -> None:
-    announced: list[tuple[int, int]] = []
-    log = Log.open(
-        tmp_path,
-        config(),
-        UnsyncedFiles(),
-        recovery_point=0,
-        clean=True,
-        on_cut=lambda offset: announced.append((offset, log.log_end_offset)),
-    )
+    log, announced = announcing_log(tmp_path)
     append(log)
     append(log, NOW, NOW, NOW)
     log.flush()
