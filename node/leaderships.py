@@ -27,7 +27,7 @@ class Leaderships:
     def __init__(self, broker_id: int, logs: Logs, offload: Offload) -> None:
         self._broker_id = broker_id
         self._logs = logs
-        self._offload = offload
+        self.offload = offload
         self._known = dict(logs.leaderships())
         self._unwritten = False
         self._writing = asyncio.Lock()
@@ -96,7 +96,7 @@ class Leaderships:
         async with self._writing:
             if self._unwritten:
                 self._unwritten = False
-                await self._offload(self._logs.checkpoint_leaderships, dict(self._known))
+                await self.offload(self._logs.checkpoint_leaderships, dict(self._known))
 
     def forget(self, tp: TopicPartition) -> None:
         """Its log is deleted; the checkpoint tells of it until it is written next, to nobody."""

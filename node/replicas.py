@@ -67,6 +67,7 @@ class Replicas:
                       each time: a process that was stopped finds requests waiting for it before any timer of its own
     pace              of the appends on the event loop
     on_storage_error  told once when no log directory is left; by then every replica is offline
+    leaderships       what it has acted on, in this life and before
     role_changed      told of each replica that leads in another epoch than before, or not any more
     """
 
@@ -97,8 +98,8 @@ class Replicas:
         self.journal = journal
         self.pace = pace or Pace()
         self._logs = logs
-        self._leaderships = Leaderships(broker_id, logs, offload)
-        noted = self._leaderships.note_isr
+        self.leaderships = Leaderships(broker_id, logs, offload)
+        noted = self.leaderships.note_isr
         self.state_changes = StateChanges(broker_id, isr_store, waiting, clock, self.act, noted, journal)
         self._fetchers = fetchers
         self._max_lag_ms = max_lag_ms
@@ -121,7 +122,7 @@ class Replicas:
     @property
     def controller_epoch(self) -> int:
         """Of the latest controller that this broker has heard, or had acted upon before it started; −1: of none."""
-        return max(self.metadata.controller_epoch, self._leaderships.controller_epoch)
+        return max(self.metadata.controller_epoch, self.leaderships.controller_epoch)
 
     # --- looking up ------------------------------------------------------------------------------------------
 
@@ -186,13 +187,13 @@ class Replicas:
                 except BrokerError as error:
                     outcomes[tp] = self._failed(tp, error)
                 else:
-                    if refusal := self._leaderships.admit(replica, state, request.controller_epoch):
+                    if refusal := self.leaderships.admit(replica, state, request.controller_epoch):
                         outcomes[tp] = self._refused(tp, refusal)
                     else:
                         roles.append((replica, state))
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
-            await self._leaderships.write()
+            await self.leaderships.write()
             self.notice_failures()
             for count, (replica, state) in enumerate(roles, 1):
                 tp = replica.topic_partition
@@ -377,7 +378,7 @@ class Replicas:
         for tp in tps:
             self._replicas.pop(tp, None)
             self._recovered_high_watermarks.pop(tp, None)
-            self._leaderships.forget(tp)
+            self.leaderships.forget(tp)
             self._log_settings.forget(tp.topic)
             if tp in logs:
                 doomed.append(tp)
@@ -474,7 +475,7 @@ class Replicas:
         self.waiting.complete_all()
         await self.state_changes.close()
         await self._syncing.close()
-        await self._leaderships.write()
+        await self.leaderships.write()
         await self.checkpoint_high_watermarks()
 
     def _stop_serving(self, replica: Replica) -> None:

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from simulation.crashable_files import CrashableFiles
 
 from fuzzing.target import Target, check
-from storage import partition_metadata
+from storage import leaderships, partition_metadata
 from storage.checkpoints import read_lines, read_offsets, write_offsets
 from storage.configs.log_config import LogConfig
 from storage.leader_epochs import FILE_NAME as EPOCHS_FILE
@@ -48,6 +48,16 @@ def run_checkpoint(data: bytes) -> None:
         check(0 <= offset < _INT64 and 0 <= tp.partition < _INT32, f"{tp} at {offset}")
     write_offsets(files, _DIRECTORY / "c", offsets)
     check(read_offsets(files, _DIRECTORY / "c") == offsets, offsets)
+
+
+def run_leaderships(data: bytes) -> None:
+    """Epochs and versions that a state can have, and the same when they are written and read again."""
+    files = _OneFile(leaderships.FILE_NAME, data)
+    known = leaderships.read(files, _DIRECTORY)
+    for tp, (_, *numbers) in known.items():
+        check(all(-1 <= number < _INT32 for number in (*numbers, tp.partition)), f"{tp}: {numbers}")
+    leaderships.write(files, _DIRECTORY, known)
+    check(leaderships.read(files, _DIRECTORY) == known, known)
 
 
 def run_leader_epochs(data: bytes) -> None:
@@ -162,6 +172,13 @@ TARGETS = (
         "recovery points, high watermarks, log starts",
         run_checkpoint,
         lambda: [b"0\n2\norders 0 4711\norders 1 12\n", b"0\n0\n", b"0\n1\na.b_c-d 7 9223372036854775807\n"],
+        ("storage",),
+    ),
+    Target(
+        "leaderships",
+        "leadership-checkpoint",
+        run_leaderships,
+        lambda: [b"0\n2\norders 0 AAAAAAAAAAAAAAAAAAAAAQ 17 3 40 2\na-b 1  4 -1 7 2\n", b"0\n0\n"],
         ("storage",),
     ),
     Target(

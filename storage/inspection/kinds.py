@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from storage import lost_logs, meta_properties, partition_metadata
+from storage import leaderships, lost_logs, meta_properties, partition_metadata
 from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from storage.file_names import (
     BOOT_ID,
@@ -37,6 +37,7 @@ _BY_NAME: dict[str, Callable[[Source], Iterator[Finding]]] = {
     HIGH_WATERMARKS: _OFFSETS,
     LOG_STARTS: _OFFSETS,
     CLEANER_OFFSETS: _OFFSETS,
+    leaderships.FILE_NAME: functools.partial(texts.inspect_checkpoint, parse=texts.leadership_entry),
     lost_logs.FILE_NAME: functools.partial(texts.inspect_checkpoint, parse=texts.lost_entry),
     LEADER_EPOCHS: texts.inspect_epochs,
     partition_metadata.FILE_NAME: texts.inspect_partition_metadata,

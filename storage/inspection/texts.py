@@ -13,7 +13,7 @@ from storage.inspection.findings import Damage, Fact, Finding, Value
 from storage.inspection.source import Source
 from storage.producer_snapshots import CRC_COVERS_FROM, ENTRY, PREFIX, VERSION
 from tidelog.errors import InvalidTopicError
-from tidelog.model import validate_topic
+from tidelog.model import NO_LEADER, validate_topic
 
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}\Z")
 
@@ -65,6 +65,23 @@ def lost_entry(fields: list[str]) -> Fact:
     """`topic partition topic-id`."""
     topic, partition, topic_id = fields
     return Fact("lost", {"topic": validate_topic(topic), "partition": _natural(partition), "topic_id": topic_id})
+
+
+def leadership_entry(fields: list[str]) -> Fact:
+    """`topic partition topic-id leader-epoch leader partition-epoch controller-epoch`."""
+    topic, partition, topic_id, epoch, leader, partition_epoch, controller_epoch = fields
+    return Fact(
+        "leadership",
+        {
+            "topic": validate_topic(topic),
+            "partition": _natural(partition),
+            "topic_id": topic_id,
+            "leader_epoch": _natural(epoch),
+            "leader": NO_LEADER if leader == str(NO_LEADER) else _natural(leader),
+            "partition_epoch": _natural(partition_epoch),
+            "controller_epoch": _natural(controller_epoch),
+        },
+    )
 
 
 def inspect_epochs(source: Source) -> Iterator[Finding]:

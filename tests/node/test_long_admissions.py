@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,10 @@ def quick(value: bytes = b"quick") -> bytes:
 def long(value: bytes = b"long", key: bytes | None = b"k") -> bytes:
     """A few hundred bytes that stand for more than a loop should decompress."""
     return encode_batch([(T0, key, value, ()), (T0, b"k", bytes(MAX_QUICK_BYTES), ())], codec=Codec.ZSTD)
+
+
+async def at_once(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 async def of_compacted_topics() -> MemoryCluster:
@@ -128,6 +134,7 @@ async def test_what_is_refused_on_the_thread_leaves_no_trace_and_holds_up_nobody
 async def test_one_that_is_deposed_meanwhile_appends_nothing() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
+        leader.replicas.leaderships.offload = at_once  # before the batch has been looked at
         sent = [begin(leader, (TP, batch)) for batch in (long(), quick())]
         await asyncio.sleep(0)
         await cluster.elect(2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import lost_logs, meta_properties, partition_metadata
+from storage import leaderships, lost_logs, meta_properties, partition_metadata
 from storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -22,6 +22,7 @@ from storage.file_names import CLEAN_SHUTDOWN, CLEANED_SUFFIX, SWAP_SUFFIX
 from storage.inspection.findings import Fact
 from storage.inspection.kinds import inspect
 from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.leaderships import Leadership
 from storage.log import Log
 from storage.log_directory import LogDirectory
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
@@ -178,8 +179,24 @@ def test_which_logs_are_lost(tmp_path: Path) -> None:
     assert not (tmp_path / "lost-logs").exists()
 
 
+def test_on_whose_leadership_a_broker_acted_last(tmp_path: Path) -> None:
+    topic_id = "AAAAAAAAAAAAAAAAAAAAAQ"
+    known = {
+        TopicPartition("orders", 0): Leadership(topic_id, 17, 3, 40, 2),
+        TopicPartition("orders", 1): Leadership(topic_id, 4, -1, 7, 2),
+    }
+    leaderships.write(FILES, tmp_path, known)
+    assert (tmp_path / "leadership-checkpoint").read_text() == blocks("Small files")[8]
+    assert leaderships.read(FILES, tmp_path) == known
+    told = [found.fields for found in inspect(tmp_path / "leadership-checkpoint") if isinstance(found, Fact)]
+    assert [(each["topic_id"], each["leader_epoch"], each["leader"]) for each in told] == [
+        (topic_id, 17, 3),
+        (topic_id, 4, -1),
+    ]
+
+
 def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -> None:
-    boot_id, session = blocks("Small files")[6:]
+    boot_id, session = blocks("Small files")[6:8]
     opened = LogDirectory.open(tmp_path, FILES, 1, "c", boot_id.strip())
     opened.write_session(session.strip())
     opened.close(clean=False)
