@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from simulation.brokers import MachineJournal
 from simulation.kinds import CONTROLLER, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
 from simulation.run import Outcome
 from simulation.seeds import tell
 from simulation.story import Story
 from simulation.summary import Summary
+
+from cluster.partition import Partition
 
 
 def told(
@@ -97,6 +102,27 @@ def test_after_an_unclean_election_logs_agree_though_records_are_lost() -> None:
     )
     assert not outcome.wrong
     assert bitten(outcome)["unclean election"] == 1
+
+
+def test_what_a_broker_does_not_let_go_of_is_found_when_all_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    become_leader = MachineJournal.become_leader
+
+    def leak(journal: MachineJournal, partition: Partition, log_end_offset: int) -> None:
+        loop = asyncio.get_running_loop()
+        leaked.extend(loop.create_task(asyncio.sleep(1e6)) for _ in range(20))
+        become_leader(journal, partition, log_end_offset)
+
+    leaked: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(MachineJournal, "become_leader", leak)
+    outcome = told(Fault(1_000, Kind.KILL, (LEADER,), 1_000), seconds=4)
+    assert any(each.startswith("I21") and "tasks when all is over" in each for each in outcome.wrong)
+
+
+def test_a_cluster_that_does_not_become_whole_in_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "expansion_due", lambda partition, now_ms: None)
+    monkeypatch.setattr(Partition, "_propose_expansion", lambda partition, replica, now_ms: None)
+    outcome = told(Fault(1_000, Kind.KILL, (FOLLOWER,), 1_000), seconds=4)
+    assert [each.split(" ", 1)[0] for each in outcome.wrong][:1] == ["not-whole:"]
 
 
 def test_a_summary_ends_well_only_if_each_invariant_had_data() -> None:
