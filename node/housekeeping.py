@@ -17,6 +17,7 @@ from node.replicas import Replicas
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.model import TopicPartition
+from tidelog.signals import Flag
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Housekeeping:
         self._checkpoints = checkpoints
         self._upkeep = upkeep
         self._clock = clock
-        self._stopping = asyncio.Event()
+        self._stopping = Flag()
         self._tasks: list[asyncio.Task[None]] = []
         cleaners = settings.log_cleaner_threads if settings.log_cleaner_enable else 0
         self._cleaners = cleaners
@@ -178,11 +179,7 @@ class Housekeeping:
 
     async def _pause(self, interval_ms: int) -> bool:
         """Whether it was ended by `stop`."""
-        try:
-            async with asyncio.timeout(min(interval_ms / 1000, _LONGEST_PAUSE_S)):
-                return await self._stopping.wait()
-        except TimeoutError:
-            return False
+        return await self._stopping.wait(min(interval_ms / 1000, _LONGEST_PAUSE_S))
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

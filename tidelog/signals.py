@@ -1,4 +1,4 @@
-"""How a task sleeps until there is something to do, or until a time has come."""
+"""How tasks sleep until there is something to do, or until a time has come, at the cost of a future and a timer."""
 
 from __future__ import annotations
 
@@ -33,3 +33,47 @@ class Signal:
                 if timer is not None:
                     timer.cancel()
         self._is_set = False
+
+
+class Flag:
+    """Wakes all that wait, and whoever comes later finds it set: `asyncio.Event` with a time limit.
+
+    With `asyncio.wait_for` each wait would be a task, with `asyncio.timeout` each end of one a cancellation.
+    """
+
+    __slots__ = ("_is_set", "_waiters")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: dict[asyncio.Future[bool], None] = {}  # in their order
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        for waiter in self._waiters:
+            _end(waiter, True)
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it was set before the time was over."""
+        if self._is_set:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiters[waiter] = None
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _end, waiter, False)
+        try:
+            return await waiter
+        finally:
+            del self._waiters[waiter]
+            if timer is not None:
+                timer.cancel()
+
+
+def _end(waiter: asyncio.Future[bool], outcome: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(outcome)

@@ -31,9 +31,13 @@ TOPICS = (
 _SMALL = {"segment.bytes": "4096"}
 #: For each operation of a client, with all its repetitions.
 TIMEOUT_MS = 10_000
-_RATE = 3.0
+#: Records of a producer come some at a time; each time costs three brokers and all readers a few messages.
+_RATE = 4.0
+_TICK_S = 0.8
 _PAUSE_S = 1.0
-_TICK_S = 0.25
+#: Who waits for records waits for long: what is empty costs as much as what is not.
+_POLL_MS = 900
+_FETCH_WAIT_MS = 900
 
 #: Makes the clients of one kind from where they are, their name, and the number of the first producer id.
 _MAKERS: Mapping[str, Callable[[Surroundings, str, int, int], list[RunningClient]]] = {
@@ -102,6 +106,8 @@ class Workload:
                 now_ns=lambda: self._cluster.timeline.now_ns,
                 opener=client.open,
                 timeout_ms=TIMEOUT_MS,
+                poll_ms=_POLL_MS,
+                fetch_wait_ms=_FETCH_WAIT_MS,
             )
             number = (place * MOST_LIVES + client.lives) * MOST_PRODUCERS
             clients = _MAKERS[kind](around, f"{kind}-{place}", number, client.lives)

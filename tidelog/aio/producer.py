@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import random
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -19,6 +18,7 @@ from tidelog.records.encode import Header
 from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.sender import Sender
 from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
+from tidelog.signals import Flag
 from tidelog.timestamps import Timestamp, to_timestamp_ms
 
 #: How long leaving a `with` block by Ctrl-C goes on sending.
@@ -172,16 +172,14 @@ class Producer:
                 raise ClosedError("the producer is closed")
 
     async def _space(self, sender: Sender, deadline_ms: int) -> None:
-        freed = asyncio.Event()
+        freed = Flag()
         wake = freed.set
         if not sender.accumulator.when_space(wake):
             return
         left_ms = deadline_ms - self.clock.monotonic_ms()
         try:
-            async with asyncio.timeout(max(0, left_ms) / 1000):
-                await freed.wait()
-        except builtins.TimeoutError:
-            raise buffer_exhausted(self.settings) from None
+            if not await freed.wait(max(0, left_ms) / 1000):
+                raise buffer_exhausted(self.settings)
         finally:
             sender.accumulator.no_space(wake)
 

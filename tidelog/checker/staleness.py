@@ -36,13 +36,12 @@ class NoReplays(Invariant):
 
     def _processed(self, source: Source, event: Processed) -> None:
         self.tally.observations += 1
-        proof = f"broker {source.name} processed {event.api} at {seconds(event.t)}"
         if 0 < event.deadline < event.t and not self.only_counted():
             says = f"{event.api} was processed {(event.t - event.deadline) / 1e6:.0f} ms after its deadline"
-            self.violated(None, event.t, says, f"{proof}; its deadline was {seconds(event.deadline)}")
+            self.violated(None, event.t, says, f"{_proof(source, event)}; its deadline was {seconds(event.deadline)}")
         if 0 <= event.epoch < event.known and not self.only_counted():
             says = f"{event.api} of epoch {event.epoch} was processed in epoch {event.known}"
-            self.violated(None, event.t, says, proof)
+            self.violated(None, event.t, says, _proof(source, event))
 
     def _rejected(self, _source: Source, _event: Reject) -> None:
         self.tally.observations += 1
@@ -65,3 +64,7 @@ class NoReplays(Invariant):
             says = f"broker {source.name} {did} in epoch {epoch}, and was in epoch {known} already"
             told = f"broker {source.name} was told of epoch {known} at {seconds(since)}"
             self.violated(tp, t, says, told, f"broker {source.name} {did} at {seconds(t)}")
+
+
+def _proof(source: Source, event: Processed) -> str:
+    return f"broker {source.name} processed {event.api} at {seconds(event.t)}"

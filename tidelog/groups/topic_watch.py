@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import logging
 from collections.abc import Callable, Iterable
 
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
 from tidelog.groups.topic_choice import TopicChoice
+from tidelog.signals import Flag
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class TopicWatch:
         self.choice: TopicChoice | None = None
         self._client = client
         self._on_change = on_change
-        self._chosen = asyncio.Event()
+        self._chosen = Flag()
         self._task: asyncio.Task[None] | None = None
         self._others: frozenset[str] = frozenset()
         self._warned: set[str] = set()
@@ -66,11 +66,7 @@ class TopicWatch:
                 _log.warning("the topics that a consumer is subscribed to cannot be listed: %s", error)
                 pause_ms = self._client.backoff_ms(attempt)
                 attempt += 1
-            try:
-                async with asyncio.timeout(pause_ms / 1000):
-                    await self._chosen.wait()
-            except builtins.TimeoutError:
-                continue
+            await self._chosen.wait(pause_ms / 1000)
 
     async def _match(self, choice: TopicChoice) -> None:
         answer = await self._client.fetch_all(self._deadline_ms())

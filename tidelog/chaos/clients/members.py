@@ -23,7 +23,6 @@ from tidelog.fetch_buffer import ConsumerRecord
 from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
 from tidelog.model import OffsetAndMetadata, TopicPartition
 
-_POLL_MS = 200
 _MOST_AT_ONCE = 500
 #: What it takes at most to process what one poll brings, so that a kill meets records that are not committed yet.
 _LONGEST_WORK_S = 0.1
@@ -73,7 +72,7 @@ class MemberClient(ConsumerRebalanceListener):
                 while not around.stopping.is_set():
                     self._sessions.polling()
                     try:
-                        polled = await consumer.poll(_POLL_MS, _MOST_AT_ONCE)
+                        polled = await consumer.poll(around.poll_ms, _MOST_AT_ONCE)
                     except TidelogError as error:
                         if (tp := partition_of(error, around.tps)) is not None:
                             self._sessions.failed(tp, error)

@@ -17,7 +17,6 @@ from tidelog.checker.operations import EarliestOk, LatestOk
 from tidelog.errors import LogTruncationError, OffsetOutOfRangeError, TidelogError
 from tidelog.model import TopicPartition
 
-_POLL_MS = 200
 #: Between two polls, so that one line of a history holds many records.
 _PAUSE_S = 0.05
 _MOST_AT_ONCE = 2_000
@@ -51,7 +50,7 @@ class Reader(ABC):
         """Reads some of what comes from where it is."""
         for _ in range(_POLLS_OF_A_VISIT):
             self._sessions.polling()
-            for fetched in (await consumer.poll_batches(_POLL_MS)).values():
+            for fetched in (await consumer.poll_batches(self._around.poll_ms)).values():
                 self._sessions.read_batches(tp, fetched)
 
 
@@ -80,10 +79,10 @@ class TailReader(Reader):
         self._sessions.polling()
         try:
             if self._batches:
-                for tp, fetched in (await consumer.poll_batches(_POLL_MS)).items():
+                for tp, fetched in (await consumer.poll_batches(self._around.poll_ms)).items():
                     self._sessions.read_batches(tp, fetched)
             else:
-                for tp, records in (await consumer.poll(_POLL_MS, _MOST_AT_ONCE)).items():
+                for tp, records in (await consumer.poll(self._around.poll_ms, _MOST_AT_ONCE)).items():
                     self._sessions.read(tp, records)
         except TidelogError as error:
             self._recover(consumer, error)

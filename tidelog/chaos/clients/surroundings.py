@@ -5,12 +5,10 @@ In a run these are the real ones; in a simulation the same clients get virtual o
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +19,7 @@ from tidelog.checker.operations import Client
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import TopicPartition
+from tidelog.signals import Flag
 
 #: What is remembered of each partition, for others to ask for.
 _REMEMBERED = 512
@@ -47,6 +46,8 @@ class Surroundings:
 
     open_history    begins the history of a client
     timeout_ms      for each operation, with all its repetitions
+    poll_ms         for so long a poll waits for records
+    fetch_wait_ms   for so long a broker does before it tells a consumer that there are none
     stopping        set when clients are to come to an end
     acknowledged    of each partition the places of the last records that some producer here was told of
     """
@@ -59,7 +60,9 @@ class Surroundings:
     now_ns: Callable[[], int] = time.monotonic_ns
     opener: Opener = open_connection
     timeout_ms: int = 15_000
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    poll_ms: int = 200
+    fetch_wait_ms: int = 500
+    stopping: Flag = field(default_factory=Flag)
     acknowledged: dict[TopicPartition, deque[Place]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=_REMEMBERED))
     )
@@ -76,7 +79,7 @@ class Surroundings:
         return Producer(self.servers, client_id=name, **self._seams(), **options)
 
     def consumer(self, name: str, **options: Any) -> Consumer:
-        options = {"default_api_timeout_ms": self.timeout_ms, **options}
+        options = {"default_api_timeout_ms": self.timeout_ms, "fetch_max_wait_ms": self.fetch_wait_ms, **options}
         return Consumer(self.servers, client_id=name, **self._seams(), **options)
 
     def admin(self, name: str) -> Admin:
@@ -85,9 +88,7 @@ class Surroundings:
     async def pause(self, least_s: float, most_s: float | None = None) -> None:
         """Sleeps that long (drawn, where two are given), or until clients are to come to an end."""
         seconds = least_s if most_s is None else self.dice.uniform(least_s, most_s)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.stopping.wait()
+        await self.stopping.wait(seconds)
 
     def _seams(self) -> dict[str, Any]:
         return {"_clock": self.clock, "_opener": self.opener, "_rng": random.Random(self.dice.random())}
