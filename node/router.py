@@ -16,7 +16,15 @@ from typing import Protocol
 import zmq
 
 from tidelog.model import Buffer, Endpoint
-from tidelog.sockets import READ_BATCH, descriptor_of, has_input, open_socket, receive_message, send_message
+from tidelog.sockets import (
+    READ_BATCH,
+    be_ready_for_large_frames,
+    descriptor_of,
+    has_input,
+    open_socket,
+    receive_message,
+    send_message,
+)
 
 PARKED_RETRY_S = 0.005
 #: After so long the loop turns before more is read: what was read had to wait for a disk.
@@ -57,6 +65,7 @@ class Router:
     ) -> None:
         self._on_message = on_message
         self._settle = settle
+        be_ready_for_large_frames()
         self._socket = socket or open_socket(zmq.ROUTER)
         self._parked: dict[bytes, deque[list[Buffer]]] = {}
         self._reading = self._look_due = False

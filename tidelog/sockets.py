@@ -55,6 +55,15 @@ def _context(process: int) -> zmq.Context[zmq.Socket[bytes]]:
     return context
 
 
+def be_ready_for_large_frames() -> None:
+    """From now on no file descriptor is needed to send one uncopied.
+
+    pyzmq has a thread for what ZeroMQ gives back, and opens its sockets when the first such frame is sent. Whoever has
+    none left then neither sends it nor hears the rest of what waits.
+    """
+    zmq.Frame(b" ", copy=False, copy_threshold=0)
+
+
 def descriptor_of(socket: zmq.Socket[bytes]) -> int:
     """The file descriptor that the loop watches."""
     return cast(int, socket.getsockopt(zmq.FD))
