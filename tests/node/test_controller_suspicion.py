@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from cluster.coordination import Coordination
 from cluster.memory import MemoryZooKeeper
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
@@ -102,3 +104,23 @@ async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_give
     assert reign.controller.undecided(TP)
     assert not reign.is_led(TP)
     reign.end("the test is over")
+
+
+async def test_a_controller_reigns_in_an_epoch_above_all_that_its_broker_knows_whatever_zookeeper_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    coordination, clock = Coordination(MemoryZooKeeper().connect(), SystemClock(), patience_ms=2000), SystemClock()
+    await coordination.ensure_paths()
+    settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+    known = [7]
+    shell = ControllerShell(settings, coordination, clock, Identity("", 1), known_epoch=lambda: known[-1])
+    for epoch in (8, 9):
+        await shell.start()
+        async with asyncio.timeout(20):
+            while not shell.is_controller:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (shell.controller_epoch, (await coordination.read_seat()).epoch) == (epoch, epoch)
+        known.append(epoch)
+        await shell.stop()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == ["ZooKeeper had controller epoch 0, known is 7: its data is that of an earlier time"]
