@@ -26,7 +26,7 @@ Watch = Callable[[str], object]
 class Ended:
     """
     status   None: it took too long
-    busy_s   of processors, of the command and of what it waited for
+    busy_s   of processors, of the command and of what it waited for; where it took too long, of the clock
     """
 
     status: int | None
@@ -70,7 +70,9 @@ def run_python(
         finally:
             _end(process, grace_s)
         seconds = now() - began
-        return Ended(status, _all_of(stdout), _all_of(stderr), seconds, _busy_s() - busy_s)
+        # Of whoever was ended nobody has asked what its own processes took.
+        busy_s = seconds if status is None else _busy_s() - busy_s
+        return Ended(status, _all_of(stdout), _all_of(stderr), seconds, busy_s)
 
 
 def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
