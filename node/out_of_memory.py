@@ -5,6 +5,7 @@ over.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -20,7 +21,9 @@ def guard_memory(loop: asyncio.AbstractEventLoop, on_none: Callable[[], None]) -
     """Calls `on_none` for a callback or a task of the loop that ended for want of memory, a request's among them."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if isinstance(context.get("exception"), MemoryError):
+        error = context.get("exception")
+        # Libraries say it by the number: those of the system, and ZeroMQ.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
             on_none()
         else:
             loop.default_exception_handler(context)

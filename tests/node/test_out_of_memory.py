@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
+import zmq
 
 from node.identity import Identity
 from node.out_of_memory import guard_memory
@@ -18,12 +20,21 @@ from tidelog.messages import MetadataRequest, Response
 from tidelog.model import Endpoint
 
 
-async def test_a_callback_that_gets_no_memory_ends_the_broker() -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MemoryError("Unable to allocate internal buffer."),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        zmq.ZMQError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+async def test_a_callback_that_gets_no_memory_ends_the_broker(failure: Exception) -> None:
     ends: list[str] = []
     guard_memory(asyncio.get_running_loop(), lambda: ends.append("ended"))
 
     def answer() -> None:
-        raise MemoryError("Unable to allocate internal buffer.")
+        raise failure
 
     asyncio.get_running_loop().call_soon(answer)
     await asyncio.sleep(0)

@@ -13,17 +13,18 @@ from pathlib import Path
 from tidelog.aio import Admin, Consumer
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import signs
-from tidelog.chaos.faults.harm import Timing
+from tidelog.chaos.faults.harm import Timing, wait_until
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.tools import quietly
-from tidelog.errors import TidelogError
+from tidelog.errors import LocalError, TidelogError
 from tidelog.local.process import Process
 from tidelog.model import Endpoint
 from tidelog.settings import ConsumerOptions
 
 _CONNECTIONS = 64
-_READERS, _MUCH_BYTES = 4, 50 << 20
+_READERS, _MUCH_BYTES = 12, 50 << 20
+_NEEDED_S = 8.0
 _CONNECT_S = 2.0
 #: By then who takes a connection has sent its greeting.
 _GREETED_S = 0.5
@@ -81,6 +82,10 @@ class OutOfMemory(LimitedBroker):
         self.restrict(target, process, _address_space(process.pid))
         for _ in range(_READERS):
             self.meanwhile(_read_over_and_over(target))
+        with suppress(LocalError):  # it may have kept much of what it once needed
+            await wait_until(
+                "the broker to need more", lambda: not process.running or said.lines(self.words), _NEEDED_S
+            )
         return f"{who} gets no more memory"
 
     def bit(self, evidence: Evidence) -> str | None:
