@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from plantedbugs import __main__, finders, trial
 from plantedbugs.__main__ import main, run
 from plantedbugs.bounded import Ended, run_python
-from plantedbugs.finders import FINDERS, MOST_RUNS, Bounds, Finder, Seeds, Simulator
+from plantedbugs.finders import FINDERS, MOST_RUNS, Bounds, Finder, Finding, Seeds, Simulator
 from plantedbugs.mutant import PROJECT, SIMULATOR, SUITE, Mutant, Recorded, all_mutants
 from plantedbugs.table import PAGE, table
 from plantedbugs.telling import Progress
@@ -209,31 +210,45 @@ def test_who_takes_too_long_is_ended_and_what_he_has_said_is_kept(tmp_path: Path
     wait_for("the end of what was started", lambda: is_gone(child))
 
 
+@dataclass
+class Scripted:
+    """Has found the bug after so many runs."""
+
+    runs: int
+
+    def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: object) -> Finding:
+        if self.runs > bounds.runs:
+            return Finding("", bounds.runs, 0.5)
+        return Finding("I1 2 and 2 are lost", self.runs, 0.5)
+
+    def repeat(self, tree: Path, finding: Finding, bounds: Bounds, watch: object) -> Finding:
+        return Finding("", 1, 0.5)
+
+
 def test_what_came_of_a_search_is_written_into_the_patch(
     small_project: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(FINDERS, SIMULATOR, Simulator("program"))
+    monkeypatch.setitem(FINDERS, SUITE, Scripted(1))
+    monkeypatch.setitem(FINDERS, SIMULATOR, Scripted(3))
     monkeypatch.setattr(__main__, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(__main__, "all_mutants", lambda: [Mutant.read(mutant.path)])
-    (small_project.tree / "program.py").write_text(PROGRAM.format(found="seed == 3 and sum.total(2, 2) != 4"))
     mutant = planted(small_project.tree, "    return a + b", "    return a - b")
     diff = mutant.path.read_text().partition("\ndiff ")[2]
 
     run(small_project, [mutant], [SUITE, SIMULATOR], Bounds(2), try_all=True, record=True)
     kept = Mutant.read(mutant.path)
-    assert kept.recorded[SUITE].said == "test_sum.py::test_sum"
-    assert (kept.recorded[SIMULATOR].runs, kept.recorded[SIMULATOR].said) == (2, "")
+    assert kept.recorded[SUITE] == Recorded(SUITE, 1, 0.5, "I1 2 and 2 are lost")
+    assert kept.recorded[SIMULATOR] == Recorded(SIMULATOR, 2, 0.5)
     assert SIMULATOR not in kept.found_by, "who has missed it need not find it"
 
     run(small_project, [kept], [SIMULATOR], Bounds(4), try_all=True, record=True)
     kept = Mutant.read(mutant.path)
     assert kept.found_by == {SUITE: ("test_sum.py",), SIMULATOR: ("--seconds", "60")}
-    assert (kept.recorded[SIMULATOR].runs, kept.recorded[SIMULATOR].said) == (3, "I1 2 and 2 are lost")
+    assert kept.recorded[SIMULATOR] == Recorded(SIMULATOR, 3, 0.5, "I1 2 and 2 are lost")
     assert kept.path.read_text().partition("\ndiff ")[2] == diff
     assert (tmp_path / "page.md").read_text() == table([kept])
 
-    (small_project.tree / "program.py").write_text(PROGRAM.format(found="False"))
-    assert run(small_project, [kept], [SIMULATOR], Bounds(4), record=True) == 1
+    assert run(small_project, [kept], [SIMULATOR], Bounds(2), record=True) == 1
     assert Mutant.read(mutant.path) == kept, "who does not find any more what he should is a failure, and no record"
 
 
