@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.checker.judging import verdict_on
 from tests.node.group_cluster import GroupCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import on_virtual_time, until
+from tidelog.checker.events import Event
+from tidelog.checker.group_operations import CommitFailed, CommitInvoked, CommitOk, CommittedOk, CommitUnknown
+from tidelog.checker.outcomes import Outcome, commit_outcome, error_name
+from tidelog.errors import RequestTimedOutError
+from tidelog.model import TopicPartition
 
 T = TypeVar("T")
+TP = TopicPartition("t", 0)
 
 GROUPS = ("g", "h")
 BROKERS = st.integers(1, 3)
@@ -33,41 +40,46 @@ STEPS = st.one_of(
 )
 
 
-@dataclass
 class Register:
-    """What one group's offset was asked to be, and told to be. One commits, in growing order; many ask."""
+    """What was done with one group's offset, and what came of it. One commits, in growing order; many ask."""
 
-    group: str
-    invoked: int = -1
-    acknowledged: int = -1
-    commits: int = 0
-    fetches: int = 0
-    wrong: list[str] = field(default_factory=list)
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.told: list[Event] = []
+        self._moments = itertools.count()
+
+    def now(self) -> int:
+        """Two things that follow one another do so here too, also where virtual time stands still."""
+        return round(asyncio.get_running_loop().time() * 1e9) + next(self._moments)
+
+    def count(self, kind: type[Event]) -> int:
+        return sum(isinstance(event, kind) for event in self.told)
 
 
 async def keep_committing(cluster: GroupCluster, register: Register, broker_id: int) -> None:
     """Whoever answers; an outcome that is not known is not repeated."""
-    while True:
-        register.invoked += 1
-        offset = register.invoked
-        node = cluster.nodes[broker_id]
-        if node.alive and await in_time(cluster.commit(offset, group=register.group, to=broker_id)) == 0:
-            register.acknowledged = offset
-            register.commits += 1
-            await asyncio.sleep(0.002)
-        else:
-            broker_id = broker_id % 3 + 1
-            await asyncio.sleep(0.007)
+    for offset in itertools.count():
+        node, mark, asked = cluster.nodes[broker_id], (register.group, TP, offset), register.now()
+        if node.alive:
+            register.told.append(CommitInvoked(*mark, asked))
+            code = await in_time(cluster.commit(offset, group=register.group, to=broker_id))
+            error = error_name(RequestTimedOutError if code is None else code)
+            if code == 0:
+                register.told.append(CommitOk(*mark, asked, register.now()))
+                await asyncio.sleep(0.002)
+                continue
+            kind = CommitFailed if commit_outcome([error]) is Outcome.FAILED else CommitUnknown
+            register.told.append(kind(*mark, error, asked, register.now()))
+        broker_id = broker_id % 3 + 1
+        await asyncio.sleep(0.007)
 
 
 async def keep_asking(cluster: GroupCluster, register: Register, broker_id: int) -> None:
     while True:
-        least, node = register.acknowledged, cluster.nodes[broker_id]
+        asked, node = register.now(), cluster.nodes[broker_id]
         told = await in_time(cluster.committed(group=register.group, to=broker_id)) if node.alive else None
         if told is not None and told[0] == 0:
-            register.fetches += 1
-            if not least <= told[1] <= register.invoked:
-                register.wrong.append(f"{told[1]} where {least} to {register.invoked} was possible")
+            register.told.append(CommittedOk(register.group, TP, told[1], asked, register.now()))
         await asyncio.sleep(0.003)
 
 
@@ -134,21 +146,22 @@ def test_a_committed_offset_is_a_register(steps: list[tuple[str, int, int]]) -> 
                 for register in registers
                 for broker_id in (1, 2, 3)
             ]
-            await until(lambda: all(register.commits for register in registers))
+            await until(lambda: all(register.count(CommitOk) for register in registers))
             for step in steps:
                 await perform(cluster, step)
             cluster.heal()
             for broker_id in (1, 2, 3):
                 await perform(cluster, ("restart", broker_id, 0))
             await elect(cluster, 1)
-            before = [register.commits for register in registers]
-            await until(lambda: all(r.commits > count for r, count in zip(registers, before, strict=True)))
-            fetched = [register.fetches for register in registers]
-            await until(lambda: all(r.fetches > count for r, count in zip(registers, fetched, strict=True)))
+            for kind in (CommitOk, CommittedOk):
+                before = [(register, register.count(kind)) for register in registers]
+                await until(lambda kind=kind, before=before: all(each.count(kind) > count for each, count in before))
             for task in tasks:
                 task.cancel()
             for done in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(done, asyncio.CancelledError), done
-            assert [register.wrong for register in registers] == [[], []]
+            for register in registers:
+                verdict = verdict_on(register.told, "I17")
+                assert verdict.exit_code == 0, str(verdict)
 
     story()
