@@ -18,6 +18,8 @@ from simulation.summary import Summary
 STORIES = Path(__file__).resolve().parents[2] / "tests" / "simulation" / "stories"
 #: Where nobody looks at a terminal, so often.
 _PROGRESS_EVERY_S = 15.0
+#: The status of what ends by Ctrl-C; what was seen until then is told all the same.
+_STOPPED = 130
 
 
 def main() -> int:
@@ -52,29 +54,33 @@ def main() -> int:
     try:
         return _tell(stories, arguments, one=one)
     except KeyboardInterrupt:
-        return 130
+        return _STOPPED
 
 
 def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> int:
     summary, screen = Summary(len(stories)), _Screen(quiet=arguments.json)
     if one:
         screen.say(str(stories[0]))
-        outcomes: Iterable[Outcome] = [tell(stories[0], print if arguments.trace else None)]
+        outcomes: Iterable[Outcome] = (tell(story, print if arguments.trace else None) for story in stories)
     else:
         outcomes = tell_all(stories, arguments.jobs)
-    for outcome in outcomes:
-        summary.add(outcome)
-        if outcome.wrong:
-            screen.say(f"seed {outcome.story.seed} fails: {outcome.wrong[0]}")
-        screen.show(summary.progress())
-        if outcome.wrong and not arguments.keep_going:
-            break
+    stopped = False
+    try:
+        for outcome in outcomes:
+            summary.add(outcome)
+            if outcome.wrong:
+                screen.say(f"seed {outcome.story.seed} fails: {outcome.wrong[0]}")
+            screen.show(summary.progress())
+            if outcome.wrong and not arguments.keep_going:
+                break
+    except KeyboardInterrupt:
+        stopped = True
     screen.say(summary.progress())
-    if one:
+    if one and not stopped:
         screen.say(f"trace {outcome.digest}: {outcome.messages} messages, {outcome.turns} turns")
     for failed in summary.failed if arguments.shrink else summary.failed[:1]:
         _report(failed, screen, told=one, story=arguments.story)
-        if arguments.shrink:
+        if arguments.shrink and not stopped:
             _shrink(failed, screen, arguments.name)
     for line in summary.lines():
         screen.say(line)
@@ -82,7 +88,7 @@ def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> 
         screen.say("nothing went wrong")
     if arguments.json:
         print(summary.to_json())
-    return summary.status
+    return _STOPPED if stopped else summary.status
 
 
 class _Screen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -28,10 +29,13 @@ def tell(story: Story, show: Callable[[str], object] | None = None) -> Outcome:
     finally:
         logging.getLogger().removeHandler(tracebacks)
         logging.disable(logging.CRITICAL)
-        run.cluster.vanish()  # after all that counts, since its processes now come to ends that they never had
+        # After all that counts, since its processes now come to ends that they never had, and may complain.
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        run.cluster.vanish()
         del run, tracebacks
         gc.collect()
         gc.unfreeze()
+        sys.unraisablehook = hook
         logging.disable(disabled)
         if collects:
             gc.enable()

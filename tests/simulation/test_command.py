@@ -1,0 +1,67 @@
+"""`scripts/simulate`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulation.summary import JUDGED
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "scripts"), str(ROOT)))}
+COMMAND = [sys.executable, "-P", "-m", "simulation"]
+
+
+def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *arguments]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_what_was_not_looked_at_is_no_success() -> None:
+    done = typed("--seeds", "2", "--seconds", "3", "--jobs", "1")
+    assert done.returncode == 2
+    assert "2 of 2 seeds, 0 failed" in done.stdout
+    assert "without an observation: " in done.stdout
+    assert all(f"  {key} " in done.stdout for key in JUDGED)
+    assert not done.stderr
+
+
+def test_programs_are_told_what_was_drawn_and_seen() -> None:
+    done = typed("--seed", "3", "--seconds", "6", "--json")
+    told = json.loads(done.stdout)
+    assert told["seeds"] == 1 and told["failed"] == [] and told["simulated_seconds"] > 6
+    assert told["observations"].keys() == set(JUDGED)
+    assert set(told["without_data"]) == {key for key, count in told["observations"].items() if not count}
+    assert all(each["bitten"] <= each["drawn"] for each in told["faults"].values())
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--seeds", "-1"), ("--seconds", "0"), ("--story", "/nowhere"), ("--story", __file__)]
+)
+def test_what_cannot_be_told_is_refused_in_a_line(arguments: tuple[str, ...]) -> None:
+    done = typed(*arguments)
+    assert done.returncode == 2
+    assert "error: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_who_is_interrupted_says_what_was_seen_until_then() -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--seeds", "5000", "--seconds", "5", "--jobs", "1"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert " of 5000 seeds" in line
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert "observations" in output
+    assert "Traceback" not in errors
