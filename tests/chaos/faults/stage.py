@@ -19,7 +19,7 @@ from tidelog.chaos.undo import UndoFile
 from tidelog.chaos.views import Views
 
 TPS = [TopicPartition("t", partition) for partition in range(3)]
-TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "100000"}
+TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "100000", "message.timestamp.type": "LogAppendTime"}
 
 
 @dataclass

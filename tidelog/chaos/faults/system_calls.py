@@ -95,6 +95,10 @@ class TornWrite(CallFault):
         super().__init__(timing)
         self._torn = 0
 
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
+
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
         after = dice.choice(self.places)
