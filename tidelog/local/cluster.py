@@ -115,9 +115,9 @@ class LocalCluster:
         """
         prepare_directory(self.data_dir)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        with self.locked():
+        with self.locked(), contextlib.ExitStack() as held:
             self.refresh()
-            planned = self._plan(brokers, zookeeper, settings)
+            planned = self._plan(brokers, zookeeper, settings, held)
             if config is not None:
                 planned = replace(planned, config=str(config.absolute()))
             names_in(planned.config)
@@ -243,12 +243,16 @@ class LocalCluster:
             ) from None
 
     def _plan(
-        self, brokers: int | None, zookeeper: str | None, settings: Mapping[str, str | int] | None
+        self,
+        brokers: int | None,
+        zookeeper: str | None,
+        settings: Mapping[str, str | int] | None,
+        held: contextlib.ExitStack,
     ) -> ClusterState:
-        """What should run: what ran before, with the ports of what is new."""
+        """What should run: what ran before, with ports for what is new, which are nobody else's until `held` ends."""
         state = self.state
         if state is None:
-            embedded = None if zookeeper else ProcessState(choose_port(), host=self._place(None).address)
+            embedded = None if zookeeper else ProcessState(choose_port(held=held), host=self._place(None).address)
             state = ClusterState(zookeeper or (str(embedded.endpoint) if embedded else ""), embedded, (), {})
         if zookeeper not in (None, state.zookeeper):
             raise LocalError(
@@ -265,15 +269,15 @@ class LocalCluster:
         taken = {port for broker in state.brokers for port in broker.ports}
         taken.update(process.port for process in state.processes)
         for broker_id in range(len(state.brokers) + 1, wanted + 1):
-            port = choose_port(taken)
-            replication_port = choose_port(taken | {port})
+            port = choose_port(taken, held)
+            replication_port = choose_port(taken | {port}, held)
             taken |= {port, replication_port}
             host = self._place(broker_id).address
             planned = BrokerState(port, host=host, broker_id=broker_id, replication_port=replication_port)
             state = state.with_broker(planned)
         for broker in state.brokers:
             if not broker.http_port and not broker.running:
-                http_port = choose_port(taken)
+                http_port = choose_port(taken, held)
                 taken.add(http_port)
                 state = state.with_broker(replace(broker, http_port=http_port))
         return replace(state, settings={**state.settings, **(settings or {})})

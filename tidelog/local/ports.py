@@ -6,6 +6,7 @@ import errno
 import random
 import socket
 from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
 
 from tidelog.errors import LocalError
@@ -28,14 +29,39 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def choose_port(taken: Collection[int] = ()) -> int:
-    """A free port below the range that the kernel lends to outgoing connections, so that it can be kept for ever."""
+def choose_port(taken: Collection[int] = (), held: ExitStack | None = None) -> int:
+    """A free port below the range that the kernel lends to outgoing connections, so that it can be kept for ever.
+
+    Nobody else is given it until `held` is closed, by when somebody should listen there.
+    """
     candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
     for _ in range(1_000):
         port = random.choice(candidates)
-        if port not in taken and port_is_free(port):
+        if port not in taken and (hold := _hold(port)) is not None:
+            if held is None:
+                hold.close()
+            else:
+                held.enter_context(hold)
             return port
     raise LocalError(f"no free port between {candidates.start} and {candidates.stop}: stop what listens there")
+
+
+def _hold(port: int) -> socket.socket | None:
+    """Bound there and not listening: who else chooses finds it taken, who is to listen may. None where it is not free.
+
+    Linux lets a socket listen where all that is bound there says SO_REUSEADDR and listens not. We say it after the
+    binding: said before, it would let two of us bind.
+    """
+    hold = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        hold.bind((LOOPBACK, port))
+    except OSError as error:
+        hold.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise LocalError(f"cannot listen on {LOOPBACK}:{port}: {error.strerror}") from None
+    hold.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return hold
 
 
 def _first_ephemeral_port() -> int:

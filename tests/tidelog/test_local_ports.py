@@ -1,0 +1,38 @@
+"""Ports of clusters that are started at the same time."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+import pytest
+
+from tidelog.errors import LocalError
+from tidelog.local import ports
+from tidelog.local.ports import LOOPBACK, choose_port, port_is_free
+
+
+def test_a_port_is_given_to_nobody_else_while_who_got_it_comes_to_listen_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as held:
+        port = choose_port(held=held)
+        monkeypatch.setattr(ports.random, "choice", lambda candidates: port)
+        with pytest.raises(LocalError, match="no free port"):
+            choose_port()
+        assert port_is_free(port), "for whom it was chosen"
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind((LOOPBACK, port))
+            server.listen(1)
+            held.close()
+            assert not port_is_free(port)
+            with pytest.raises(LocalError, match="no free port"):
+                choose_port()
+            with socket.create_connection((LOOPBACK, port), 10):
+                pass
+
+
+def test_a_port_that_is_let_go_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as held:
+        port = choose_port(held=held)
+    monkeypatch.setattr(ports.random, "choice", lambda candidates: port)
+    assert choose_port() == port
