@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from cluster.znodes import decode_topic, topic_path
 from node.replica import Replica
+from simulation.brokers import SimulatedBroker
 from simulation.cluster import ClientProcess, Cluster
 from simulation.drawing import DURABLE, PLAIN, UNCLEAN
 from simulation.faults import Nemesis
@@ -47,6 +48,8 @@ _TOPICS_WITHIN_S = 60
 _WHOLE_WITHIN_S = 60
 _WHOLE_WITHIN_NS = _WHOLE_WITHIN_S * NS_PER_S
 _LET_GO_S = 15
+#: Nothing has gone wrong yet.
+_AT_REST_AFTER_S = 3
 _LOOK_EVERY_S = 1.0
 _TPS = tuple(tp for topic in TOPICS for tp in topic.tps)
 
@@ -155,7 +158,7 @@ class Run:
         self._within("topics", maker, self.workload.create_topics(maker), _TOPICS_WITHIN_S)
         maker.kill()
         cluster.clients.clear()
-        cluster.run(_LET_GO_S)
+        cluster.run(_AT_REST_AFTER_S)
         for broker in cluster.brokers.values():
             if (held := broker.resources("baseline")) is not None:
                 self._at_rest[broker.broker_id] = held
@@ -195,7 +198,7 @@ class Run:
                 self.wrong.append(f"hanging-clients: not within {_WHOLE_WITHIN_S} s")
             if broken := [*self._out_of_sync(), *self._not_alike()]:
                 self.wrong.append(f"not-whole: after {_WHOLE_WITHIN_S} s: {'; '.join(broken)}")
-        cluster.run(_LET_GO_S)
+        self._until_at_rest()
         self._count_what_is_left()
 
     def _judge(self) -> Verdict:
@@ -262,6 +265,19 @@ class Run:
 
     def _replicas(self, tp: TopicPartition) -> list[Replica]:
         return [each for broker in self.cluster.brokers.values() if (each := broker.replica(tp)) is not None]
+
+    def _until_at_rest(self) -> None:
+        """Until each broker holds no more than before there were clients, but for so long at most."""
+        for _ in range(_LET_GO_S):
+            self.cluster.run(1)
+            if all(self._is_at_rest(broker) for broker in self.cluster.brokers.values()):
+                return
+
+    def _is_at_rest(self, broker: SimulatedBroker) -> bool:
+        before, left = self._at_rest.get(broker.broker_id), broker.resources("healed")
+        if before is None or left is None:
+            return True
+        return left.fds <= before.fds and left.purgatory <= before.purgatory and left.tasks <= before.tasks
 
     def _count_what_is_left(self) -> None:
         """Without clients each broker holds what it held before there were any."""
