@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from plantedbugs.finders import FINDERS, Bounds, CannotTell, Finding
@@ -112,5 +112,6 @@ def _tried(trial: Trial, mutant: Mutant, by: str, bounds: Bounds, follow: Follow
     except CannotTell as complaint:
         return Outcome(mutant, by, Verdict.CANNOT_TELL, Finding(str(complaint), 0, 0.0), arguments)
     if without.said:
-        return Outcome(mutant, by, Verdict.RED_WITHOUT_IT, without, arguments)
+        red = replace(without, said=f"{' '.join(finding.again)}: {without.said}")
+        return Outcome(mutant, by, Verdict.RED_WITHOUT_IT, red, arguments)
     return Outcome(mutant, by, Verdict.FOUND, finding, arguments)

@@ -107,7 +107,7 @@ def test_tests_that_fail_without_a_bug_prove_nothing(small_project: Trial, capsy
     (small_project.tree / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a - b\n")
     mutant = planted(small_project.tree, "    return a - b", "    return a * b + 1")
     assert run(small_project, [mutant]) == 1
-    assert "RED WITHOUT IT  test_sum.py::test_sum" in capsys.readouterr().out
+    assert "RED WITHOUT IT  test_sum.py::test_sum: test_sum.py::test_sum" in capsys.readouterr().out
 
 
 #: Finds wrong sums with its third seed only, or with each; `{found}` says which. With `--seeds` it is a simulator.
