@@ -68,13 +68,16 @@ class Disks:
 
 @asynccontextmanager
 async def cluster_on(
-    disks: Disks, size: int = 3, configs: dict[str, str] | None = None
+    disks: Disks, size: int = 3, configs: dict[str, str] | None = None, *, earlier: MemoryCluster | None = None
 ) -> AsyncIterator[MemoryCluster]:
+    """`earlier`: the one that the disks are of; ZooKeeper has kept what it knew."""
     async with (
         asyncio.timeout(DEADLINE_S),
         MemoryCluster(size, max_lag_ms=60_000, directory=disks, threads=True) as cluster,
     ):
         cluster.configs = DURABLE if configs is None else configs
+        if earlier is not None:
+            cluster.states.states.update(earlier.states.states)
         await cluster.elect(1)
         try:
             yield cluster
@@ -291,12 +294,12 @@ async def test_what_a_new_leader_has_not_synced_is_not_committed_before_it_is() 
 
 async def test_a_leader_counts_what_it_finds_after_a_restart_only_when_it_is_synced() -> None:
     before = Disks()
-    async with cluster_on(before, configs=PAGE_CACHE) as cluster:
-        assert await produce(cluster) == (0, 0)
+    async with cluster_on(before, configs=PAGE_CACHE) as earlier:
+        assert await produce(earlier) == (0, 0)
         killed = before.crashable.crash(KEPT)
     disks = Disks(killed)
     disks.hold(1)
-    async with cluster_on(disks) as cluster:
+    async with cluster_on(disks, earlier=earlier) as cluster:
         await until(lambda: acknowledged(cluster, 2) == acknowledged(cluster, 3) == 1)
         assert cluster.leader.replica().partition.high_watermark == 0
         disks.release(1)
@@ -340,11 +343,11 @@ async def records_after_a_power_cut(configs: dict[str, str], choice: Random | Fa
     """What was acknowledged before all machines lost power, and what a consumer reads after it."""
     before = Disks()
     sent = [b"record %d" % number for number in range(20)]
-    async with cluster_on(before, configs=configs) as cluster:
+    async with cluster_on(before, configs=configs) as earlier:
         for index, value in enumerate(sent):
-            assert (await produce(cluster, value, acks=(1, -1)[index % 2]))[0] == 0
+            assert (await produce(earlier, value, acks=(1, -1)[index % 2]))[0] == 0
         crashed = before.crashable.crash(choice)
-    async with cluster_on(Disks(crashed), configs=configs) as cluster:
+    async with cluster_on(Disks(crashed), configs=configs, earlier=earlier) as cluster:
         partition = cluster.leader.replica().partition
         await until(lambda: partition.high_watermark == cluster.leader.log().log_end_offset)
         return sent, (await cluster.consume(0))[1]
