@@ -85,3 +85,4 @@ async def stage(directory: Path, furnishings: Sequence[Furnishing] = ()) -> Asyn
 def _create_topic(bootstrap_servers: str) -> None:
     with Admin(bootstrap_servers) as admin:
         admin.create_topics([NewTopic("t", 3, 3, configs=TOPIC_CONFIGS)])
+        admin.list_consumer_group_offsets("stage")  # makes the topic of the offsets

@@ -18,7 +18,8 @@ ACTS: dict[str, Sequence[str]] = {
     "stopped politely": ("F11", "F12", "F13"),
     "cut off": ("F19", "F20", "F21", "F22", "F23", "F24", "F25", "F32"),
     "bad networks": ("F26", "F27", "F28", "F29", "F30", "F31", "F39"),
-    "sessions": ("F35", "F36", "F38", "F40", "F41"),
+    # First those in which somebody else than the controller has to lead something.
+    "sessions": ("F40", "F41", "F35", "F36", "F38"),
     "ZooKeeper away": ("F37", "F42"),
     "power": ("F43", "F44", "F45", "F46"),
     "damage": ("F47", "F48", "F49"),
