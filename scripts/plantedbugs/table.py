@@ -56,7 +56,7 @@ def _row(mutant: Mutant) -> str:
     cells = [f"{mutant.bug} (`{mutant.name}`)", mutant.row, ", ".join(f"`{name}`" for name in mutant.files)]
     cells += [f"`{_shortened(suite.said)}`", f"{suite.seconds:.1f}"] if suite else ["–", ""]
     if simulator is None:
-        cells += ["–", "", ""]
+        cells += ["named, not timed yet" if SIMULATOR in mutant.found_by else "–", "", ""]
     else:
         cells += [simulator.said, str(simulator.runs), f"{simulator.seconds:.0f}"] if simulator.said else [
             f"not in {simulator.runs}", "", f"{simulator.seconds:.0f}"
