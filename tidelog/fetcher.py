@@ -20,6 +20,7 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     TidelogError,
     TimeoutError,
+    UnknownTopicOrPartitionError,
     error_for,
 )
 from tidelog.fetch_buffer import PartitionBuffer
@@ -89,6 +90,9 @@ class Fetcher:
         for tp, buffer in kept.items():
             if tp not in self.buffers:
                 buffer.generation += 1
+                # A group gives up what is deleted; whoever reads is told of it all the same.
+                if in_group and isinstance(buffer.error, UnknownTopicOrPartitionError):
+                    self.error = self.error or buffer.error
         self._client.track(*{tp.topic for tp in self.buffers})
         self.wake()
 
