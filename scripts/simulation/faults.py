@@ -43,12 +43,15 @@ class Nemesis:
         self._harms = Harms(cluster, wholeness, operator)
         self._numbers = itertools.count()
         self._waiting: list[Fault] = []
+        self._is_over = False
         self._wounds: dict[int, tuple[Fault, list[Harm]]] = {}
         for broker in cluster.brokers.values():
             broker.on_write = partial(self._writes, broker.broker_id)
 
     def inject(self, fault: Fault) -> None:
         """Now, and for as long as the fault says; or at the moment that it waits for. Who is not there is not hit."""
+        if self._is_over:
+            return
         self.tally.draw(_names(fault))
         if fault.upon is None:
             self._strike(fault, -1)
@@ -72,7 +75,8 @@ class Nemesis:
         self._come_to(moment, broker_id, getattr(event, "tp", None))
 
     def heal(self) -> None:
-        """All that lasts ends now, and what has waited in vain waits no longer."""
+        """All that lasts ends now, what has waited in vain waits no longer, and nothing more is done."""
+        self._is_over = True
         self._waiting.clear()
         for number in list(self._wounds):
             self._mend(number)
@@ -124,6 +128,8 @@ class Nemesis:
             self._cluster.later(fault.after_us / 1000, partial(self._strike, fault, broker_id))
 
     def _strike(self, fault: Fault, it: int) -> None:
+        if self._is_over:
+            return
         number = next(self._numbers)
         brokers = list(self._brokers(fault.whom, it))
         harms = list(self._harms.strike(fault, brokers))

@@ -134,3 +134,11 @@ def test_a_summary_ends_well_only_if_each_invariant_had_data() -> None:
     for key in summary.without_data:
         summary.observations[key] += 1
     assert summary.status == 0
+
+
+def test_what_was_to_come_after_the_end_comes_to_nobody() -> None:
+    late = Fault(12_100, Kind.KILL, (LEADER, FOLLOWER), 60_000)
+    waits = Fault(11_900, Kind.KILL, (LEADER,), 60_000, upon=Moment.APPENDS, after_us=2_000_000)
+    outcome = told(late, waits)
+    assert not outcome.wrong
+    assert not bitten(outcome).get(Kind.KILL.value, 0)
