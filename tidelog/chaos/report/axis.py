@@ -12,6 +12,8 @@ _MARKS = 12
 #: Each level of marks is for a view so many times closer than the one before it.
 _CLOSER = 6
 LEVELS = 3
+#: What lasts so long is told in minutes, and where marks are further apart, they are at whole ones.
+_MINUTES_FROM_S, _HALF_A_MINUTE_S = 600, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,20 @@ class Axis:
 
     def _level(self, level: int) -> Markup:
         length = (self.end - self.begin) / _SECOND_NS
-        step = _round_step(length / _CLOSER**level / _MARKS)
+        least = length / _CLOSER**level / _MARKS
+        step = 60 * _round_step(least / 60) if least > _HALF_A_MINUTE_S else _round_step(least)
         marks = []
         for number in range(int(length / step) + 1):
-            after = number * step
-            text = f"{after:.10g}" if length < 600 else f"{int(after) // 60}:{after % 60:0>4.3g}".rstrip()
-            at = f"left:{100 * after / length:.3f}%"
-            marks.append(element("i", element("b", f"{text} s" if length < 600 else text), style=at))
+            after = round(number * step, 6)
+            text = f"{after:.10g} s" if length < _MINUTES_FROM_S else _in_minutes(after)
+            marks.append(element("i", element("b", text), style=f"left:{100 * after / length:.3f}%"))
         return element("div", *marks, class_="marks", data_level=level)
+
+
+def _in_minutes(seconds: float) -> str:
+    """90.5 → 1:30.5"""
+    whole, rest = divmod(seconds, 60)
+    return f"{whole:.0f}:{rest:02.0f}" if rest.is_integer() else f"{whole:.0f}:{rest:04.1f}"
 
 
 def _round_step(least: float) -> float:

@@ -1,0 +1,30 @@
+"""Marks of a time axis that a person can read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tidelog.chaos.report.axis import Axis
+
+
+def texts(seconds: float, level: int) -> list[str]:
+    marks = str(Axis(0, round(seconds * 1e9)).marks())
+    (found,) = re.findall(rf'<div class="marks" data-level="{level}">(.*?)</div>', marks)
+    return re.findall("<b>(.*?)</b>", found)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level", "first"),
+    [
+        (30, 0, ["0 s", "5 s", "10 s"]),
+        (30, 2, ["0 s", "0.1 s", "0.2 s"]),
+        (609, 0, ["0:00", "1:00", "2:00"]),
+        (609, 1, ["0:00", "0:10", "0:20"]),
+        (609, 2, ["0:00", "0:02", "0:04"]),
+        (20_000, 0, ["0:00", "50:00", "100:00"]),
+    ],
+)
+def test_marks_are_round_and_told_in_minutes_where_it_took_ten(seconds: float, level: int, first: list[str]) -> None:
+    assert texts(seconds, level)[:3] == first
