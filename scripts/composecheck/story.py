@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 from composecheck.engine import SERVICES, Containers, Failed, as_json, wait_for
 from composecheck.load import Load, Promise, read_back
@@ -22,6 +24,7 @@ _RECORDS = 1000
 _HEALTHY_S = 120
 _IN_SYNC_S = 60
 _GAP_S = 60
+_CHAOS_S = 300
 #: The load goes on for so long after each fault.
 _AFTERWARDS_S = 2.0
 
@@ -49,6 +52,7 @@ class Story:
             self._addresses()
             self._records_across()
             self._faults()
+            self._chaos()
             self._records_stay()
 
     def _configs(self) -> None:
@@ -153,6 +157,22 @@ class Story:
                 f" in sync {healed:.1f} s after; all {found} acknowledged records are there"
             )
 
+    def _chaos(self) -> None:
+        """What these brokers saw is not judged, since they keep no histories; what clients saw is."""
+        command = ("chaos", "--bootstrap-servers", self._hosts, "--yes", "--scenario", "leader-kill", "--seconds", "10")
+        ran = subprocess.run(["tidelog", *command, "--json"], capture_output=True, text=True, timeout=_CHAOS_S)
+        told = as_json(ran.stdout) if ran.stdout else None
+        if not isinstance(told, dict) or told["verdict"] is None:
+            raise Failed(f"tidelog chaos ended with {ran.returncode}: {ran.stderr.strip()[-500:]}")
+        rows, judged = told["rows"], told["verdict"]["invariants"]
+        if any(row["void"] or not row["bit"] for row in rows) or any(each["violations"] for each in judged):
+            raise Failed(f"tidelog chaos: {ran.stdout}")
+        with Admin(self._hosts) as admin:
+            if left := [topic for topic in admin.list_topics() if topic.startswith("chaos-")]:
+                raise Failed(f"tidelog chaos left the topics {left}")
+        seen = sum(bool(each["observations"]) for each in judged)
+        self._tell(f"chaos: {_bites(rows)}, nothing was broken of {seen} invariants, and its topics are gone")
+
     def _records_stay(self) -> None:
         started = time.monotonic()
         self._containers.stop_all()
@@ -171,6 +191,10 @@ class Story:
 
     def _in_sync(self, admin: Admin) -> bool:
         return all(len(partition.isr) == 3 for partition in self._partitions(admin))
+
+
+def _bites(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{row['row']} ({row['name']}) bit {row['bit']} times" for row in rows)
 
 
 def _listed(endpoints: dict[int, Endpoint]) -> str:
