@@ -53,6 +53,8 @@ def find(command: str) -> tuple[click.Command, click.Context, list[str]]:
     found: click.Command = tidelog
     context, words = click.Context(tidelog, info_name="tidelog"), shlex.split(command)[1:]
     while isinstance(found, click.Group) and words:
+        if found.invoke_without_command and words[0].startswith("-"):
+            break  # these are its own
         name, subcommand, words = found.resolve_command(context, words)
         assert subcommand is not None
         found, context = subcommand, click.Context(subcommand, info_name=name, parent=context)

@@ -179,6 +179,9 @@ async def serving(handle: Any, most_queued: int) -> AsyncIterator[Server]:
     narrow = open_socket(zmq.ROUTER)
     narrow.setsockopt(zmq.SNDHWM, most_queued)
     narrow.setsockopt(zmq.SNDBUF, ANSWER_BYTES)
+    narrow.setsockopt(
+        zmq.HEARTBEAT_IVL, 0
+    )  # who reads nothing answers no heartbeat, and would be cut off where time is short
     server = Server(
         Endpoint("127.0.0.1", 0),
         Identity("c", 7),

@@ -26,9 +26,9 @@ TP = TopicPartition("orders", 0)
 
 @contextmanager
 def none_left() -> Iterator[list[int]]:
-    """All descriptors that this process may have are taken; those that the block is given, it may give back."""
+    """All descriptors that this process may have are taken, some of them here: these the block may give back."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, before[1]))
     taken: list[int] = []
     try:
         with pytest.raises(OSError, match="Too many open files"):
