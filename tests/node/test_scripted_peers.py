@@ -175,13 +175,13 @@ async def test_a_client_that_answers_no_ping_is_hung_up_on() -> None:
 
 
 @asynccontextmanager
-async def serving(handle: Any, most_queued: int) -> AsyncIterator[Server]:
+async def serving(handle: Any, most_queued: int, *, heartbeats: bool = True) -> AsyncIterator[Server]:
+    """Without `heartbeats` who reads nothing is not cut off, however long it takes."""
     narrow = open_socket(zmq.ROUTER)
     narrow.setsockopt(zmq.SNDHWM, most_queued)
     narrow.setsockopt(zmq.SNDBUF, ANSWER_BYTES)
-    narrow.setsockopt(
-        zmq.HEARTBEAT_IVL, 0
-    )  # who reads nothing answers no heartbeat, and would be cut off where time is short
+    if not heartbeats:
+        narrow.setsockopt(zmq.HEARTBEAT_IVL, 0)
     server = Server(
         Endpoint("127.0.0.1", 0),
         Identity("c", 7),
@@ -240,7 +240,7 @@ async def test_answers_to_a_peer_that_does_not_read_wait_for_it_whole_and_in_ord
             served.append(int(context.client_id.removeprefix("raw ")))
         return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
 
-    async with serving(handle, most_queued=10) as server:
+    async with serving(handle, most_queued=10, heartbeats=False) as server:
         other = await Connection.open(server.endpoint, client_id="other", timeout_ms=5000)
         fetch = FetchRequest(-1, 0, 1, 1, ())
         with raw_peer(server) as raw, caplog.at_level(logging.WARNING):
@@ -268,7 +268,7 @@ async def test_a_peer_that_goes_away_without_reading_leaves_nothing_behind() -> 
     def handle(request: Request, context: RequestContext) -> Response:
         return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
 
-    async with serving(handle, most_queued=10) as server:
+    async with serving(handle, most_queued=10, heartbeats=False) as server:
         with raw_peer(server) as raw:
             for number in range(1, MAX_PARKED):
                 ask(raw, number)
