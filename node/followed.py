@@ -54,6 +54,8 @@ class Followed:
         elif decision.offset < log_.log_end_offset:
             log.info("%s: truncated from %d to %d", replica.topic_partition, log_.log_end_offset, decision.offset)
             self._told_if_lowered(replica.truncate_to(decision.offset))
+        else:
+            log_.truncate_to(decision.offset)  # of an epoch that began there
         following.truncated(decision, log_)
 
     # --- fetching --------------------------------------------------------------------------------------------

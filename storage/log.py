@@ -304,10 +304,12 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Removes all from `offset` on, and with it the whole batch that holds it. False where the log ends before it.
 
-        Below the log start nothing can remain: the log then starts and ends at `offset`.
+        Below the log start nothing can remain: the log then starts and ends at `offset`. An epoch that began at the
+        log's end goes in any case: whoever led it and appended nothing may have to follow one that knows nothing of it.
         """
         self._raise_if_failed()
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(offset)

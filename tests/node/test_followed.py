@@ -49,6 +49,23 @@ async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fence
 
 
 @on_virtual_time
+async def test_an_epoch_that_it_led_without_a_record_is_forgotten_and_not_asked_for_again() -> None:
+    async with Following() as following:
+        replica = replica_of(TP, b"a", epoch=9)
+        replica.log.assign_leader_epoch(8)
+        leader = await following.begin(replica)
+        await until(lambda: bool(leader.asked))
+        assert leader.look_up(0).partitions[0].leader_epoch == 8
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 5, 4),)))
+        await until(lambda: len(leader.asked) > 1)
+        assert leader.look_up(1).partitions[0].leader_epoch == 3
+        leader.asked[1][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 1),)))
+        request, _ = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 1
+        assert values(replica) == [b"a"]
+
+
+@on_virtual_time
 async def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a")

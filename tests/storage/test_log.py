@@ -241,6 +241,16 @@ def test_truncation_inside_a_batch_removes_the_whole_batch(tmp_path: Path) -> No
     assert log.log_end_offset == 1
 
 
+def test_a_truncation_at_the_end_takes_an_epoch_that_began_there_and_nothing_else(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.assign_leader_epoch(1)
+    append(log, NOW, leader_epoch=1)
+    log.assign_leader_epoch(4)
+    assert log.latest_epoch == 4
+    assert not log.truncate_to(log.log_end_offset)
+    assert (log.latest_epoch, log.log_end_offset) == (1, 1)
+
+
 def test_truncation_below_the_start_and_a_full_one_begin_the_log_anew(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(5):
