@@ -282,7 +282,10 @@ class SimulatedBroker:
             ended.cancel()
             starting.cancel()
             await asyncio.gather(starting, ended, return_exceptions=True)
-            await broker.stop()
+            try:
+                await broker.stop()
+            except Exception as error:  # a disk that fails at the end ends the process all the same
+                self.failure = self.failure or error
         self._on_event("ended", self.broker_id, *([repr(self.failure)] if self.failure else []))
         loop.call_soon(self.kill)
 
