@@ -142,11 +142,3 @@ def test_what_was_to_come_after_the_end_comes_to_nobody() -> None:
     outcome = told(late, waits)
     assert not outcome.wrong
     assert not bitten(outcome).get(Kind.KILL.value, 0)
-
-
-def test_a_broker_whose_disk_is_full_when_it_is_to_stop_has_ended_and_is_started_again() -> None:
-    full = Fault(3_000, Kind.DISK_FULL, (LEADER,), 3_000)
-    stopped = Fault(3_500, Kind.STOP, (LEADER,), 1_000)
-    outcome = told(full, stopped)
-    assert not outcome.wrong
-    assert bitten(outcome)[Kind.STOP.value] == 1
