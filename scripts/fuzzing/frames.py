@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -144,8 +143,6 @@ class _Door:
 
 @cache
 def _doors() -> tuple[_Door, _Door]:
-    # Each complaint about a peer's bytes would cost more than all the rest.
-    logging.getLogger("node.server").setLevel(logging.CRITICAL)
     return _Door(between_brokers=False), _Door(between_brokers=True)
 
 

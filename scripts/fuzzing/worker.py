@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 import traceback
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("directory", type=Path)
     chosen = parser.parse_args(arguments)
     faulthandler.enable()
+    logging.disable(logging.CRITICAL)  # each complaint about a peer's bytes would cost more than all the rest
     if chosen.engine == COVERAGE:
         _guided(chosen.target, chosen.cases, chosen.seed, chosen.directory)
     else:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 
 from simulation.run import Outcome, Run
 from simulation.story import Story
@@ -15,7 +18,13 @@ from simulation.timeline import Process
 
 
 def tell(story: Story, show: Callable[[str], object] | None = None) -> Outcome:
-    """One simulation, in this process. The garbage collector rests: when it came would be another chance."""
+    """One simulation, in this process."""
+    with _uninterrupted():
+        return _tell(story, show)
+
+
+def _tell(story: Story, show: Callable[[str], object] | None) -> Outcome:
+    """The garbage collector rests: when it came would be another chance."""
     collects = gc.isenabled()
     gc.disable()
     gc.freeze()  # what was there before is not gone through afterwards
@@ -54,6 +63,31 @@ def tell_all(stories: Iterable[Story], jobs: int) -> Iterator[Outcome]:
                 yield done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C counts when the story is told: in the midst of it some simulated process would take it for its own
+    failure. A second one does not wait.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 class _Tracebacks(logging.Handler):
