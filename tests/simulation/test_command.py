@@ -56,6 +56,8 @@ def test_who_is_interrupted_says_what_was_seen_until_then() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Who runs the tests may run them in the background, where shells have Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     line = process.stdout.readline()
