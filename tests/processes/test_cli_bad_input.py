@@ -336,7 +336,7 @@ def test_ctrl_c_ends_a_follower_at_once(shell: Shell) -> None:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"first\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(10) == 130
         assert process.stderr.read() == b""
 
 
@@ -348,7 +348,7 @@ def test_ctrl_c_tells_what_became_of_the_lines(shell: Shell) -> None:
         process.stdin.flush()
         wait_for("both lines", lambda: drain(shell, "interrupted") == b"one\ntwo\n")
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(10) == 130
         assert process.stderr.read() == b"tidelog: interrupted: 2 of the 2 records sent were acknowledged\n"
 
 

@@ -98,7 +98,7 @@ def device(place: Path) -> None:
 @pytest.mark.parametrize("make", [pipe, device])
 def test_what_is_no_regular_file_is_not_waited_for(shell: Shell, make: Callable[[Path], None]) -> None:
     make(shell.directory / LOG)
-    outcome = shell.run("dump", LOG, timeout_s=40)
+    outcome = shell.run("dump", LOG, timeout_s=10)
     assert (outcome.status, outcome.complaint_lines) == (1, [f"tidelog: {LOG}: not a regular file"])
 
 

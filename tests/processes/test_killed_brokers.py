@@ -26,7 +26,7 @@ from tidelog.model import NO_LEADER, Endpoint
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 #: By the end of such a session alone a leader is missed for longer than that.
-SOONER_THAN_A_SESSION_S = 8.0
+SOONER_THAN_A_SESSION_S = 4.0
 #: A log of one segment, in which the leader has what nobody else has.
 CUT = TopicPartition("cut", 0)
 CUT_LOG = f"{CUT}/{0:020}.log"

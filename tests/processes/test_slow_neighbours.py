@@ -19,9 +19,9 @@ from tidelog import NewTopic, Producer, TopicPartition
 from tidelog.model import Endpoint
 
 #: Of other clients' acknowledgements; who waited for the slow one would wait for at least that long.
-LONGEST_PAUSE_S = 3.0
+LONGEST_PAUSE_S = 1.5
 #: Sooner than a broker gives up a client of which it hears nothing at all.
-SLOW_S = 4.0
+SLOW_S = 3.0
 BULK_BYTES = 10_000
 
 #: Reads the same for ever, and asks for more at once than the kernel keeps for a reader that does not read.

@@ -15,8 +15,8 @@ from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 #: Far more than a stop takes; a stop that hangs takes the 30 s of the harness.
 LATEST_END_S = 25
-#: It takes less than 0.2 s where nothing else has the processors to do (README); who waits for a session waits for 6.
-LONGEST_HANDOVER_S = 4
+#: It takes less than 0.2 s where nothing else has the processors to do (README).
+LONGEST_HANDOVER_S = 2
 MARKER = ".kafka_cleanshutdown"
 
 
@@ -26,7 +26,7 @@ def test_a_broker_that_is_asked_to_stop_hands_its_leaderships_over_first(cluster
     with ordeal(cluster, tps) as under:
         stopped_at = time.monotonic()
         cluster.terminate(leaving)
-        assert time.monotonic() - stopped_at < LATEST_END_S
+        assert time.monotonic() - stopped_at < 10
         under.workload.wait_acknowledged(300)
         assert under.workload.longest_gap_s(tps, since=stopped_at) < LONGEST_HANDOVER_S
         assert all(cluster.znode(tp).state.leader != leaving for tp in tps)

