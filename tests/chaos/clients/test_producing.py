@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from tests.chaos.clients.a_world import World
 from tests.tidelog.fake_cluster import Fault
@@ -35,6 +36,28 @@ async def test_it_sends_at_its_rate_and_takes_down_where_each_record_stands() ->
     assert all(
         by_record[each] <= t for event in world.told(ProduceOk) for each, t in zip(event.ids, event.t, strict=True)
     )
+
+
+@on_virtual_time
+async def test_some_requests_of_an_idempotent_producer_go_out_twice_and_their_records_stand_once() -> None:
+    world = World(ORDERS)
+    sent: Counter[tuple[bytes, ...]] = Counter()
+
+    def count(broker: int, request: object) -> None:
+        if isinstance(request, ProduceRequest):
+            sent[tuple(bytes(each.records) for each in request.partitions)] += 1
+
+    world.cluster.fault_of = count
+    others = ProducingClient(world.around, "q", 2, rate=50, idempotent=False)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=200), others):
+        await asyncio.sleep(10)
+    twice = [request for request, times in sent.items() if times == 2]
+    assert set(sent.values()) == {1, 2} and len(sent) // 20 < len(twice) < len(sent) // 5
+    stored = world.log("orders", 0) + world.log("orders", 1)
+    assert sorted(stored) == sorted(world.ids(ProduceInvoked)) == sorted(world.ids(ProduceOk))
+    for event in world.told(ProduceOk):
+        log = world.log(*event.tp)
+        assert [log[offset] for offset in event.offsets] == list(event.ids)
 
 
 @on_virtual_time

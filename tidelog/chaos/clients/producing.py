@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tidelog.aio import Producer
 from tidelog.chaos.clients.pace import Pace
+from tidelog.chaos.clients.repeating import repeating
 from tidelog.chaos.clients.surroundings import Place, Surroundings
 from tidelog.chaos.clients.timestamps import timestamp_ms
 from tidelog.chaos.payload import make_id, payload
@@ -73,6 +74,7 @@ class ProducingClient:
             "delivery_timeout_ms": around.timeout_ms,
             "max_block_ms": around.timeout_ms,
             "request_timeout_ms": max(1_000, around.timeout_ms // 3),
+            **({"_opener": repeating(around.opener, around.dice)} if idempotent else {}),
             **(options or {}),
         }
         self._value_bytes = value_bytes

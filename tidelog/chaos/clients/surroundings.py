@@ -76,7 +76,7 @@ class Surroundings:
         return self.open_history(Client(name, acks, idempotent, self.timeout_ms, self.now_ns()))
 
     def producer(self, name: str, **options: Any) -> Producer:
-        return Producer(self.servers, client_id=name, **self._seams(), **options)
+        return Producer(self.servers, client_id=name, **{**self._seams(), **options})
 
     def consumer(self, name: str, **options: Any) -> Consumer:
         options = {"default_api_timeout_ms": self.timeout_ms, "fetch_max_wait_ms": self.fetch_wait_ms, **options}

@@ -1,0 +1,51 @@
+"""Connections on which some produce requests go out twice, byte for byte: a broker must not append what it has."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tidelog.client import Opener, Peer
+from tidelog.messages import ProduceRequest, Request, Response
+from tidelog.model import Endpoint
+
+#: One produce request in so many.
+_ONE_IN = 10
+
+
+def repeating(opener: Opener, dice: random.Random) -> Opener:
+    """Opens connections that repeat; for producers that are idempotent, since others' records would stand twice."""
+
+    async def open_one(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
+        peer = await opener(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
+        return _Repeating(peer, dice)
+
+    return open_one
+
+
+class _Repeating:
+    """A Peer. Of a request that goes out twice the second answer counts: it must be that of the first."""
+
+    def __init__(self, peer: Peer, dice: random.Random) -> None:
+        self.peer = peer.peer
+        self._peer = peer
+        self._dice = dice
+
+    @property
+    def closed(self) -> bool:
+        return self._peer.closed
+
+    def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
+        if isinstance(request, ProduceRequest) and self._dice.randrange(_ONE_IN) == 0:
+            return asyncio.ensure_future(self._send_twice(request, timeout_ms))
+        return self._peer.send(request, timeout_ms=timeout_ms)
+
+    async def _send_twice(self, request: ProduceRequest, timeout_ms: int) -> Response:
+        await self._peer.send(request, timeout_ms=timeout_ms)
+        return await self._peer.send(request, timeout_ms=timeout_ms)
+
+    def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
+        self._peer.send_no_reply(request, timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        self._peer.close()
