@@ -89,7 +89,7 @@ class Pretended:
 class Run:
     """A course over this cluster, in which each step makes the one fault that is given."""
 
-    def __init__(self, directory: Path, cluster: Cluster, *faults: Pretended) -> None:
+    def __init__(self, directory: Path, cluster: Cluster, *faults: Pretended, moved_ms: int | None = None) -> None:
         self.cluster = cluster
         self.stop = asyncio.Event()
         self.activity = Activity([TP])
@@ -107,6 +107,7 @@ class Run:
             self._read,
             self._spread,
             Reporter(),
+            moved_ms,
             now_ns,
         )
 
@@ -162,6 +163,18 @@ async def test_before_each_fault_leaders_are_spread_over_the_brokers_again(tmp_p
     assert len(run.spread_at) == len(injections) > 1
     for at, injection in zip(run.spread_at, injections, strict=True):
         assert injection.t_inject is not None and at <= injection.t_inject
+
+
+@on_virtual_time
+async def test_where_leaders_are_moved_meanwhile_a_fault_may_cost_its_own_length_and_a_change_more(
+    tmp_path: Path,
+) -> None:
+    cluster, fault = made_in(tmp_path)
+    (alone,) = await Run(tmp_path, cluster, fault).go("F1")
+    (moved,) = await Run(tmp_path, cluster, fault, moved_ms=1_500).go("F1")
+    assert moved.t_inject is not None and moved.t_heal is not None
+    assert alone.most_gap_ms == 6_000
+    assert moved.most_gap_ms == 6_000 + (moved.t_heal - moved.t_inject) // 1_000_000 + 1_500
 
 
 @on_virtual_time

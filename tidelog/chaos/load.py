@@ -109,6 +109,11 @@ class Load:
         return tuple(tp for topic in self.topics for tp in topic.tps)
 
     @property
+    def has_administrator(self) -> bool:
+        """Whether somebody moves leaders or replicas all the while."""
+        return self.election_interval_ms > 0 or self.reassignment_interval_ms > 0
+
+    @property
     def member_groups(self) -> Mapping[str, str]:
         """The names of the groups with members, by strategy."""
         return {strategy: self.group_prefix + strategy for strategy in self.groups}

@@ -173,6 +173,7 @@ class _Ordeal:
             read,
             self._spread,
             self.reporter,
+            timing.moved_ms if request.load.has_administrator else None,
         )
         try:
             await counts.idle_before()

@@ -50,6 +50,7 @@ class Course:
     read       takes in what clients and brokers have written down since the last time
     spread     has leaders spread over the brokers again as they were meant to be: a fault that hits one of them leaves
                others, whatever those before it have moved
+    moved_ms   what a fault may cost more, besides its own length, since somebody moves leaders; None: nobody does
     """
 
     target: Target
@@ -62,6 +63,7 @@ class Course:
     read: Callable[[], Awaitable[None]]
     spread: Callable[[], Awaitable[None]]
     reporter: Reporter
+    moved_ms: int | None = None
     now_ns: Callable[[], int] = time.monotonic_ns
 
     async def run(self, steps: Iterator[Step], rows: Sequence[str], seconds: float) -> None:
@@ -204,10 +206,17 @@ class Course:
             round(max(self.activity.longest_gap_ms(begin, end).values(), default=0.0), 1),
         )
         bit = fault.bit(evidence)
-        return replace(
+        injection = (
             _injection(fault, Outcome.VOID, "nothing in the cluster noticed it")
             if bit is None
-            else _injection(fault, Outcome.BIT, bit),
+            else _injection(fault, Outcome.BIT, bit)
+        )
+        most_gap_ms = injection.most_gap_ms
+        if most_gap_ms is not None and self.moved_ms is not None:
+            most_gap_ms += (healed - begin) // 1_000_000 + self.moved_ms
+        return replace(
+            injection,
+            most_gap_ms=most_gap_ms,
             t_inject=begin,
             t_bit=None if bit is None else _first_bit(fault, evidence),
             t_heal=healed,

@@ -64,7 +64,7 @@ def clients_of(around: Surroundings, load: Load, process: int = 0, life: int = 0
         yield Committer(around, f"{prefix}-committer-{number}", group, tps, by_request=by_request, life=life)
     if groups:
         yield CommittedReader(around, f"{prefix}-committed", groups, tps)
-    if process == 0 and (load.election_interval_ms or load.reassignment_interval_ms):
+    if process == 0 and load.has_administrator:
         yield Administrator(
             around,
             f"{prefix}-administrator",

@@ -75,6 +75,13 @@ class Timing:
         return 4_000
 
     @property
+    def moved_ms(self) -> int:
+        """More than that and the fault's own length, where an administrator moves leaders meanwhile: whoever leads anew
+        misses a follower anew, and who is cut off from the controller learns only after the cut that it is to lead.
+        """
+        return self.shrunk_ms
+
+    @property
     def undisturbed_ms(self) -> int:
         """Where nobody has to wait for anything: what two busy cores may cost, and less than any timeout."""
         return 2_000
