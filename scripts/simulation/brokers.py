@@ -14,6 +14,8 @@ from node.broker import Broker
 from node.detector import ProbeOutcome
 from node.history import KeptJournal
 from node.journal import Journal
+from node.later import LaterResponse
+from node.leader_appends import LeaderAppends
 from node.replica import Replica
 from node.router import Listen
 from node.settings import BrokerSettings
@@ -29,6 +31,8 @@ from tidelog.model import Endpoint, TopicPartition
 
 #: From one broker to another.
 _LINES = 2
+#: Until what a broker appends of its own is acknowledged.
+_PATIENCE_MS = 5_000
 #: The wall clocks' time when a simulation begins: 2023-11-14.
 EPOCH_MS = 1_700_000_000_000
 
@@ -149,6 +153,17 @@ class SimulatedBroker:
     def serves(self) -> bool:
         """Its start is done, and its end has not begun."""
         return self.runs and self._started
+
+    def append(self, tp: TopicPartition, batch: bytes, told: Callable[[bool], object]) -> None:
+        """A batch of its own making, to a log that it leads; `told` is whether it has taken it."""
+
+        def work() -> None:
+            if self.broker is not None:
+                answer = LeaderAppends(self.broker.replicas).append_own(tp, batch, _PATIENCE_MS)
+                told(isinstance(answer, LaterResponse) or not any(each.error_code for each in answer.partitions))
+
+        if self.serves:
+            self._running.call_soon(work)
 
     def resources(self, phase: str) -> Resources | None:
         """What it holds now that it could do without; None where it does not serve.

@@ -18,6 +18,7 @@ from simulation.trace import Trace
 from storage.configs.log_config import LogConfig
 from tidelog.checker.broker_events import BrokerEvent
 from tidelog.connection import Connection
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import Endpoint, TopicPartition
 
 T = TypeVar("T")
@@ -31,11 +32,13 @@ ZOOKEEPER_WEATHER = Weather(
 )
 
 #: What makes little difference to a minute, and costs idle work.
+#: The partitions of the offsets of groups, once somebody has asked for a coordinator.
+OFFSETS_TPS = tuple(TopicPartition(OFFSETS_TOPIC, number) for number in range(2))
 _QUIET = {
     "replica_fetch_wait_max_ms": 500,
     "replica_lag_time_max_ms": 8000,
     "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
-    "offsets_topic_num_partitions": 2,
+    "offsets_topic_num_partitions": len(OFFSETS_TPS),
     "log_cleaner_enable": False,
     "group_initial_rebalance_delay_ms": 500,
 }

@@ -36,6 +36,7 @@ _WEIGHTS: Mapping[Kind, int] = {
     Kind.DISK_SYNC: 3,
     Kind.DISK_FULL: 3,
     Kind.FLIP: 4,
+    Kind.STRANGE: 3,
     Kind.ELECT: 6,
     Kind.REASSIGN: 6,
 }
@@ -46,12 +47,23 @@ _MENDED = frozenset(Kind) - {
     Kind.ZOOKEEPER_BREAK,
     Kind.EXPIRE,
     Kind.CLOCK,
+    Kind.STRANGE,
     Kind.ELECT,
     Kind.REASSIGN,
 }
 _TWO_BROKERS = frozenset({Kind.CUT, Kind.ONE_WAY, Kind.RESET})
 _OF_CLIENTS = frozenset({Kind.CLIENT_CUT, Kind.CLIENT_DEAF, Kind.CLIENT_KILL})
-_OF_ALL = frozenset({Kind.ZOOKEEPER_STOP, Kind.ZOOKEEPER_FREEZE, Kind.SLOW, Kind.LOSS, Kind.ELECT, Kind.REASSIGN})
+_OF_ALL = frozenset(
+    {
+        Kind.ZOOKEEPER_STOP,
+        Kind.ZOOKEEPER_FREEZE,
+        Kind.SLOW,
+        Kind.LOSS,
+        Kind.STRANGE,
+        Kind.ELECT,
+        Kind.REASSIGN,
+    }
+)
 _ALL_AT_ONCE = 0.05
 _TWO_AT_ONCE = 0.15
 #: The share of faults that wait for a moment, and of faults in whose place a whole plot comes.

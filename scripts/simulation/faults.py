@@ -9,7 +9,7 @@ from functools import partial
 from cluster import znodes
 from cluster.store import NoNodeError
 from simulation.brokers import SimulatedBroker
-from simulation.cluster import Cluster
+from simulation.cluster import OFFSETS_TPS, Cluster
 from simulation.harms import Harm, Harms
 from simulation.kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Moment
 from simulation.orders import Operator
@@ -17,7 +17,6 @@ from simulation.power import Wholeness
 from simulation.tally import Tally
 from tidelog.checker import broker_events
 from tidelog.checker.broker_events import BrokerEvent
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import TopicPartition
 
 _MOMENTS: dict[type, Moment] = {
@@ -159,7 +158,7 @@ class Nemesis:
                 return (it,)
             if name == CONTROLLER:
                 return (znodes.decode_controller(zookeeper.node(znodes.CONTROLLER).data),)
-            tp = TopicPartition(OFFSETS_TOPIC, 0) if name == COORDINATOR else self._cluster.first
+            tp = OFFSETS_TPS[0] if name == COORDINATOR else self._cluster.first
             state = znodes.decode_state(zookeeper.node(znodes.state_path(tp)).data)
         except NoNodeError:
             return ()

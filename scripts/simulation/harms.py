@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from simulation.brokers import SimulatedBroker
-from simulation.cluster import Cluster
+from simulation.brokers import EPOCH_MS, SimulatedBroker
+from simulation.cluster import OFFSETS_TPS, Cluster
 from simulation.crashable_files import KEPT
 from simulation.failing_files import Fault as DiskFault
 from simulation.kinds import Fault, Kind
@@ -17,6 +17,8 @@ from simulation.orders import Operator
 from simulation.power import Wholeness
 from storage.file_names import offset_of
 from storage.log_names import partition_named
+from tidelog.groups.offsets_topic import CommitKey, encode_key
+from tidelog.records.encode import encode_batch
 
 Mend = Callable[[], object]
 
@@ -25,6 +27,15 @@ _DISK_FAULTS = {
     Kind.DISK_SYNC: DiskFault.SYNC_ERROR,
     Kind.DISK_FULL: DiskFault.FULL,
 }
+
+#: What a later version may have written among the committed offsets: whoever loads them skips it, and goes on.
+_STRANGE = encode_batch(
+    [
+        (EPOCH_MS, b"\x00\x09of a later version", b"value", ()),
+        (EPOCH_MS, encode_key(CommitKey("nobody", "orders", 0)), b"\x00\x63of a later version", ()),
+        (EPOCH_MS, None, b"nobody's", ()),
+    ]
+)
 
 #: A power loss that loses nothing, since more than that nobody promises.
 LAST_WHOLE = "power of the last whole one"
@@ -88,6 +99,8 @@ class Harms:
             case Kind.ZOOKEEPER_FREEZE:
                 cluster.in_zookeeper(zookeeper.freeze)
                 yield Harm([partial(cluster.in_zookeeper, zookeeper.thaw)])
+            case Kind.STRANGE:
+                yield from self._write_strange_offsets()
             case Kind.ELECT:
                 elections = self._operator.elect()
                 yield Harm(bit=lambda: elections.bit)
@@ -187,6 +200,15 @@ class Harms:
         broker.before_start[path] = spare
         reading = self._operator.read(tp, begin, end)
         yield Harm([mend, lambda: broker.before_start.pop(path, None)], lambda: reading.bit)
+
+    def _write_strange_offsets(self) -> Iterator[Harm]:
+        """To every partition of the topic of offsets that is led."""
+        for broker in self._cluster.brokers.values():
+            for tp in OFFSETS_TPS:
+                if (replica := broker.replica(tp)) is not None and replica.partition.is_leader:
+                    taken: list[bool] = []
+                    broker.append(tp, _STRANGE, taken.append)
+                    yield Harm(bit=partial(any, taken))
 
     def _cut(self, ways: list[tuple[str, str]]) -> Harm:
         network = self._cluster.network

@@ -36,6 +36,7 @@ class Kind(StrEnum):
     DISK_SYNC = "disk-sync-error"
     DISK_FULL = "disk-full"
     FLIP = "bit-flip"
+    STRANGE = "strange-offsets"
     ELECT = "elect"
     REASSIGN = "reassign"
 

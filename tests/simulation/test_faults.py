@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 from simulation.brokers import MachineJournal
-from simulation.kinds import CONTROLLER, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
+from simulation.kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
 from simulation.run import Outcome
 from simulation.seeds import tell
 from simulation.story import Story
 from simulation.summary import Summary
 
 from cluster.partition import Partition
+from node.coordinator import shards
 
 
 def told(
@@ -55,6 +56,18 @@ def test_a_bit_that_flips_in_a_closed_segment_is_met_by_whoever_reads_it() -> No
     outcome = told(Fault(30_000, Kind.FLIP, (LEADER,), 3_000), seconds=36, clients=producers)
     assert not outcome.wrong
     assert bitten(outcome)["bit-flip"] == 1
+
+
+def test_a_coordinator_that_is_killed_leaves_strange_offsets_to_the_next_which_skips_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(shards.log, "warning", lambda message, *about: warnings.append(message % about))
+    faults = Fault(8_000, Kind.STRANGE), Fault(10_000, Kind.KILL, (COORDINATOR,), 6_000)
+    outcome = told(*faults, seconds=30, clients=("producer", "committer", "member"))
+    assert not outcome.wrong
+    assert bitten(outcome)["strange-offsets"] == bitten(outcome)["hits the coordinator"] == 1
+    assert any("records that nobody here understands were skipped" in warning for warning in warnings)
 
 
 def test_what_finds_nobody_has_not_bitten() -> None:

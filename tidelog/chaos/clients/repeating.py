@@ -24,7 +24,7 @@ def repeating(opener: Opener, dice: random.Random) -> Opener:
 
 
 class _Repeating:
-    """A Peer. Of a request that goes out twice the second answer counts: it must be that of the first."""
+    """A Peer. Of a request that goes out twice the second answer counts, and both must come in the time for one."""
 
     def __init__(self, peer: Peer, dice: random.Random) -> None:
         self.peer = peer.peer
@@ -41,8 +41,11 @@ class _Repeating:
         return self._peer.send(request, timeout_ms=timeout_ms)
 
     async def _send_twice(self, request: ProduceRequest, timeout_ms: int) -> Response:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         await self._peer.send(request, timeout_ms=timeout_ms)
-        return await self._peer.send(request, timeout_ms=timeout_ms)
+        passed_ms = int((loop.time() - began_s) * 1000)
+        return await self._peer.send(request, timeout_ms=max(1, timeout_ms - passed_ms))
 
     def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
         self._peer.send_no_reply(request, timeout_ms=timeout_ms)
