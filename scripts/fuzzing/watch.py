@@ -22,6 +22,7 @@ from fuzzing.worker import FOUND
 WORKER = ["-P", "-m", "fuzzing.worker"]
 _EVERY_S = 0.2
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: Imports, and the first look at what is known.
 _STARTING_S = 120.0
 #: What is made once is made within so many inputs.
@@ -54,7 +55,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """case_s: what one input may take; growth_bytes: what may be added to what the process has after its warm-up."""
+    """
+    case_s         what one input may take, while it has a processor or wants none
+    growth_bytes   what may be added to what the process has after its warm-up
+    """
 
     case_s: float = 5.0
     growth_bytes: int = 64 << 20
@@ -88,11 +92,28 @@ def fuzz(
         return Outcome(ending, slate.cases, seconds, growth, kept, _tail(said))
 
 
+class Silence:
+    """How long one input has been tried. Whoever could run, and has to leave the processor to others, tries nothing."""
+
+    def __init__(self, now_s: float) -> None:
+        self._now_s = now_s
+        self._busy_s = 0.0
+        self._cases = 0
+        self._silent_s = 0.0
+
+    def seconds(self, now_s: float, cases: int, runnable: bool, busy_s: float) -> float:
+        """`busy_s`: what the process has had of processors since it began."""
+        passed_s = busy_s - self._busy_s if runnable else now_s - self._now_s
+        self._silent_s = self._silent_s + passed_s if cases == self._cases else 0.0
+        self._now_s, self._busy_s, self._cases = now_s, busy_s, cases
+        return self._silent_s
+
+
 def _watch(
     process: subprocess.Popen[bytes], slate: Slate, limits: Limits, progress: Callable[[int, int], None]
 ) -> tuple[Ending, int]:
-    at_first, last_cases, last_rise = 0, 0, time.monotonic()
-    growth = 0
+    at_first = growth = 0
+    silence = Silence(time.monotonic())
     while True:
         try:
             status = process.wait(_EVERY_S)
@@ -102,21 +123,30 @@ def _watch(
             return Ending.STOPPED, growth
         else:
             return (Ending.DONE if status == 0 else Ending.WRONG if status == FOUND else Ending.CRASH), growth
-        now, cases = time.monotonic(), slate.cases
+        cases = slate.cases
         if cases >= _WARM_UP:
             resident = _resident_bytes(process.pid)
             at_first = at_first or resident
             growth = max(growth, resident - at_first)
             if growth > limits.growth_bytes:
                 return Ending.GROWTH, growth
-        if cases != last_cases:
-            last_cases, last_rise = cases, now
-        elif now - last_rise > (limits.case_s if cases else _STARTING_S):
+        silent_s = silence.seconds(time.monotonic(), cases, *_activity(process.pid))
+        if silent_s > (limits.case_s if cases else _STARTING_S):
             # Where it hangs, it says itself: faulthandler answers this signal.
             process.send_signal(6)
             process.wait()
             return Ending.HANG, growth
         progress(cases, growth)
+
+
+def _activity(pid: int) -> tuple[bool, float]:
+    """Whether it runs or could, and what it has had of processors, in seconds."""
+    try:
+        # The name of the program stands before these, in brackets, and may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False, 0.0
+    return fields[0] == "R", (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def _resident_bytes(pid: int) -> int:

@@ -11,7 +11,7 @@ from fuzzing import corpus, watch
 from fuzzing.__main__ import told
 from fuzzing.mutations import mutations
 from fuzzing.target import Target
-from fuzzing.watch import Ending, Limits, Outcome, fuzz
+from fuzzing.watch import Ending, Limits, Outcome, Silence, fuzz
 from fuzzing.worker import MUTATIONS
 
 #: A worker that knows one target of ours: argv[1] says what becomes of its inputs.
@@ -37,6 +37,11 @@ def _hang(data: bytes) -> None:
         time.sleep(600)
 
 
+def _spin(data: bytes) -> None:
+    while data == SEEDS[1]:
+        pass
+
+
 def _crash(data: bytes) -> None:
     if data == SEEDS[1]:
         os.abort()
@@ -46,7 +51,14 @@ def _grow(data: bytes) -> None:
     _hoard.append(bytes(1 << 20))
 
 
-TROUBLES = {"wrong": _wrong, "hang": _hang, "crash": _crash, "growth": _grow, "none": lambda data: None}
+TROUBLES = {
+    "wrong": _wrong,
+    "hang": _hang,
+    "spin": _spin,
+    "crash": _crash,
+    "growth": _grow,
+    "none": lambda data: None,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -81,11 +93,21 @@ def test_an_interpreter_that_dies_leaves_the_input_that_killed_it() -> None:
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
 
 
-def test_an_input_that_takes_too_long_is_told_from_slow_ones() -> None:
-    outcome = outcome_of("hang", limits=Limits(case_s=1.0))
+@pytest.mark.parametrize("trouble", ["hang", "spin"])
+def test_an_input_that_takes_too_long_is_told_from_slow_ones(trouble: str) -> None:
+    outcome = outcome_of(trouble, limits=Limits(case_s=1.0))
     assert (outcome.ending, outcome.cases) == (Ending.HANG, 2)
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
-    assert "_hang" in outcome.said
+    assert f"_{trouble}" in outcome.said
+
+
+def test_who_waits_for_a_processor_does_not_hang() -> None:
+    silence = Silence(0.0)
+    assert silence.seconds(60.0, 7, runnable=True, busy_s=0.1) == 0
+    assert silence.seconds(120.0, 7, runnable=True, busy_s=0.2) == pytest.approx(0.1), "a minute of others"
+    assert silence.seconds(121.0, 7, runnable=True, busy_s=1.2) == pytest.approx(1.1), "it has the processor"
+    assert silence.seconds(123.0, 7, runnable=False, busy_s=1.2) == pytest.approx(3.1), "it sleeps"
+    assert silence.seconds(124.0, 8, runnable=False, busy_s=1.3) == 0
 
 
 def test_memory_that_comes_and_stays_is_growth(monkeypatch: pytest.MonkeyPatch) -> None:
