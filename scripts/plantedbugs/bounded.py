@@ -66,7 +66,7 @@ def run_python(
             while status is None and now() < began + longest_s:
                 with suppress(subprocess.TimeoutExpired):
                     status = process.wait(min(_LOOK_S, longest_s))
-                watch(_last_line(stdout))
+                watch(last_line(stdout))
         finally:
             _end(process, grace_s)
         seconds = now() - began
@@ -98,7 +98,8 @@ def _all_of(file: IO[bytes]) -> str:
     return file.read().decode(errors="replace")
 
 
-def _last_line(file: IO[bytes], most_bytes: int = 500) -> str:
+def last_line(file: IO[bytes], most_bytes: int = 500) -> str:
+    """The last one that says something, of what a command has written so far."""
     # The file's position is the command's, too: it is left alone.
     size = os.fstat(file.fileno()).st_size
     tail = os.pread(file.fileno(), most_bytes, max(0, size - most_bytes)).decode(errors="replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -42,3 +43,11 @@ def require_bite(void: str, seen: object) -> None:
     if not seen:
         raise Void(f"void: {void}")
     print(f"bitten: {seen} (void would be: {void})")
+
+
+def is_gone(pid: int) -> bool:
+    """Killed, be it that nobody has asked for its end yet."""
+    try:
+        return "(zombie)" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True

@@ -1,0 +1,72 @@
+"""What `.ci/run` has no time for: each step is one command of scripts/, as a person would type it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """
+    about      what it does, for people
+    command    of scripts/, with its arguments
+    minutes    on two cores
+    unproved   exit statuses of a command that has seen nothing broken, and not seen all that it was asked for
+    as_root    without root it would prove too little to be worth beginning
+    """
+
+    name: str
+    about: str
+    command: Sequence[str]
+    minutes: int
+    unproved: Sequence[int] = ()
+    as_root: bool = False
+
+
+def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
+    """In the order in which they are taken. Chaos has `seed` where no other is asked for."""
+    return [
+        Step("slow-tests", "the tests that take minutes", ("test", "--slow"), 15),
+        Step("checker", "how fast the checker judges a million writes", ("bench", "checker", "--runs", "1"), 1),
+        *(_everything(name, number, reports) for name, number in (("1", 1), ("2", 2), ("3", 3), ("clock", seed))),
+        _regressions("leader-kill", 1, seed, reports),
+        _regressions("partition", 5, seed, reports),
+        # Before what may keep an input or write a story: bugs are planted into what is committed.
+        Step(
+            "mutants",
+            "bugs planted one at a time, to be named by tests, the simulator and chaos",
+            ("mutants", "--by", "suite", "--by", "simulator", "--by", "chaos"),
+            14,
+            unproved=(2,),
+        ),
+        Step(
+            "seeds",
+            "10,000 simulated clusters of a minute each",
+            ("simulate", "--seeds", "10000", "--jobs", str(jobs), "--keep-going"),
+            75,
+            unproved=(2,),
+        ),
+        Step("fuzz", "a million hostile inputs for each reader", ("fuzz", "--cases", "1000000"), 420),
+    ]
+
+
+def _everything(name: str, seed: int, reports: Path) -> Step:
+    return _chaos(
+        f"chaos-{name}", f"every fault there is for ten minutes, seed {seed}", 12, reports,
+        "--scenario", "all", "--seconds", "600", "--seed", str(seed),
+    )  # fmt: skip
+
+
+def _regressions(scenario: str, minutes: int, seed: int, reports: Path) -> Step:
+    return _chaos(
+        scenario, f"{scenario}, while leaders and replicas are moved to and fro, seed {seed}", minutes, reports,
+        "--scenario", scenario, "--seed", str(seed), "--meanwhile", "elections", "--meanwhile", "reassignments",
+    )  # fmt: skip
+
+
+def _chaos(name: str, about: str, minutes: int, reports: Path, *arguments: str) -> Step:
+    command = ("chaos", *arguments, "--report", str(reports / name))
+    # Kills alone need no rights over networks and disks.
+    return Step(name, about, command, minutes, unproved=(3,), as_root="leader-kill" not in command)
