@@ -48,7 +48,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
             75,
             unproved=(2,),
         ),
-        Step("fuzz", "a million hostile inputs for each reader", ("fuzz", "--cases", "1000000"), 420),
+        Step("fuzz", "a million hostile inputs for each reader", ("fuzz", "--cases", "1000000"), 310),
     ]
 
 
