@@ -63,7 +63,10 @@ def main() -> int:
         options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     for failure in results.failures:
         _say(f"bench: not measured: {failure}")
-    return status(results, lab.judge, judge_asked_for=options.judge)
+    missed = [row for row in rows if row.misses(results.median(row.key))] if options.aims else []
+    for row in missed:
+        _say(f"bench: not reached: {row.key} {row.aim} {row.unit}")
+    return 1 if missed else status(results, lab.judge, judge_asked_for=options.judge)
 
 
 def status(results: Results, judge: Judge, *, judge_asked_for: bool) -> int:
@@ -81,6 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--judge", action="store_true", help="fail where Kafka's tool is not here to read what was written"
     )
+    parser.add_argument("--aims", action="store_true", help="fail where an aim that is a number is not reached")
     parser.add_argument("--profile", action="store_true", help="show where the CPU goes (with py-spy, which functions)")
     parser.add_argument("--directory", type=Path, metavar="DIR", help="where clusters are made [default: the system's]")
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from benchmarks.lab import Lab
+
+
+_AIM = re.compile(r"([≤≥]) ([\d,.]+)")
 
 
 class NotMeasured(Exception):
@@ -21,7 +25,7 @@ class Figure:
 
     key     unique, BENCHMARK.WHAT
     unit    of all its values, the aim's and the bound's too
-    aim     "≤ 5" or "≥ 100,000", as the project has set it for itself; only shown
+    aim     "≤ 5" or "≥ 100,000", as the project has set it for itself; others are in words, and only shown
     bound   the key of what the machine allows at best, measured in the same run
     kafka   NAME:FIELD of what the reference's scripts print for the same thing
     same_client   False where Kafka's side is measured through another client than ours; its row says so then
@@ -34,6 +38,14 @@ class Figure:
     bound: str = ""
     kafka: str = ""
     same_client: bool = False
+
+    def misses(self, value: float | None) -> bool:
+        """Whether its aim is a number that `value` does not reach. What was not measured misses nothing."""
+        aim = _AIM.fullmatch(self.aim)
+        if aim is None or value is None:
+            return False
+        number = float(aim[2].replace(",", ""))
+        return value > number if aim[1] == "≤" else value < number
 
 
 @dataclass(frozen=True, slots=True)

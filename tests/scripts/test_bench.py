@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import judging
+from benchmarks import __main__, judging
 from benchmarks.__main__ import status
 from benchmarks.catalog import BENCHMARKS, TABLES, chosen
 from benchmarks.figures import Benchmark, Figure, NotMeasured, Results
@@ -91,6 +91,34 @@ def test_a_missing_value_is_a_failure(lab: Lab) -> None:
 )
 def test_three_digits_count(value: float, shown: str) -> None:
     assert number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("aim", "reached", "missed"),
+    [("≤ 10", (9.9, 10.0), (10.1,)), ("≥ 100,000", (100_000.0, 1e6), (99_999.0,)), ("≤ 0.5", (0.5,), (0.51,))],
+)
+def test_an_aim_that_is_a_number_can_be_missed(aim: str, reached: tuple[float, ...], missed: tuple[float, ...]) -> None:
+    figure = Figure("made-up.rate", "a made-up rate", "s", aim)
+    assert not any(figure.misses(value) for value in reached)
+    assert all(figure.misses(value) for value in missed)
+
+
+@pytest.mark.parametrize(
+    ("aim", "value"), [("", 7.0), ("≥ 0.8 × bound,", 7.0), ("≤ 100, ≤ 1.3 × that", 7.0), ("≤ 1", None)]
+)
+def test_what_has_no_such_aim_or_no_value_misses_nothing(aim: str, value: float | None) -> None:
+    assert not Figure("made-up.rate", "a made-up rate", "s", aim).misses(value)
+
+
+@pytest.mark.parametrize(("arguments", "status_"), [((), 0), (("--aims",), 1)])
+def test_who_asks_for_aims_has_not_succeeded_where_one_is_missed(
+    arguments: tuple[str, ...], status_: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["scripts/bench", "made-up", "--runs", "1", *arguments])
+    benchmark = benchmark_of({RATE.key: 39.0, BOUND.key: 100.0})
+    monkeypatch.setattr(__main__, "chosen", lambda names: ([benchmark], [RATE]))
+    assert __main__.main() == status_
+    assert ("bench: not reached: made-up.rate ≥ 40 MB/s" in capsys.readouterr().err) == bool(arguments)
 
 
 def test_the_longest_silence_reaches_over_both_ends() -> None:
