@@ -31,7 +31,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
         Step("slow-tests", "the tests that take minutes", ("test", "--slow"), 15),
         Step(
             "checker",
-            "that the checker judges a million writes in ten seconds",
+            "the checker judges a million writes in ten seconds",
             ("bench", "checker", "--runs", "1", "--aims"),
             1,
         ),

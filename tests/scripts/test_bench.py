@@ -104,7 +104,7 @@ def test_an_aim_that_is_a_number_can_be_missed(aim: str, reached: tuple[float, .
 
 
 @pytest.mark.parametrize(
-    ("aim", "value"), [("", 7.0), ("≥ 0.8 × bound,", 7.0), ("≤ 100, ≤ 1.3 × that", 7.0), ("≤ 1", None)]
+    ("aim", "value"), [("", 7.0), ("≥ 0.8 × bound,", 0.1), ("≤ 100, ≤ 1.3 × that", 700.0), ("≤ 1", None)]
 )
 def test_what_has_no_such_aim_or_no_value_misses_nothing(aim: str, value: float | None) -> None:
     assert not Figure("made-up.rate", "a made-up rate", "s", aim).misses(value)
@@ -115,6 +115,8 @@ def test_who_asks_for_aims_has_not_succeeded_where_one_is_missed(
     arguments: tuple[str, ...], status_: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["scripts/bench", "made-up", "--runs", "1", *arguments])
+    # These tests go on when it has ended.
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
     benchmark = benchmark_of({RATE.key: 39.0, BOUND.key: 100.0})
     monkeypatch.setattr(__main__, "chosen", lambda names: ([benchmark], [RATE]))
     assert __main__.main() == status_
