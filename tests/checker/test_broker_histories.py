@@ -1,0 +1,160 @@
+"""What brokers may not have done, event by event, and what they may (I11, I12, I14, I20, I21)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidelog.checker.broker_events import (
+    Ack,
+    Append,
+    BecomeFollower,
+    BecomeLeader,
+    Broker,
+    Controller,
+    HighWatermark,
+    IsrChange,
+    Processed,
+    Reject,
+    Resources,
+)
+from tidelog.checker.checker import Checker
+from tidelog.checker.events import Event
+from tidelog.checker.invariant import Ending
+from tidelog.checker.verdict import Row
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+ACK = Ack(9, TP, 4, 2, [1, 2], [3], {1: 5, 2: 5, 3: 5}, [1, 2, 3], 2)
+
+
+def row(key: str, *told: tuple[int, Event]) -> Row:
+    """Of one invariant, after brokers told these events, in this order."""
+    checker = Checker()
+    sources = {broker: checker.begin(Broker(str(broker))) for broker in sorted({broker for broker, _ in told})}
+    for broker, event in told:
+        checker.take(sources[broker], event)
+    return checker.conclude(Ending()).only([key]).rows[0]
+
+
+def violations(key: str, *told: tuple[int, Event]) -> int:
+    return row(key, *told).violations
+
+
+def cas(epoch: int, version: int, ok: bool = True) -> IsrChange:
+    return IsrChange(1, TP, [1, 2], epoch, version, ok)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param([(1, BecomeLeader(1, TP, 5, 0, 0)), (1, BecomeLeader(2, TP, 4, 0, 0))], id="leads an older epoch"),
+        pytest.param([(1, BecomeFollower(1, TP, 5, 2)), (1, BecomeLeader(2, TP, 4, 0, 0))], id="leads what is over"),
+        pytest.param([(1, Controller(1, 7)), (1, Controller(2, 7))], id="controls in one epoch twice"),
+        pytest.param([(1, Controller(1, 7)), (1, Controller(2, 6))], id="controls in an older epoch"),
+        pytest.param([(1, cas(2, 9)), (1, cas(2, 8))], id="an older version of its own"),
+        pytest.param([(1, cas(2, 9)), (1, cas(2, 9))], id="one version twice"),
+        pytest.param([(1, cas(2, 0))], id="no version"),
+        pytest.param([(1, cas(3, 8)), (2, cas(2, 9))], id="a deposed leader behind its successor"),
+        pytest.param([(1, cas(2, 9)), (2, cas(3, 8))], id="the same, told the other way round"),
+    ],
+)
+def test_epochs_and_versions_rise(told: list[tuple[int, Event]]) -> None:
+    assert violations("I12", *told) == 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param([(1, BecomeLeader(1, TP, 5, 0, 0)), (1, BecomeLeader(2, TP, 5, 0, 0))], id="told again"),
+        pytest.param([(1, BecomeLeader(1, TP, 5, 0, 0)), (2, BecomeFollower(2, TP, 4, 1))], id="who learns it late"),
+        pytest.param([(1, cas(2, 9)), (2, cas(3, 9, ok=False)), (2, cas(1, 0, ok=False))], id="refused changes"),
+        pytest.param([(2, cas(3, 9)), (1, cas(2, 8))], id="a change that is told late"),
+        pytest.param([(1, Controller(1, 7)), (2, Controller(2, 8)), (1, Controller(3, 9))], id="controllers in turn"),
+    ],
+)
+def test_what_only_looks_like_it_is_none(told: list[tuple[int, Event]]) -> None:
+    assert violations("I12", *told) == 0
+
+
+def test_a_change_of_the_isr_that_was_refused_is_no_observation() -> None:
+    assert row("I12", (1, cas(2, 9, ok=False))).observations == 0
+
+
+def test_a_high_watermark_falls_against_that_with_which_a_leader_began_too() -> None:
+    assert violations("I11", (1, BecomeLeader(1, TP, 5, 9, 8)), (1, HighWatermark(2, TP, 5, 7))) == 1
+    assert violations("I11", (1, HighWatermark(1, TP, 5, 8)), (1, HighWatermark(2, TP, 5, 7))) == 1
+
+
+def test_a_high_watermark_may_be_told_twice_and_be_lower_in_another_epoch_or_replica() -> None:
+    told = [HighWatermark(1, TP, 5, 8), HighWatermark(2, TP, 5, 8), HighWatermark(3, TP, 6, 2)]
+    assert violations("I11", *((1, each) for each in told), (2, HighWatermark(4, TP, 5, 1))) == 0
+
+
+def test_a_high_watermark_may_be_lower_in_a_further_life() -> None:
+    checker = Checker()
+    for value in (8, 2):
+        checker.take(checker.begin(Broker("1")), HighWatermark(value, TP, 5, value))
+    assert not checker.conclude(Ending()).violated
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"isr": [1], "pending": []}, id="an isr below min.insync.replicas"),
+        pytest.param({"leos": {1: 5, 2: 4, 3: 5}}, id="a member of the ISR lacks the last record"),
+        pytest.param({"leos": {1: 5, 2: 5, 3: 4}}, id="a pending member lacks it"),
+        pytest.param({"leos": {1: 4, 2: 5, 3: 5}}, id="the leader lacks it"),
+        pytest.param({"isr": [2, 3], "pending": []}, id="a leader outside the isr"),
+        pytest.param({"replicas": [1, 2]}, id="a pending member that is no replica"),
+        pytest.param({"isr": [1, 4], "leos": {1: 5, 4: 5, 3: 5}}, id="a member that is no replica"),
+    ],
+)
+def test_what_is_acknowledged_stands_on_enough_replicas(wrong: dict[str, object]) -> None:
+    assert violations("I14", (1, ACK)) == 0
+    assert violations("I14", (1, replace(ACK, **wrong))) == 1  # type: ignore[arg-type]
+
+
+def test_a_log_end_that_nobody_has_told_is_none_that_is_too_low() -> None:
+    assert violations("I14", (1, replace(ACK, leos={1: 5}))) == 0
+
+
+def test_nobody_acts_in_an_epoch_that_is_over() -> None:
+    follows = BecomeFollower(1, TP, 5, 2)
+    assert violations("I20", (1, follows), (1, Append(2, TP, 0, 3, 4, "leader"))) == 1
+    assert violations("I20", (1, follows), (1, HighWatermark(2, TP, 4, 3))) == 1
+    leads = BecomeLeader(1, TP, 5, 0, 0)
+    assert violations("I20", (1, leads), (1, Append(2, TP, 0, 3, 4, "leader"))) == 1
+
+
+def test_a_follower_takes_batches_of_earlier_epochs_and_others_know_nothing_of_it() -> None:
+    assert violations("I20", (1, BecomeFollower(1, TP, 5, 2)), (1, Append(2, TP, 0, 3, 4, "follower"))) == 0
+    assert violations("I20", (1, BecomeFollower(1, TP, 5, 2)), (2, Append(2, TP, 0, 3, 4, "leader"))) == 0
+
+
+def test_a_request_is_late_behind_its_deadline_and_old_below_what_is_known() -> None:
+    assert violations("I20", (1, Processed(10, "Fetch", 9))) == 1
+    assert violations("I20", (1, Processed(10, "Fetch", 10))) == 0
+    assert violations("I20", (1, Processed(10, "Fetch", 0))) == 0
+    assert violations("I20", (1, Processed(10, "Fetch", epoch=3, known=4))) == 1
+    assert violations("I20", (1, Processed(10, "Fetch", epoch=4, known=4))) == 0
+    assert violations("I20", (1, Processed(10, "Fetch", epoch=-1, known=4))) == 0
+    assert violations("I20", (1, Reject(10, "Fetch", "late"))) == 0
+
+
+@pytest.mark.parametrize("what", ["fds", "threads", "rss", "purgatory", "tasks"])
+def test_what_was_held_is_given_back_but_for_a_little(what: str) -> None:
+    def held(before: int, after: int, phase: str = "healed") -> int:
+        return violations(
+            "I21", (1, Resources(1, "baseline", **{what: before})), (1, Resources(2, phase, **{what: after}))
+        )
+
+    much = 1 << 40
+    assert held(much, much + much // 20) == 0
+    assert held(much, much + much // 19) == 1
+    assert held(much, much * 2, "elsewhere") == 0
+    assert held(-1, much) == 0, "what was not counted before cannot be compared"
+    few = {"fds": 8, "threads": 8, "rss": 16 << 20, "purgatory": 4, "tasks": 8}[what]
+    assert held(0, few) == 0
+    assert held(0, few + 1) == 1
