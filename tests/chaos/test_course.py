@@ -16,7 +16,7 @@ from tests.virtual_time import on_virtual_time
 from tidelog.chaos.activity import Activity
 from tidelog.chaos.fault import Availability, Evidence, Fault, Need, PartitionView, Target, View
 from tidelog.chaos.injections import FaultsFile, Injection, Outcome
-from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter
+from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter, told
 from tidelog.chaos.schedule import Step
 from tidelog.chaos.views import Views
 from tidelog.checker.operations import ProduceOk
@@ -65,6 +65,7 @@ class Pretended:
     bites: bool = True
     trouble: str = ""
     unhealed: str = ""
+    broke: str | None = None
     told: list[str] = field(default_factory=list)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -84,6 +85,9 @@ class Pretended:
     def bit(self, evidence: Evidence) -> str | None:
         before, after = evidence.before.partitions[TP].leader_epoch, evidence.after.partitions[TP].leader_epoch
         return f"epoch {before} → {after}" if after > before else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return self.broke
 
 
 class Run:
@@ -184,6 +188,18 @@ async def test_a_fault_that_nobody_notices_is_void(tmp_path: Path) -> None:
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.t_bit) == (Outcome.VOID, None)
     assert injection.why == "nothing in the cluster noticed it"
+
+
+@on_virtual_time
+async def test_a_bound_that_was_not_kept_is_told_whether_or_not_the_fault_bit(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    fault.broke = "broker 3 took 12 s to stop"
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.broke) == (Outcome.BIT, fault.broke)
+    assert f"BROKEN: {fault.broke}" in told(injection)
+    fault.bites = False
+    *_, injection = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.broke) == (Outcome.VOID, fault.broke)
 
 
 @on_virtual_time

@@ -31,7 +31,7 @@ def kept(directory: Path, story: Story = STORY, *injections: Injection, rows: tu
 
 
 def test_what_a_fault_came_to_is_read_as_it_was_written(tmp_path: Path) -> None:
-    whole = Injection("F7", "zombie", Outcome.VOID, "why", "what", 1, 2, 3, 4, 5, 6.5, 7, False, True)
+    whole = Injection("F7", "zombie", Outcome.VOID, "why", "what", 1, 2, 3, 4, 5, 6.5, 7, False, True, "late")
     FaultsFile(tmp_path).add(whole)
     FaultsFile(tmp_path).add(BIT)
     assert read_faults(tmp_path) == [whole, BIT]

@@ -2,7 +2,8 @@
 
 A run draws a schedule of rows from its seed. For each entry it makes a fresh `Fault`, waits until the load is high
 enough to be hurt, calls `inject`, lets it last, calls `heal`, waits until the partitions are whole again, and then
-asks `bit` whether anybody noticed: a fault that nobody noticed has proved nothing and is reported as void.
+asks `bit` whether anybody noticed: a fault that nobody noticed has proved nothing and is reported as void. What
+`broken` then names is a violation (I19).
 
 What a fault changes on the machine it first writes into `target.undo`: after a Ctrl-C, and after a SIGKILL of the tool
 itself, that is what the same or the next run puts back.
@@ -260,6 +261,11 @@ class Fault(Protocol):
 
     def bit(self, evidence: Evidence) -> str | None:
         """By what the cluster shows that it noticed, as "leader epoch 3 → 4 of t/0"; None: it did not."""
+        ...
+
+    def broken(self, evidence: Evidence) -> str | None:
+        """Which bound of its row was not kept, as "broker 2 took 12.3 s to stop"; None: all were. What availability
+        may cost is no part of it."""
         ...
 
 

@@ -42,6 +42,7 @@ class Injection:
     most_gap_ms      what the fault may cost; None: as long as it lasts
     leaves_majority  whether operations had to succeed meanwhile
     was_cut_short    by somebody who wanted the run to end
+    broke            which bound of its row was not kept, besides that of availability; empty: none
     """
 
     row: str
@@ -58,6 +59,7 @@ class Injection:
     most_gap_ms: int | None = None
     leaves_majority: bool = True
     was_cut_short: bool = False
+    broke: str = ""
 
 
 class FaultsFile:
@@ -108,6 +110,7 @@ def _injection(line: Mapping[str, Any]) -> Injection:
         most_gap_ms=None if most_gap_ms is None else int(most_gap_ms),
         leaves_majority=bool(line.get("leaves_majority", True)),
         was_cut_short=bool(line.get("was_cut_short", False)),
+        broke=str(line.get("broke") or ""),
     )
 
 

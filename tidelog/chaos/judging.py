@@ -39,4 +39,5 @@ def window_of(injection: Injection) -> Window | None:
         None if injection.most_gap_ms is None else injection.most_gap_ms * _MS,
         LEAST_DURING if injection.leaves_majority and not injection.was_cut_short else 0,
         most_healing_ns,
+        injection.broke,
     )

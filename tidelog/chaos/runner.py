@@ -222,6 +222,7 @@ class Course:
             t_heal=healed,
             acknowledged=evidence.acknowledged,
             longest_gap_ms=evidence.longest_gap_ms,
+            broke=fault.broken(evidence) or "",
         )
 
     def _end(self, injection: Injection) -> None:
@@ -246,6 +247,8 @@ class Course:
 def told(injection: Injection) -> str:
     """An injection in one line."""
     line = f"{injection.row:<4} {injection.outcome.value:<7} {injection.what or injection.name}: {injection.why}"
+    if injection.broke:
+        line += f"; BROKEN: {injection.broke}"
     if injection.t_heal is not None and injection.t_inject is not None:
         line += f"; healed after {(injection.t_heal - injection.t_inject) / 1e9:.1f} s"
         line += f", {injection.acknowledged} operations meanwhile"

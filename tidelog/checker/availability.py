@@ -1,4 +1,4 @@
-"""I19: how long a partition took no record while a fault lasted, and how much was done meanwhile."""
+"""I19: how long a partition took no record while a fault lasted, how much was done meanwhile, and what else it cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tidelog.checker.operations import ProduceOk, Read
 
 
 class Availability(Invariant):
-    """I19, of each fault's window: what was asked for is answered within its bound, and enough is.
+    """I19, of each fault's window: what was asked for is answered within its bound, and enough is; and the bounds that
+    the fault judges itself were kept.
 
     A gap begins with the first record that is produced after the last acknowledgement, or with the fault: where nobody
     produces, nothing is unavailable.
@@ -45,6 +46,8 @@ class Availability(Invariant):
             if done < window.least_operations and not self.only_counted():
                 says = f"{done} operations succeeded {during}, and {window.least_operations} had to"
                 self.violated(None, window.healed, says)
+            if window.broke and not self.only_counted():
+                self.violated(None, window.whole, f"{window.row}: {window.broke}", during)
             healing = window.whole - window.healed
             if window.most_healing_ns is not None and healing > window.most_healing_ns and not self.only_counted():
                 says = f"it took {healing / 1e6:.0f} ms after {window.row} until all replicas were in sync again"

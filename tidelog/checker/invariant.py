@@ -27,6 +27,7 @@ class Window:
     most_gap_ns       the longest time without an acknowledged produce on a partition; None: as long as it lasts
     least_operations  so many must succeed between `injected` and `healed`
     most_healing_ns   the longest time from `healed` to `whole`; None: unbounded
+    broke             what else the fault was to leave alone, or to be over within, and was not; empty: nothing
     """
 
     row: str
@@ -36,6 +37,7 @@ class Window:
     most_gap_ns: int | None = None
     least_operations: int = 0
     most_healing_ns: int | None = None
+    broke: str = ""
 
 
 @dataclass(frozen=True, slots=True)

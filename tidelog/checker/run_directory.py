@@ -3,7 +3,7 @@
 DIR/histories/NAME.jsonl                of each client and broker (`history`)
 DIR/final/BROKER/TOPIC-PARTITION.jsonl  what each replica holds, and what a client reads (`logs`)
 DIR/windows.jsonl                       the faults, for availability (I19), one a line:
-{"row":"F1","injected":…,"healed":…,"whole":…,"most_gap_ms":3500,"least_operations":100,"most_healing_ms":60000}
+{"row":"F1","injected":…,"healed":…,"whole":…,"most_gap_ms":3500,"least_operations":100,"most_healing_ms":60000,"broke":""}
 DIR/compacted.txt                       topics whose logs may have gaps, one a line
 """
 
@@ -117,7 +117,8 @@ def _window(line: Any) -> Window:
     if any(type(each) is not int for each in moments):
         raise TypeError("its moments are ints, in nanoseconds")
     least = line.get("least_operations", 0)
-    return Window(str(line["row"]), *moments, ns("most_gap_ms"), least, ns("most_healing_ms"))
+    broke = str(line.get("broke") or "")
+    return Window(str(line["row"]), *moments, ns("most_gap_ms"), least, ns("most_healing_ms"), broke)
 
 
 def _window_fields(window: Window) -> dict[str, Any]:
@@ -131,4 +132,6 @@ def _window_fields(window: Window) -> dict[str, Any]:
     for key, bound in (("most_gap_ms", window.most_gap_ns), ("most_healing_ms", window.most_healing_ns)):
         if bound is not None:
             fields[key] = bound / _MS
+    if window.broke:
+        fields["broke"] = window.broke
     return fields

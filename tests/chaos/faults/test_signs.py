@@ -92,3 +92,11 @@ def test_a_pause_is_that_of_a_partition() -> None:
     found = signs.paused(replace(evidence(), longest_gap_ms=2_443.1), 1_000)
     assert found == "no produce of a partition was acknowledged for 2,443 ms"
     assert signs.paused(replace(evidence(), longest_gap_ms=900.0), 1_000) is None
+
+
+def test_of_nobody_nothing_is_seen() -> None:
+    everything = evidence(replace(with_t0(PartitionView(2, 4, (2, 3), 8)), broker_epochs={}))
+    assert signs.leaders_changed(everything, []) is None
+    assert signs.left_isr(everything, ()) is None
+    assert signs.registered_anew(everything, ()) is None
+    assert signs.all_registered_anew(everything, ()) is None

@@ -31,6 +31,13 @@ def replicas_that_take_too_long_to_come_back(story: Story, dice: random.Random) 
     return replace(story, ending=Ending(story.ending.logs, [late]))
 
 
+@mutation("I19")
+def fault_that_broke_a_bound_of_its_own(story: Story, dice: random.Random) -> Story:
+    (window,) = story.ending.windows
+    late = replace(window, broke="broker 2 ended 12.0 s after SIGTERM; allowed are 10 s")
+    return replace(story, ending=Ending(story.ending.logs, [late]))
+
+
 @mutation("I22")
 def hanging_operation(story: Story, dice: random.Random) -> Story:
     place, _, _ = one_of(story, dice, ProduceUnknown)

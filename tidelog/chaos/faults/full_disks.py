@@ -111,7 +111,7 @@ class StartRefused(BrokerFault):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._refused = ""
+        self._refused = self._wrong = ""
 
     @property
     def availability(self) -> Availability:
@@ -126,6 +126,8 @@ class StartRefused(BrokerFault):
         self.mend(partial(_end, target, victim))
         if await ended(process, _REFUSAL_MS):
             self._refused = await asyncio.to_thread(said.last)
+        else:
+            self._wrong = f"it still ran after {_REFUSAL_MS / 1000:g} s"
         return f"{who}, killed and started: {self.name}"
 
     async def spoil(self, target: Target, victim: int) -> None:
@@ -134,6 +136,9 @@ class StartRefused(BrokerFault):
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"it refused to start: {self._refused}" if self._refused else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return self._wrong or None
 
 
 class ReadOnly(StartRefused):

@@ -118,6 +118,9 @@ class Harm(ABC):
     @abstractmethod
     def bit(self, evidence: Evidence) -> str | None: ...
 
+    def broken(self, evidence: Evidence) -> str | None:
+        return None
+
     def mend(self, mend: Mend) -> None:
         """To be done when the fault is healed, last first."""
         self._mends.append(mend)

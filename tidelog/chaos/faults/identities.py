@@ -56,7 +56,7 @@ class StartedTwice(Harm):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._complaint = ""
+        self._complaint = self._wrong = ""
         self._victim = -1
 
     @property
@@ -76,10 +76,14 @@ class StartedTwice(Harm):
         command = [*target.place(str(victim)).prefix, *broker_command(config)]
         second = Process.spawn(command, output=output, environment=broker_environment())
         self.mend(lambda: asyncio.to_thread(second.stop, 2_000))
-        if await ended(second, _END_MS) and second.exit_status and first.running:
-            said = await asyncio.to_thread(last_words, output)
-            if self.refusal in said:
-                self._complaint = f"the second ended with {second.exit_status}: {said}"
+        if not await ended(second, _END_MS):
+            self._wrong = f"the second still ran after {_END_MS / 1000:g} s"
+        elif not second.exit_status:
+            self._wrong = "the second ended as if all were well"
+        elif not first.running:
+            self._wrong = f"the first, broker {victim}, ended"
+        elif self.refusal in (said := await asyncio.to_thread(last_words, output)):
+            self._complaint = f"the second ended with {second.exit_status}: {said}"
         return f"{self.name}: broker {victim}"
 
     def data_dir(self, target: Target, written: dict[str, Any]) -> str:
@@ -87,9 +91,10 @@ class StartedTwice(Harm):
         return str(written["log_dirs"][0])
 
     def bit(self, evidence: Evidence) -> str | None:
-        if signs.registered_anew(evidence, {self._victim}):
-            return None
         return self._complaint or None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return self._wrong or signs.registered_anew(evidence, {self._victim})
 
 
 class SameIdTwice(StartedTwice):

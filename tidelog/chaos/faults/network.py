@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
-from tidelog.chaos.faults import signs
+from tidelog.chaos.faults import bounds, signs
 from tidelog.chaos.faults.harm import UNAVAILABLE, Timing, kill
 from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
 from tidelog.chaos.faults.packets import Installed, Rule, one_way
@@ -16,6 +16,11 @@ from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.local.place import ZOOKEEPER
 
 Made = Callable[[Namespaces], Rule]
+
+#: Of one partition, where two brokers cannot reach each other: leadership is no ball.
+_MOST_ELECTIONS_A_MINUTE = 3
+#: Of one partition, where packets are lost: an ISR changes no more often.
+_ISR_CHANGE_MS = 5_000
 
 
 class NetworkFault(BrokerFault):
@@ -187,6 +192,9 @@ class PairCut(NetworkFault):
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted(signs.left_isr(evidence) or signs.leaders_changed(evidence))
 
+    def broken(self, evidence: Evidence) -> str | None:
+        return bounds.elected_often(evidence, _MOST_ELECTIONS_A_MINUTE)
+
 
 class ClientsCutFromLeader(NetworkFault):
     """The cluster has no part in it: clients wait, and find the same leader again."""
@@ -211,6 +219,9 @@ class ClientsCutFromLeader(NetworkFault):
 
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted(signs.paused(evidence, 1_000))
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return signs.registered_anew(evidence, self.victims)
 
 
 class AnswersLost(ClientsCutFromLeader):
@@ -306,6 +317,9 @@ class PacketsLost(NetworkFault):
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"{self.packets:,} packets lost" if self.packets else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return bounds.isr_changed_often(evidence, _ISR_CHANGE_MS)
 
 
 class HalfOpen(NetworkFault):

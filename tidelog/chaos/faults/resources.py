@@ -129,10 +129,10 @@ class OutOfDescriptors(LimitedBroker):
         return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
 
     def bit(self, evidence: Evidence) -> str | None:
-        # It has to live on: one that ended of it kept nothing.
-        if not self._unserved or self._ended:
-            return None
-        return f"{self._unserved} of {_CONNECTIONS} connections were not taken"
+        return f"{self._unserved} of {_CONNECTIONS} connections were not taken" if self._unserved else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return "the broker ended of it" if self._ended else None
 
 
 async def _read_over_and_over(target: Target) -> None:

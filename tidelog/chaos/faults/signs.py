@@ -9,35 +9,35 @@ from tidelog.chaos.faults.harm import of
 from tidelog.model import TopicPartition
 
 
-def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] = (), *, times: int = 1) -> str | None:
+def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None = None, *, times: int = 1) -> str | None:
     """A leader epoch that rose so many times, of these partitions, or of any."""
     return _first(
         f"leader epoch {before.leader_epoch} → {after.leader_epoch} of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
-        if (not tps or tp in tps)
+        if (tps is None or tp in tps)
         and (after := evidence.after.partitions.get(tp)) is not None
         and after.leader_epoch >= before.leader_epoch + times
     )
 
 
-def left_isr(evidence: Evidence, brokers: Collection[int] = ()) -> str | None:
+def left_isr(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
     """One of these brokers, or any, that was in an ISR before and at some later time was not."""
     return _first(
         f"broker {broker} left the ISR of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
         for broker in before.isr
-        if (not brokers or broker in brokers)
+        if (brokers is None or broker in brokers)
         and any(tp in view.partitions and broker not in view.partitions[tp].isr for view in evidence.views[1:])
     )
 
 
-def registered_anew(evidence: Evidence, brokers: Collection[int] = ()) -> str | None:
+def registered_anew(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
     """One of these brokers, or any, whose registration ended, whether or not it came back."""
     known = evidence.before.broker_epochs or {}
     return _first(
         f"the registration of broker {broker} ended"
         for broker, epoch in sorted(known.items())
-        if (not brokers or broker in brokers)
+        if (brokers is None or broker in brokers)
         and any(
             view.broker_epochs is not None and view.broker_epochs.get(broker) != epoch for view in evidence.views[1:]
         )
@@ -45,8 +45,8 @@ def registered_anew(evidence: Evidence, brokers: Collection[int] = ()) -> str | 
 
 
 def all_registered_anew(evidence: Evidence, brokers: Collection[int]) -> str | None:
-    """Every one of these brokers."""
-    if all(registered_anew(evidence, {broker}) for broker in brokers):
+    """Every one of these brokers; of none nothing is seen."""
+    if brokers and all(registered_anew(evidence, {broker}) for broker in brokers):
         return f"the registrations of brokers {', '.join(map(str, sorted(brokers)))} ended"
     return None
 

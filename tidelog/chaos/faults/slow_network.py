@@ -63,6 +63,9 @@ class Delayed(NetworkFault):
         slow = signs.slowed(evidence, _DELAY_MS[0])
         return f"{slow}; {self.packets:,} packets delayed" if slow and self.packets else None
 
+    def broken(self, evidence: Evidence) -> str | None:
+        return signs.registered_anew(evidence, self.victims)
+
 
 class Narrow(NetworkFault):
     """Both ways of one member, at its own end and at the switch."""
@@ -112,7 +115,7 @@ class Narrow(NetworkFault):
 
 
 class ZooKeeperNarrow(Narrow):
-    """Its answers come late; sessions live on, and nobody flaps."""
+    """Its answers come late; sessions live on."""
 
     row, name = "F39", "ZooKeeper slow"
     rate = "64kbit"
@@ -124,6 +127,9 @@ class ZooKeeperNarrow(Narrow):
     async def inject(self, target: Target, dice: random.Random) -> str:
         await self.narrow(target, ZOOKEEPER)
         return "64 kbit/s to and from ZooKeeper"
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return signs.registered_anew(evidence)
 
 
 def _shown(inside: tuple[str, ...], device: str) -> str:

@@ -93,7 +93,7 @@ class TornWrite(CallFault):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._torn = 0
+        self._torn = -1
 
     @property
     def availability(self) -> Availability:
@@ -166,9 +166,10 @@ class SlowDisk(CallFault):
         return f"{who}: each write takes {self.write_ms} ms, each fsync 500 ms"
 
     def bit(self, evidence: Evidence) -> str | None:
-        # Its session has to live on: one that ended is no slow disk.
-        lost = signs.registered_anew(evidence, self.victims)
-        return None if lost else signs.slowed(evidence, self.write_ms)
+        return signs.slowed(evidence, self.write_ms)
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return signs.registered_anew(evidence, self.victims)
 
 
 class ClockBehind(CallFault):
@@ -212,6 +213,9 @@ class ClockBehind(CallFault):
         if self._most_off_ms < _WRONG_MS:
             return None
         return f"records were stamped with a time that is off by {self._most_off_ms / 1000:,.1f} s"
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return signs.registered_anew(evidence, self.victims)
 
 
 class ClockAhead(ClockBehind):

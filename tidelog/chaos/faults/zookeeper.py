@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from contextlib import suppress
+from functools import partial
 from signal import SIGCONT, SIGSTOP
 
 from tidelog.chaos import sessions
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
-from tidelog.chaos.faults import signs
+from tidelog.chaos.faults import bounds, signs
 from tidelog.chaos.faults.harm import Harm, Timing, kill, send
-from tidelog.chaos.faults.processes import leader_of_one
+from tidelog.chaos.faults.processes import leader_of_one, led_by
 from tidelog.errors import LocalError, TidelogError
 
 _LOOK_EVERY_S = 0.1
+#: From the end of a session that was not the broker's own doing until others lead, and from when ZooKeeper serves again
+#: until brokers have found it.
+_LED_AGAIN_MS, _RECONNECTED_MS = 1_000, 2_000
 
 
 def registration(broker: int) -> str:
@@ -34,6 +39,7 @@ class SessionExpired(Harm):
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
         self.victims: tuple[int, ...] = ()
+        self._ended_at = 0
 
     @property
     def availability(self) -> Availability:
@@ -43,6 +49,7 @@ class SessionExpired(Harm):
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
         await self.expire(target, victim)
+        self._ended_at = time.monotonic_ns()
         return f"the session of {who} ended"
 
     async def expire(self, target: Target, victim: int) -> None:
@@ -53,6 +60,10 @@ class SessionExpired(Harm):
 
     def bit(self, evidence: Evidence) -> str | None:
         return signs.registered_anew(evidence, self.victims)
+
+    def broken(self, evidence: Evidence) -> str | None:
+        led = led_by(evidence.before, self.victims)
+        return bounds.led_late(evidence, led, self._ended_at, _LED_AGAIN_MS) if self._ended_at else None
 
 
 class SessionsExpireOften(SessionExpired):
@@ -119,12 +130,23 @@ class ZooKeeperKilled(ZooKeeperAway):
     row, name = "F37", "ZooKeeper killed"
     lasts_ms = (8_000, 8_500)  # and two seconds until it serves again
 
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._serves_since = 0
+
     async def inject(self, target: Target, dice: random.Random) -> str:
         # It is looked at until it serves again.
         self.meanwhile(self.look(target))
-        self.mend(target.start_zookeeper)
+        self.mend(partial(self._start, target))
         await kill(target.zookeeper_process(), "ZooKeeper")
         return "SIGKILL to ZooKeeper"
+
+    async def _start(self, target: Target) -> None:
+        await target.start_zookeeper()
+        self._serves_since = time.monotonic_ns()
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return bounds.reconnected_late(evidence, self._serves_since, _RECONNECTED_MS) if self._serves_since else None
 
 
 class ZooKeeperRestarted(ZooKeeperKilled):

@@ -1,0 +1,133 @@
+"""What no fault takes for a bite, and which bounds of its row each one judges, by evidence that is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.chaos.faults.test_signs import BEFORE, T0, T1, evidence, with_t0
+from tidelog.chaos.fault import Evidence, PartitionView
+from tidelog.chaos.faults import (
+    catalogue,
+    full_disks,
+    identities,
+    network,
+    processes,
+    resources,
+    slow_network,
+    system_calls,
+    zookeeper,
+)
+from tidelog.chaos.faults.harm import Harm
+from tidelog.checker.broker_events import BecomeLeader, IsrChange, Session
+
+S = 1_000_000_000
+KINDS = {f"{row} {kind().name}": kind for row, kinds in catalogue().items() for kind in kinds}
+
+#: Ten seconds in which nobody noticed anything.
+QUIET = replace(evidence(BEFORE), injected=0, healed=10 * S, whole=12 * S, acknowledged=5_000, slowest_ms=9.0)
+#: Broker 1 lost its session, what it led another leads, it left an ISR, there is another controller, and all waited.
+NOTICED = replace(
+    QUIET,
+    views=[
+        BEFORE,
+        replace(with_t0(PartitionView(2, 9, (2, 3), 8)), broker_epochs={1: 11, 2: 12, 3: 13}, controller_epoch=5),
+        replace(BEFORE, broker_epochs={}),
+        replace(with_t0(PartitionView(2, 9, (2, 3), 8)), broker_epochs={1: 21, 2: 22, 3: 23}, controller_epoch=5),
+    ],
+    slowest_ms=9_999.0,
+    longest_gap_ms=9_999.0,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_what_nobody_noticed_is_no_bite(kind: Callable[[], Harm]) -> None:
+    fault = kind()
+    assert fault.bit(QUIET) is None
+    assert fault.broken(QUIET) is None
+    vars(fault).update(victims=(1,), _victim=1)
+    assert fault.bit(QUIET) is None
+    assert fault.broken(QUIET) is None
+
+
+#: What is known of the fault itself, of those that could not have done what they say: however much the cluster noticed,
+#: it was something else.
+NOT_DONE = [
+    *(kind for kind in KINDS if kind.split()[0] in ("F19", "F20", "F21", "F22", "F23", "F24", "F25", "F26", "F27")),
+    *(kind for kind in KINDS if kind.split()[0] in ("F28", "F29", "F30", "F31", "F32", "F39", "F40", "F41", "F42")),
+    *(kind for kind in KINDS if kind.split()[0] in ("F11", "F12", "F14", "F15", "F16", "F18", "F34", "F37", "F38")),
+    *(
+        kind
+        for kind in KINDS
+        if kind.split()[0] in ("F43", "F45", "F46", "F47", "F48", "F49", "F51", "F53", "F54", "F55")
+    ),
+]
+
+
+@pytest.mark.parametrize("name", NOT_DONE)
+def test_what_was_not_done_is_no_bite_though_something_else_was_noticed(name: str) -> None:
+    fault = KINDS[name]()
+    vars(fault).update(victims=(1,), _victim=1)
+    assert fault.bit(NOTICED) is None
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in NOT_DONE and not name.startswith("F50 Zoo")])
+def test_what_the_cluster_noticed_is_a_bite_of_what_can_be_seen_in_nothing_else(name: str) -> None:
+    fault = KINDS[name]()
+    vars(fault).update(victims=(1,), _victim=1, _followed=T0)
+    if isinstance(fault, processes.RollingRestart | identities.BackAtOnce | zookeeper.SessionsExpireOften):
+        fault.bit(NOTICED)  # counts more than happened here; tests of the signs are about it
+    else:
+        assert fault.bit(NOTICED) is not None
+
+
+def made(kind: type[Harm], **known: object) -> Harm:
+    fault = kind()
+    vars(fault).update(known)
+    return fault
+
+
+SESSION_LOST = replace(QUIET, views=[BEFORE, replace(BEFORE, broker_epochs={1: 21, 2: 12, 3: 13})])
+ELECTIONS = replace(QUIET, views=[BEFORE, with_t0(PartitionView(1, 7, (1, 2, 3), 9))])
+LATE_LEADER = replace(QUIET, events={2: [BecomeLeader(3 * S, T0, 4, 0, 0)]})
+LATE_BACK = replace(QUIET, events={2: [Session(S, "suspended"), Session(9 * S, "connected")]})
+RESTLESS = replace(QUIET, events={1: [IsrChange(t * S, T1, [1, 2], 5, 10 + t, True) for t in range(1, 6)]})
+
+BROKEN: Mapping[str, tuple[Harm, Evidence]] = {
+    "F8 its session ended": (made(processes.LeaderDozes, victims=(1,)), SESSION_LOST),
+    "F11 too slow": (made(processes.PoliteStop, _took_ms=10_001.0, _marked=True), QUIET),
+    "F11 no marker": (made(processes.PoliteStop, _took_ms=9.0), QUIET),
+    "F12 too slow": (made(processes.PoliteStopAlone, _took_ms=10_001.0, _marked=True), QUIET),
+    "F12 no marker": (made(processes.PoliteStopUncontrolled, _took_ms=9.0), QUIET),
+    "F18 it ended": (made(resources.OutOfDescriptors, _unserved=60, _ended=True), QUIET),
+    "F23 too many elections": (made(network.PairCut), ELECTIONS),
+    "F24 the cluster noticed": (made(network.ClientsCutFromLeader, victims=(1,)), SESSION_LOST),
+    "F26 the cluster noticed": (made(network.AnswersLost, victims=(1,)), SESSION_LOST),
+    "F28 a restless ISR": (made(network.PacketsLost), RESTLESS),
+    "F29 its session ended": (made(slow_network.Delayed, victims=(1,)), SESSION_LOST),
+    "F34 the first was disturbed": (made(identities.StartedTwice, _victim=1), SESSION_LOST),
+    "F34 the second lives on": (made(identities.SameIdTwice, _victim=1, _wrong="it still ran"), QUIET),
+    "F35 late": (made(zookeeper.SessionExpired, victims=(1,), _ended_at=S), LATE_LEADER),
+    "F37 late": (made(zookeeper.ZooKeeperKilled, _serves_since=6 * S), LATE_BACK),
+    "F39 a session ended": (made(slow_network.ZooKeeperNarrow), SESSION_LOST),
+    "F52 its session ended": (made(system_calls.SlowDisk, victims=(1,)), SESSION_LOST),
+    "F53 it started": (made(full_disks.WrongMeta, _wrong="it still ran"), QUIET),
+    "F54 its session ended": (made(system_calls.ClockAhead, victims=(1,)), SESSION_LOST),
+}
+
+
+@pytest.mark.parametrize(("fault", "seen"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_bound_of_its_row_that_was_not_kept_is_named(fault: Harm, seen: Evidence) -> None:
+    assert fault.broken(seen)
+
+
+def test_what_is_asked_of_one_broker_is_not_of_another() -> None:
+    for fault in (made(processes.LeaderDozes, victims=(2,)), made(identities.StartedTwice, _victim=2)):
+        assert fault.broken(SESSION_LOST) is None
+    for kept in (
+        made(processes.PoliteStop, _took_ms=9_999.0, _marked=True),
+        made(resources.OutOfDescriptors, _unserved=1),
+    ):
+        assert kept.broken(QUIET) is None

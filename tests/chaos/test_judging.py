@@ -1,0 +1,64 @@
+"""What availability is judged by: each injection's window, from what its fault tolerates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.checker.little_log import MS, random_story
+from tests.checker.written_run import write_run
+from tidelog.chaos.injections import Injection, Outcome
+from tidelog.chaos.judging import judge, window_of
+from tidelog.chaos.runner import LEAST_DURING, MOST_HEALING_S
+from tidelog.checker.invariant import Window
+
+S = 1_000_000_000
+BIT = Injection(
+    "F1", "leader killed", Outcome.BIT, "epoch 1 → 2", t_inject=S, t_heal=3 * S, t_whole=4 * S, most_gap_ms=3_000
+)
+STORY = random_story(7)
+
+
+def test_the_window_is_the_faults_with_all_that_it_may_cost() -> None:
+    assert LEAST_DURING == 100
+    healing_ns = round(MOST_HEALING_S * S)
+    assert window_of(BIT) == Window("F1", S, 3 * S, 4 * S, 3_000 * MS, 100, healing_ns)
+    assert window_of(replace(BIT, broke="late")) == Window("F1", S, 3 * S, 4 * S, 3_000 * MS, 100, healing_ns, "late")
+
+
+def test_a_void_fault_that_was_injected_is_judged_too_and_one_that_was_not_is_none() -> None:
+    assert window_of(replace(BIT, outcome=Outcome.VOID)) == window_of(BIT)
+    assert window_of(Injection("F1", "leader killed", Outcome.VOID, "only 3 operations a second before it")) is None
+    assert window_of(Injection("F1", "leader killed", Outcome.SKIPPED, "needs root")) is None
+
+
+def test_too_few_replicas_or_somebody_who_ends_the_run_excuse_from_operations_and_nothing_else() -> None:
+    for excused in (replace(BIT, leaves_majority=False), replace(BIT, was_cut_short=True)):
+        window = window_of(excused)
+        assert window is not None
+        assert (window.least_operations, window.most_gap_ns) == (0, 3_000 * MS)
+
+
+def judged(directory: Path, **differing: object) -> list[str]:
+    """Of a right history: what I19 finds."""
+    write_run(directory, STORY)
+    (window,) = STORY.ending.windows
+    injection = replace(BIT, t_inject=window.injected, t_heal=window.healed, t_whole=window.whole, most_gap_ms=None)
+    differing = {"leaves_majority": False, **differing}
+    verdict = judge(directory, [replace(injection, **differing)])  # type: ignore[arg-type]
+    return [each.says for each in verdict.findings if each.invariant == "I19"]
+
+
+def test_partitions_that_were_never_whole_again_took_too_long(tmp_path: Path) -> None:
+    assert judged(tmp_path / "right") == []
+    (says,) = judged(tmp_path / "wrong", t_whole=None)
+    assert "until all replicas were in sync again" in says
+
+
+def test_operations_that_did_not_succeed_while_a_majority_was_left_are_missed(tmp_path: Path) -> None:
+    (says,) = judged(tmp_path, t_heal=STORY.ending.windows[0].injected, leaves_majority=True)
+    assert "operations succeeded during F1" in says and "and 100 had to" in says
+
+
+def test_a_bound_that_the_fault_found_broken_is_a_violation(tmp_path: Path) -> None:
+    assert judged(tmp_path, broke="broker 2 took 12 s to stop") == ["F1: broker 2 took 12 s to stop"]
