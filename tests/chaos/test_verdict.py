@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidelog.chaos.injections import Injection, Outcome
 from tidelog.chaos.verdict import BROKEN, KEPT, UNPROVED, RowCount, count_rows, exit_status, shortcomings
 from tidelog.checker.verdict import Row, Verdict
+from tidelog.model import TopicPartition
 
 KEYS = [f"I{number}" for number in range(1, 23)]
 
@@ -64,6 +67,12 @@ def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
     seen = judged(I17=(0, 0), I18=(0, 0))
     counts = count_rows(["F1"], [BIT])
     assert shortcomings(counts, seen) == ["without data, so they have not passed: I17, I18"]
+    assert exit_status(counts, seen) == UNPROVED
+
+
+def test_a_partition_without_its_final_log_has_not_passed() -> None:
+    counts, seen = count_rows(["F1"], [BIT]), replace(ALL_SEEN, unread=[TopicPartition("t", 1)])
+    assert shortcomings(counts, seen) == ["without a final log, so their end is unknown: t-1"]
     assert exit_status(counts, seen) == UNPROVED
 
 

@@ -64,6 +64,18 @@ def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
     assert result.output.count("no data") == 1
 
 
+def test_where_a_partition_was_not_read_in_the_end_nothing_has_passed(tmp_path: Path) -> None:
+    story = random_story(1)
+    write_run(tmp_path, story)
+    tp = max(story.ending.logs, key=lambda tp: story.ending.logs[tp][0].leo)
+    for path in (tmp_path / "final").glob(f"*/{tp}.jsonl"):
+        path.unlink()
+    result = run(str(tmp_path))
+    assert result.exit_code == 2, result.output
+    assert f"unknown, since there is no final log of {tp}" in result.output
+    assert json.loads(run(str(tmp_path), "--json").output)["unread"] == [list(tp)]
+
+
 def test_files_that_are_none_exit_with_2_and_are_named(tmp_path: Path) -> None:
     result = run(str(tmp_path))
     assert (result.exit_code, "no histories" in result.output) == (2, True)

@@ -58,8 +58,11 @@ def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: 
         found.append(f"not reached: {', '.join(unreached)}")
     if verdict is None:
         found.append("the histories could not be judged")
-    elif blind := [row.key for row in verdict.without_data]:
+        return found
+    if blind := [row.key for row in verdict.without_data]:
         found.append(f"without data, so they have not passed: {', '.join(blind)}")
+    if verdict.unread:
+        found.append(f"without a final log, so their end is unknown: {', '.join(map(str, verdict.unread))}")
     return found
 
 

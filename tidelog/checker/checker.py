@@ -122,4 +122,5 @@ class Checker:
             tally = invariant.tally
             rows.append(Row(invariant.key, invariant.name, tally.observations, tally.violations))
             findings += tally.findings
-        return Verdict(rows, findings)
+        told = (facts.tp for facts in self.facts.partitions.values() if facts.produces or facts.reads)
+        return Verdict(rows, findings, sorted(tp for tp in told if ending.log(tp) is None))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidelog.checker.findings import Finding
 from tidelog.frozen import frozen
+from tidelog.model import TopicPartition
 
 
 class Status(StrEnum):
@@ -36,10 +37,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`findings` has the first violations of each invariant; the rows count them all."""
+    """`findings` has the first violations of each invariant; the rows count them all.
+
+    unread   partitions of which nothing is known in the end, though somebody was promised or shown something of them:
+             what other partitions hold says nothing of these
+    """
 
     rows: Sequence[Row]
     findings: Sequence[Finding]
+    unread: Sequence[TopicPartition] = ()
 
     @property
     def violated(self) -> Sequence[Row]:
@@ -51,19 +57,22 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0: all passed; 1: a violation; 2: none, and an invariant without data."""
-        return 1 if self.violated else 2 if self.without_data else 0
+        """0: all passed; 1: a violation; 2: none, but an invariant without data or a partition without its final log."""
+        return 1 if self.violated else 2 if self.without_data or self.unread else 0
 
     def only(self, keys: Sequence[str]) -> Verdict:
         """Of these invariants alone."""
         rows = [row for row in self.rows if row.key in keys]
-        return Verdict(rows, [each for each in self.findings if each.invariant in keys])
+        return Verdict(rows, [each for each in self.findings if each.invariant in keys], self.unread)
 
     def to_json(self) -> dict[str, Any]:
-        """`{"violated":[…],"no_data":[…],"invariants":[…],"findings":[…]}`, times in ns of the histories' clock."""
+        """`{"violated":[…],"no_data":[…],"unread":[…],"invariants":[…],"findings":[…]}`, times in ns of the histories'
+        clock.
+        """
         return {
             "violated": [row.key for row in self.violated],
             "no_data": [row.key for row in self.without_data],
+            "unread": [list(tp) for tp in self.unread],
             "invariants": [
                 {
                     "key": row.key,
@@ -92,6 +101,9 @@ class Verdict:
         yield f"{'':4}{'invariant':<{width}}  {'observations':>12}  {'violations':>10}  verdict"
         for row in self.rows:
             yield f"{row.key:<4}{row.name:<{width}}  {row.observations:>12,}  {row.violations:>10,}  {row.status.value}"
+        if self.unread:
+            yield ""
+            yield f"unknown, since there is no final log of {', '.join(map(str, self.unread))}"
         for row in self.violated:
             found = [each for each in self.findings if each.invariant == row.key]
             yield ""
