@@ -24,7 +24,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "I16": "Leader epochs rise along the log, and the list of them agrees with it on every replica.",
     "I17": "A committed offset is never lost nor taken back, and a partition has one owner in each generation.",
     "I18": "A look-up by time finds the first record at or after that time.",
-    "I19": "Partitions are available again within the time that the fault allows.",
+    "I19": "Partitions are available again within the time that the fault allows, and it costs nothing else.",
     "I20": "No request is acted upon after its deadline or from an epoch that is over.",
     "I21": "Nothing is left behind: no traceback, no open file, no thread, no memory.",
     "I22": "Every operation ends in time, with success or an error that is documented.",
