@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from operator import sub
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidelog.checker import group_operations, operations
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.group_operations import CommitFailed, CommitInvoked, CommitOk, CommitUnknown
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import DOCUMENTED
@@ -28,16 +29,18 @@ _WITH_TWO_TIMES: Final = (
     operations.LookUpFailed,
     operations.TrimOk,
     operations.TrimUnknown,
-    group_operations.CommitOk,
-    group_operations.CommitFailed,
-    group_operations.CommitUnknown,
     group_operations.CommittedOk,
     group_operations.CommittedFailed,
 )
+_ENDS_OF_COMMITS: Final = (CommitOk, CommitFailed, CommitUnknown)
+#: Group, partition and offset.
+_Commit: TypeAlias = tuple[str, TopicPartition, int]
 
 
 class Honesty(Invariant):
-    """I22. A produce without an end hangs if its client's life goes on longer than the produce may take."""
+    """I22. What a history names before it begins, a produce or a commit, hangs if it has no end and its client's life
+    goes on for longer than it may take.
+    """
 
     key, name = "I22", "every operation ends, and says how"
 
@@ -45,6 +48,7 @@ class Honesty(Invariant):
         super().__init__(facts)
         #: Of each life: what was invoked and has not ended, and the last moment of which it tells.
         self._open: dict[Source, dict[int, int]] = defaultdict(dict)
+        self._open_commits: dict[Source, dict[_Commit, int]] = defaultdict(dict)
         self._last: dict[Source, int] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -54,6 +58,8 @@ class Honesty(Invariant):
             ProduceFailed: self._refused,
             ProduceUnknown: self._refused,
             **dict.fromkeys(_WITH_TWO_TIMES, self._one_line),
+            CommitInvoked: self._commit_invoked,
+            **dict.fromkeys(_ENDS_OF_COMMITS, self._commit_ended),
         }
 
     def _invoked(self, source: Source, event: ProduceInvoked) -> None:
@@ -86,6 +92,13 @@ class Honesty(Invariant):
         if error is not None and error not in DOCUMENTED:
             self._documented(source, event.tp, type(event).__name__, error, event.t1)
 
+    def _commit_invoked(self, source: Source, event: CommitInvoked) -> None:
+        self._open_commits[source][event.group, event.tp, event.offset] = event.t
+
+    def _commit_ended(self, source: Source, event: CommitOk | CommitFailed | CommitUnknown) -> None:
+        self._open_commits[source].pop((event.group, event.tp, event.offset), None)
+        self._one_line(source, event)
+
     def _documented(self, source: Source, tp: TopicPartition, what: str, error: str, t: int) -> None:
         if error not in DOCUMENTED and not self.only_counted():
             says = f"{what} ended with {error}, which is not documented"
@@ -96,16 +109,24 @@ class Honesty(Invariant):
         self.violated(tp, t1, says, f"{source.name}: {what}, {seconds(t0)}–{seconds(t1)}")
 
     def conclude(self, ending: Ending) -> None:
-        for source, open_ in self._open.items():
-            last, most = self._last.get(source, 0), _most_ns(source)
-            for record_id, t in open_.items():
-                if last - t <= most:
-                    continue
-                self.tally.observations += 1
-                if not self.only_counted():
-                    says = f"produce of {record_name(record_id)} hangs: it never ended, and {source.name} went on"
-                    home = self.facts.home_of(record_id)
-                    self.violated(home, t, says, f"invoked at {seconds(t)}, last event at {seconds(last)}")
+        for source, produces in self._open.items():
+            for record_id, t in produces.items():
+                if self._hangs(source, t):
+                    self._never_ended(source, self.facts.home_of(record_id), f"produce of {record_name(record_id)}", t)
+        for source, commits in self._open_commits.items():
+            for (group, tp, offset), t in commits.items():
+                if self._hangs(source, t):
+                    self._never_ended(source, tp, f"commit of {offset} by {group}", t)
+
+    def _hangs(self, source: Source, t: int) -> bool:
+        """Whether what was invoked then should have had its end, whose client has gone on."""
+        hangs = self._last.get(source, 0) - t > _most_ns(source)
+        self.tally.observations += hangs
+        return hangs and not self.only_counted()
+
+    def _never_ended(self, source: Source, tp: TopicPartition | None, what: str, t: int) -> None:
+        says = f"{what} hangs: it never ended, and {source.name} went on"
+        self.violated(tp, t, says, f"invoked at {seconds(t)}, last event at {seconds(self._last[source])}")
 
 
 def _most_ns(source: Source) -> int:

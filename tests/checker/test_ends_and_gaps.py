@@ -1,0 +1,166 @@
+"""Where a partition ends, as clients are told (I8), and how long nothing was acknowledged (I19), case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tidelog.checker.checker import Checker
+from tidelog.checker.events import Event
+from tidelog.checker.findings import Finding
+from tidelog.checker.invariant import Ending, Window
+from tidelog.checker.operations import (
+    Client,
+    LatestOk,
+    ProduceInvoked,
+    ProduceOk,
+    ProduceUnknown,
+    Read,
+    ReadFailed,
+    TrimOk,
+    TrimUnknown,
+)
+from tidelog.model import TopicPartition
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def found(key: str, told: Sequence[Event], *windows: Window) -> Sequence[Finding]:
+    checker = Checker()
+    client = checker.begin(Client("client"))
+    for event in told:
+        checker.take(client, event)
+    return checker.conclude(Ending(windows=windows)).only([key]).findings
+
+
+def produced(*acknowledged: tuple[int, int], tp: TopicPartition = TP, first: int = 0) -> list[Event]:
+    """A record each: when it was sent, and when acknowledged."""
+    told: list[Event] = []
+    for number, (t0, t1) in enumerate(acknowledged, first):
+        told += [ProduceInvoked(tp, [number], [5], [t0]), ProduceOk(tp, [number], [number], [t1])]
+    return told
+
+
+# --- I8 --------------------------------------------------------------------------------------------------------------
+
+
+def refused(offset: int = 2, t0: int = 50, t1: int = 60, error: str = "OFFSET_OUT_OF_RANGE") -> ReadFailed:
+    return ReadFailed(TP, error, t0, t1, 1, offset)
+
+
+THREE = produced((1, 2), (3, 4), (5, 6))
+
+
+def test_what_was_acknowledged_is_in_range() -> None:
+    assert len(found("I8", [*THREE, refused()])) == 1
+    assert len(found("I8", [*THREE, refused(0)])) == 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param([*THREE, refused(3)], id="behind all that was acknowledged"),
+        pytest.param([*THREE, refused(2, t0=6)], id="acknowledged when it was asked for"),
+        pytest.param([refused()], id="nothing was acknowledged"),
+        pytest.param([*THREE, refused(error="NOT_LEADER_OR_FOLLOWER")], id="another error"),
+        pytest.param([*THREE, refused(-1)], id="of no offset"),
+        pytest.param([*THREE, TrimOk(TP, 3, 20, 30), refused()], id="trimmed"),
+        pytest.param([*THREE, TrimUnknown(TP, 3, "TIMEOUT", 60, 90), refused()], id="perhaps trimmed meanwhile"),
+    ],
+)
+def test_what_may_be_out_of_range_is_no_fault(told: list[Event]) -> None:
+    assert not found("I8", told)
+
+
+@pytest.mark.parametrize(
+    "trim",
+    [TrimOk(TP, 2, 20, 30), TrimOk(OTHER, 3, 20, 30), TrimOk(TP, 3, 61, 70)],
+    ids=["before it", "of another partition", "after the answer"],
+)
+def test_a_trim_of_something_else_excuses_nothing(trim: TrimOk) -> None:
+    assert len(found("I8", [*THREE, trim, refused()])) == 1
+
+
+def test_an_end_that_was_told_is_the_least_for_whoever_asks_afterwards() -> None:
+    (back,) = found("I8", [LatestOk(TP, 7, 1, 2, epoch=3), LatestOk(TP, 6, 3, 4)])
+    assert back.says == "the end was told as 6, and before that as 7"
+    assert [" in epoch 3" in each for each in back.operations] == [True, False]
+    assert not found("I8", [LatestOk(TP, 7, 1, 2), LatestOk(TP, 6, 2, 4)]), "asked before the answer was there"
+    assert not found("I8", [LatestOk(TP, 7, 1, 2), LatestOk(TP, 7, 3, 4)])
+    assert not found("I8", [LatestOk(OTHER, 7, 1, 2), LatestOk(TP, 6, 3, 4)])
+
+
+def test_an_end_lies_behind_what_was_acknowledged_before_the_question() -> None:
+    assert len(found("I8", [*THREE, LatestOk(TP, 2, 7, 8)])) == 1
+    assert not found("I8", [*THREE, LatestOk(TP, 3, 7, 8)])
+    assert not found("I8", [*THREE, LatestOk(TP, 2, 6, 8)])
+
+
+# --- I19 -------------------------------------------------------------------------------------------------------------
+
+
+def window(**differing: int | str | None) -> Window:
+    """From 100 to 200, and whole at 300."""
+    return Window("F1", 100, 200, 300, **differing)  # type: ignore[arg-type]
+
+
+GAP = produced((90, 95), (110, 160), (170, 190), (290, 295))
+
+
+def test_a_gap_lasts_from_when_somebody_waits_to_the_next_acknowledgement() -> None:
+    (gap,) = found("I19", GAP, window(most_gap_ns=49))
+    assert "no acknowledgement from 0.000000 s to 0.000000 s" in gap.operations[0] and gap.t == 160
+    assert not found("I19", GAP, window(most_gap_ns=50))
+
+
+def test_who_waits_until_all_is_whole_again_has_waited_so_long() -> None:
+    waiting = [*GAP, ProduceInvoked(TP, [9], [5], [296]), ProduceUnknown(TP, [9], ["TIMEOUT"], [900])]
+    assert not found("I19", waiting, window(most_gap_ns=50))
+    long_before = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [120])]
+    (gap,) = found("I19", long_before, window(most_gap_ns=179))
+    assert gap.t == 300
+    assert not found("I19", long_before, window(most_gap_ns=180))
+
+
+def test_what_waits_since_before_the_fault_is_counted_from_the_next_record_on() -> None:
+    early = produced((90, 95), (96, 150), (102, 151))
+    assert len(found("I19", early, window(most_gap_ns=47))) == 1
+    assert not found("I19", early, window(most_gap_ns=48))
+
+
+def test_a_partition_to_which_nobody_produces_is_not_unavailable() -> None:
+    assert not found("I19", produced((90, 95), (400, 401)), window(most_gap_ns=1))
+
+
+def test_each_partition_has_its_own_gaps_and_one_that_never_worked_has_none() -> None:
+    served = produced(*((t, t + 1) for t in range(90, 310, 10)), tp=OTHER, first=100)
+    assert len(found("I19", [*GAP, *served], window(most_gap_ns=49))) == 1
+    never = [*served, ProduceInvoked(TP, [9], [5], [120])]
+    assert not found("I19", never, window(most_gap_ns=49))
+
+
+def test_no_bound_is_asked_for_where_there_is_none() -> None:
+    assert not found("I19", GAP, window())
+
+
+def test_operations_are_produces_and_reads_that_succeeded_while_it_lasted() -> None:
+    reads: list[Event] = [Read(TP, 1, 9, 120, 130, [5], [5], [5]), Read(TP, 1, 9, 131, 135, [], [], [])]
+    told = [*GAP, *reads]
+    assert not found("I19", told, window(least_operations=3)), "two were acknowledged, and one read brought something"
+    (few,) = found("I19", told, window(least_operations=4))
+    assert few.says.startswith("3 operations succeeded during F1")
+    at_its_edges = produced((1, 99), (1, 100), (1, 200), (1, 201))
+    assert not found("I19", at_its_edges, window(least_operations=2))
+    assert found("I19", at_its_edges, window(least_operations=3))
+
+
+def test_to_become_whole_may_take_its_time_and_no_longer() -> None:
+    assert not found("I19", GAP, window(most_healing_ns=100))
+    assert len(found("I19", GAP, window(most_healing_ns=99))) == 1
+
+
+def test_what_else_it_broke_is_told_with_its_time() -> None:
+    (broke,) = found("I19", GAP, window(broke="broker 2 took too long"))
+    assert (broke.says, broke.t) == ("F1: broker 2 took too long", 300)
+    assert broke.operations

@@ -1,0 +1,218 @@
+"""What final logs may lack and what not, by hand: trims, compaction, replicas, epochs (I1, I9, I13, I15, I16)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tidelog.checker.broker_events import Ack, BecomeLeader, Broker
+from tidelog.checker.checker import Checker
+from tidelog.checker.events import Event
+from tidelog.checker.findings import Finding
+from tidelog.checker.invariant import Ending
+from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
+from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, Read, TrimOk, TrimUnknown
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("t", 0)
+COMPACTED = frozenset({"t"})
+
+
+def log(
+    *ids: int,
+    broker: str = READ,
+    start: int = 0,
+    epochs: Sequence[int] | None = None,
+    checkpoint: Sequence[tuple[int, int]] | None = None,
+    offsets: Sequence[int] | None = None,
+) -> FinalLog:
+    """Records of these ids, whose times are their ids, from `start` on."""
+    where = range(start, start + len(ids)) if offsets is None else list(offsets)
+    leo = where[-1] + 1 if where else start
+    starts = None if checkpoint is None else [EpochStart(*each) for each in checkpoint]
+    return FinalLog(broker, TP, start, leo, leo, starts, where, [*ids], [*ids], [*(epochs or [1] * len(ids))])
+
+
+def produced(*ids: int, epoch: int | None = None) -> list[tuple[str, Event]]:
+    """Acknowledged at offsets that follow one another from 0 on."""
+    count = len(ids)
+    epochs = None if epoch is None else [epoch] * count
+    return [
+        ("client", ProduceInvoked(TP, [*ids], [*ids], [1] * count)),
+        ("client", ProduceOk(TP, [*ids], list(range(count)), [2] * count, epochs)),
+    ]
+
+
+def found(
+    key: str, told: Sequence[tuple[str, Event]], *logs: FinalLog, compacted: frozenset[str] = frozenset()
+) -> Sequence[Finding]:
+    checker = Checker()
+    names = dict.fromkeys(name for name, _ in told)
+    sources = {name: checker.begin(Client(name) if name == "client" else Broker(name)) for name in names}
+    for name, event in told:
+        checker.take(sources[name], event)
+    return checker.conclude(Ending({TP: list(logs)}, compacted=compacted)).only([key]).findings
+
+
+# --- I1 and I9: there, or gone for a reason --------------------------------------------------------------------------
+
+THREE = produced(1, 2, 3)
+READ_ALL: list[tuple[str, Event]] = [("client", Read(TP, 1, 9, 5, 6, [0, 1, 2], [1, 2, 3], [1, 2, 3]))]
+TRIM: tuple[str, Event] = ("client", TrimOk(TP, 2, 7, 8))
+
+
+@pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
+def test_what_stands_before_a_log_start_is_lost_unless_somebody_asked_for_a_trim(
+    key: str, told: list[tuple[str, Event]]
+) -> None:
+    assert len(found(key, told, log(3, start=2))) == 2
+    assert not found(key, [*told, TRIM], log(3, start=2))
+    assert not found(key, [*told, ("client", TrimUnknown(TP, 2, "TIMEOUT", 7, 8))], log(3, start=2))
+    less: tuple[str, Event] = ("client", TrimOk(TP, 1, 7, 8))
+    assert len(found(key, [*told, less], log(3, start=2))) == 1, "no more than was asked for"
+    assert len(found(key, [*told, TRIM], log(offsets=[]))) == 3, "a trim moves the log start"
+
+
+@pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
+def test_compaction_takes_records_and_puts_no_others_in_their_place(key: str, told: list[tuple[str, Event]]) -> None:
+    gap = log(1, 3, offsets=[0, 2])
+    assert len(found(key, told, gap)) == 1
+    assert not found(key, told, gap, compacted=COMPACTED)
+    assert len(found(key, told, log(1, 7, 3), compacted=COMPACTED)) == 1
+
+
+def test_what_is_acknowledged_is_in_each_log() -> None:
+    assert not found("I1", THREE, log(1, 2, 3, broker="1"), log(1, 2, 3))
+    (lost,) = found("I1", THREE, log(1, 2, broker="1"), log(1, 2, 3))
+    assert "there is nothing in broker 1's log" in lost.says
+
+
+def test_a_leader_begins_behind_what_was_acknowledged_before() -> None:
+    def elected(t: int, leo: int) -> int:
+        return len(found("I1", [*THREE, ("1", BecomeLeader(t, TP, 4, leo, 0))], log(1, 2, 3)))
+
+    assert (elected(3, 2), elected(3, 3), elected(2, 2)) == (1, 0, 0)
+
+
+def test_what_was_read_has_its_time() -> None:
+    other: list[tuple[str, Event]] = [("client", Read(TP, 1, 9, 5, 6, [1], [2], [99]))]
+    (wrong,) = found("I9", [*THREE, *other], log(1, 2, 3))
+    assert "the record with timestamp 2 instead of 99" in wrong.says
+
+
+# --- I13 -------------------------------------------------------------------------------------------------------------
+
+LATER: tuple[str, Event] = ("1", BecomeLeader(5, TP, 2, 3, 3))
+
+
+@pytest.mark.parametrize("by_broker", [True, False])
+def test_what_an_ended_epoch_acknowledged_is_there_in_that_epoch_or_an_earlier_one(by_broker: bool) -> None:
+    ack = Ack(2, TP, 2, 1, [1], [], {1: 3}, [1], 1)
+    told: list[tuple[str, Event]] = [*(produced(1, 2, 3) if by_broker else produced(1, 2, 3, epoch=1)), LATER]
+    told += [("1", ack)] if by_broker else []
+    count = 1 if by_broker else 2
+    assert not found("I13", told, log(1, 2, 3))
+    assert not found("I13", told, log(1, 2, 3, epochs=[0, 0, 0]))
+    assert len(found("I13", told, log(1, 2, 3, epochs=[1, 2, 2]))) == count
+    assert len(found("I13", told, log(1))) == count
+    assert not found("I13", told, log(3, 4, start=3)), "a trim is no matter of epochs"
+    assert not found("I13", told, log(1, 9, offsets=[0, 7]), compacted=COMPACTED)
+    assert len(found("I13", told, log(1, 9, offsets=[0, 7]))) == count
+
+
+def test_what_the_last_epoch_acknowledged_is_no_matter_of_it() -> None:
+    still = [*produced(1, 2, 3, epoch=2), LATER, ("1", Ack(6, TP, 2, 2, [1], [], {1: 3}, [1], 1))]
+    assert not found("I13", still, log(1))
+
+
+# --- I15 -------------------------------------------------------------------------------------------------------------
+
+
+def differences(one: FinalLog, other: FinalLog, compacted: bool = False) -> int:
+    return len(found("I15", [], one, other, compacted=COMPACTED if compacted else frozenset()))
+
+
+def test_replicas_are_compared_from_the_latest_log_start_on() -> None:
+    assert differences(log(1, 2, 3, broker="1"), log(2, 3, broker="2", start=1)) == 0
+    assert differences(log(1, 2, 3, broker="1"), log(2, 7, broker="2", start=1)) == 1
+    assert differences(log(1, 2, 3, broker="1"), log(9, 2, 3, broker="2")) == 1
+
+
+def test_replicas_end_at_one_offset() -> None:
+    assert differences(log(1, 2, 3, broker="1"), log(1, 2, broker="2")) == 1
+    assert differences(log(1, 2, broker="1"), log(1, 2, 3, broker="2")) == 1
+
+
+def test_a_client_s_read_is_no_replica() -> None:
+    assert differences(log(1, 2, 3, broker="1"), log(1, 2)) == 0
+
+
+def test_records_differ_by_id_time_and_epoch() -> None:
+    one, other = log(1, 2, 3, broker="1"), log(1, 2, 3, broker="2")
+    assert differences(one, replace(other, ts=[1, 9, 3])) == 1
+    assert differences(one, replace(other, leader_epochs=[1, 1, 2])) == 1
+    assert differences(one, log(1, 3, broker="2", offsets=[0, 2])) == 1
+
+
+def test_of_a_compacted_topic_the_same_record_stands_where_two_have_one() -> None:
+    one, other = log(1, 2, 3, broker="1"), log(1, 3, broker="2", offsets=[0, 2])
+    assert differences(one, other, compacted=True) == 0
+    assert differences(other, one, compacted=True) == 0
+    assert differences(one, log(1, 9, broker="2", offsets=[0, 2]), compacted=True) == 1
+
+
+def test_batches_are_compared_where_they_lie_whole_in_both() -> None:
+    def batched(broker: str, *batches: tuple[int, int, int], start: int = 0) -> FinalLog:
+        ids = range(start + 1, batches[-1][1] + 2)
+        return replace(log(*ids, broker=broker, start=start), batches=[StoredBatch(*each) for each in batches])
+
+    whole = batched("1", (0, 1, 77), (2, 3, 88))
+    assert differences(whole, batched("2", (0, 1, 77), (2, 3, 88))) == 0
+    assert differences(whole, batched("2", (0, 1, 77), (2, 3, 89))) == 1
+    assert differences(whole, batched("2", (0, 1, 77), (2, 2, 88), (3, 3, 99))) == 1
+    assert differences(whole, batched("2", (0, 1, 55), (2, 3, 88), start=1)) == 0, "a log start in the middle of one"
+
+
+# --- I16 -------------------------------------------------------------------------------------------------------------
+
+
+def epochs_wrong(*logs: FinalLog, compacted: bool = False) -> int:
+    return len(found("I16", [], *logs, compacted=COMPACTED if compacted else frozenset()))
+
+
+def test_epochs_rise_along_a_log() -> None:
+    assert epochs_wrong(log(1, 2, 3, epochs=[1, 1, 2])) == 0
+    assert epochs_wrong(log(1, 2, 3, epochs=[1, 2, 1])) == 1
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "wrong"),
+    [
+        pytest.param([(1, 0), (2, 2)], 0, id="as the log"),
+        pytest.param([(1, 0), (2, 2), (3, 3)], 0, id="an epoch that has no record yet"),
+        pytest.param([(0, 0), (1, 0), (2, 2)], 0, id="an epoch that never had one"),
+        pytest.param([(1, 0), (2, 1)], 1, id="too early"),
+        pytest.param([(1, 0)], 1, id="one is missing"),
+        pytest.param([(1, 0), (3, 2)], 1, id="another epoch"),
+        pytest.param([(1, 1), (2, 2)], 1, id="too late"),
+        pytest.param([], 1, id="none"),
+    ],
+)
+def test_a_checkpoint_says_where_epochs_begin_in_the_log(checkpoint: list[tuple[int, int]], wrong: int) -> None:
+    assert epochs_wrong(log(1, 2, 3, epochs=[1, 1, 2], checkpoint=checkpoint)) == wrong
+
+
+def test_a_checkpoint_may_begin_before_the_log_start() -> None:
+    trimmed = log(3, 4, start=2, epochs=[1, 2], checkpoint=[(0, 0), (1, 1), (2, 3)])
+    assert epochs_wrong(trimmed) == 0
+    assert epochs_wrong(replace(trimmed, epochs=[EpochStart(0, 0), EpochStart(2, 3)])) == 1
+
+
+def test_compaction_may_have_taken_an_epoch_s_first_records() -> None:
+    without_the_first = log(2, 3, offsets=[1, 5], epochs=[1, 2], checkpoint=[(1, 0), (2, 4)])
+    assert epochs_wrong(without_the_first, compacted=True) == 0
+    assert epochs_wrong(without_the_first) == 1
+    wrong = replace(without_the_first, epochs=[EpochStart(1, 0), EpochStart(2, 1)])
+    assert epochs_wrong(wrong, compacted=True) == 1
