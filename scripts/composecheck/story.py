@@ -44,6 +44,7 @@ class Story:
     def run(self) -> None:
         """From nothing to a cluster that was hurt, taken down and brought up again."""
         self._configs()
+        self._containers.down("--volumes")
         self._containers.build()
         self._tell("build: the image is there")
         with self._containers.health_checks():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from composecheck.load import Load, Promise
+from composecheck.reading import tools
 
 from tidelog import TopicPartition
 
@@ -51,3 +52,13 @@ def test_without_podman_it_says_so_and_is_not_run(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (3, "compose-check: not run: podman is not installed\n")
+
+
+def test_only_who_can_say_what_it_reads_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    knows = {"docker": "[ $3 = --help ]", "docker-compose": "true", "podman-compose": "[ $1 = version ]"}
+    for name, condition in knows.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{condition}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tools() == [("docker-compose",)]
