@@ -56,6 +56,25 @@ def test_a_report_does_not_mix_with_what_is_there(
     assert "is not empty" in capsys.readouterr().err
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_started(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert run(["chaos", "--report", str(tmp_path / "file" / "report")]) == 2
+    shown = capsys.readouterr().err
+    assert f"--report: {tmp_path / 'file' / 'report'}: Not a directory" in shown and len(shown.splitlines()) == 1
+    assert not (home / "chaos").exists()
+
+
+def test_a_report_where_this_user_may_not_write_is_refused(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path / "report")  # root may write everywhere
+    assert run(["chaos", "--report", str(tmp_path / "report")]) == 2
+    assert f"--report: {tmp_path / 'report'} cannot be written" in capsys.readouterr().err
+    assert not (home / "chaos").exists()
+
+
 def test_a_cluster_that_runs_is_broken_only_after_a_yes(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,5 +93,6 @@ def test_the_help_names_every_scenario_and_every_exit_status(capsys: pytest.Capt
     shown = " ".join(capsys.readouterr().out.split())
     for name in SCENARIOS:
         assert f"{name}:" in shown
+    assert "[default: one that is started for that]" in shown
     for status in ("0 every fault bit", "1 a promise was broken", "2 it was asked for wrongly", "3 nothing was seen"):
         assert status in shown

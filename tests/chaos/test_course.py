@@ -16,6 +16,7 @@ from tests.virtual_time import on_virtual_time
 from tidelog.chaos.activity import Activity
 from tidelog.chaos.fault import Availability, Evidence, Fault, Need, PartitionView, Target, View
 from tidelog.chaos.injections import FaultsFile, Injection, Outcome
+from tidelog.chaos.judging import window_of
 from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter, told
 from tidelog.chaos.schedule import Step
 from tidelog.chaos.views import Views
@@ -264,6 +265,8 @@ async def test_what_could_not_be_injected_is_healed_and_void(tmp_path: Path) -> 
     (injection,) = await Run(tmp_path, cluster, fault).go("F1", seconds=0)
     assert injection.outcome is Outcome.VOID
     assert injection.why == "it could not be injected: broker 3 did not end after SIGKILL"
+    window = window_of(injection)
+    assert window is not None and window.least_operations == 0, "nothing lasted in which operations could succeed"
     assert fault.told == ["injected", "healed"]
 
 

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.container_target import reachable
+from node.described_settings import describe_broker
+from node.settings import BrokerSettings
+from tidelog.chaos.container_target import reachable, settings_of
 from tidelog.chaos.engine import find_engine, of_inspection
 from tidelog.errors import LocalError
+
+COMPOSE = Path(__file__).parents[2] / "compose"
 
 BROKER = {
     "Id": "4f1e",
@@ -82,3 +86,11 @@ def test_a_container_that_does_not_run_has_no_process(podman: Path) -> None:
 def test_zookeeper_is_reached_at_the_addresses_of_its_containers() -> None:
     containers = [of_inspection(BROKER), of_inspection(ZOOKEEPER)]
     assert reachable("zookeeper-1:2181, elsewhere:2182/tidelog", containers) == "10.89.0.2:2181,elsewhere:2182/tidelog"
+
+
+def test_what_a_broker_in_a_container_says_of_its_settings_is_found_by_the_names_of_its_file() -> None:
+    described = describe_broker(BrokerSettings.load(COMPOSE / "cluster.toml", COMPOSE / "broker-1.toml"))
+    settings = settings_of({entry.name: entry for entry in described})
+    assert settings["zookeeper"].endswith(":2181/tidelog")
+    assert settings["http_listener"] == "0.0.0.0:9680"
+    assert (settings["zookeeper_session_timeout_ms"], settings["replica_lag_time_max_ms"]) == ("6000", "30000")

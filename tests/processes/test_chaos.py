@@ -85,3 +85,31 @@ def test_what_a_killed_run_leaves_is_ended_and_removed_by_the_next_one(user: She
     assert told == [f"cleaning up after a run that was killed: {left}"]
     assert not left.exists()
     wait_for("the clients to end without whoever started them", lambda: not processes_of(user.directory), timeout_s=60)
+
+
+def test_a_cluster_that_runs_is_broken_judged_and_left_without_the_runs_topics_and_groups(
+    user: Shell, tmp_path: Path
+) -> None:
+    user.succeed("up", "--detach", "--histories", str(tmp_path / "seen"))
+    try:
+        state = load_state(user.home)
+        assert state is not None
+        broken = ("chaos", "--bootstrap-servers", state.bootstrap_servers, "--yes", "--only")
+
+        told = user.run(*broken, "F1,F55", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
+        assert (told.status, json.loads(told.output)["shortcomings"]) == (0, []), told.complaint
+        assert sorted(os.listdir(tmp_path / "seen")) == ["1.jsonl", "2.jsonl", "3.jsonl"]
+
+        shutil.rmtree(tmp_path / "seen")
+        told = user.run(*broken, "F1", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
+        assert told.status == 3, told.complaint
+        assert any("the brokers' histories were not had" in each for each in json.loads(told.output)["shortcomings"])
+
+        assert user.succeed("topic", "list").split() == [b"__consumer_offsets"]
+        assert json.loads(user.succeed("group", "list", "--json"))["groups"] == []
+
+        told = user.run(*broken, "F1", environment={"TIDELOG_HOME": str(tmp_path / "other")})
+        assert told.status == 1
+        assert "is neither the cluster of your last tidelog up nor one in containers" in told.complaint_lines[-1]
+    finally:
+        user.succeed("down", "--purge")

@@ -13,11 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tidelog.admin_messages import ConfigEntry
 from tidelog.aio import Admin
 from tidelog.chaos.engine import Container, Engine, find_engine
 from tidelog.chaos.fault import Furnishing, Need, View
 from tidelog.chaos.undo import UndoFile
 from tidelog.chaos.zookeeper import ZooKeeperSight
+from tidelog.checker.history import DIRECTORY as HISTORIES
 from tidelog.config_calls import ConfigResource
 from tidelog.errors import LocalError
 from tidelog.local.place import HERE, Place
@@ -36,10 +38,11 @@ class ContainerTarget:
     """Implements `tidelog.chaos.targets.Cluster`. `async with` finds the containers; they stay as they are."""
 
     is_ours: Final = False
-    histories: Final = None
+    broker_histories: Final = None
 
-    def __init__(self, directory: Path, bootstrap_servers: str, undo: UndoFile) -> None:
+    def __init__(self, directory: Path, results: Path, bootstrap_servers: str, undo: UndoFile) -> None:
         self.directory = directory
+        self.histories = results / HISTORIES
         self.bootstrap_servers = bootstrap_servers
         self.undo = undo
         self.tps: tuple[TopicPartition, ...] = ()
@@ -56,13 +59,14 @@ class ContainerTarget:
             doors = (await admin.describe_cluster(_ASK_MS)).brokers
             asked = [ConfigResource.broker(broker) for broker in doors]
             answers = await admin.describe_configs(asked, _ASK_MS)
-        settings = {
-            resource.broker_id: {name: entry.value or "" for name, entry in entries.items()}
-            for resource, entries in answers.items()
-        }
+        settings = {resource.broker_id: settings_of(entries) for resource, entries in answers.items()}
         if elsewhere := [door for door in doors.values() if door.host not in _HERE]:
             raise LocalError(f"{elsewhere[0]} is not on this machine: only clusters of this machine can be broken")
-        self._engine, found = await asyncio.to_thread(find_engine, [door.port for door in doors.values()])
+        try:
+            self._engine, found = await asyncio.to_thread(find_engine, [door.port for door in doors.values()])
+        except LocalError as error:
+            not_here = "is neither the cluster of your last tidelog up nor one in containers"
+            raise LocalError(f"{self.bootstrap_servers} {not_here}: {error}") from None
         self._containers = {broker: found[door.port] for broker, door in doors.items()}
         self._brokers = tuple(
             _state(broker, door, self._containers[broker], settings[broker]) for broker, door in doors.items()
@@ -98,7 +102,7 @@ class ContainerTarget:
             case Need.NETWORK | Need.DISKS | Need.SHIM:
                 return "the cluster was not started by this run"
             case Need.FILES:
-                return "its files lie in containers"
+                return "the brokers' files lie in containers"
             case Need.ZOOKEEPER:
                 return "ZooKeeper is not the cluster's own"
             case Need.PROCESSES | Need.RESTARTS if any(c.process is None for c in self._containers.values()):
@@ -160,6 +164,11 @@ class ContainerTarget:
     def client_processes(self) -> Sequence[Process]:
         """The clients that may be killed; each is replaced by a new one."""
         return self.clients()
+
+
+def settings_of(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """A broker's settings by the names that its file has, which are told by Kafka's."""
+    return {name.replace(".", "_"): entry.value or "" for name, entry in entries.items()}
 
 
 def reachable(hosts: str, containers: Sequence[Container]) -> str:

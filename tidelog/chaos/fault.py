@@ -162,8 +162,8 @@ class Target(Protocol):
     def undo(self) -> UndoLog: ...
 
     @property
-    def histories(self) -> Path | None:
-        """Where a fault that is a client itself keeps its history; None: the run keeps none."""
+    def histories(self) -> Path:
+        """Where a fault that is a client itself keeps its history."""
         ...
 
     @property

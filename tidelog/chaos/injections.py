@@ -41,7 +41,7 @@ class Injection:
     longest_gap_ms   the longest time without an acknowledged produce, on any partition, until all was whole
     most_gap_ms      what the fault may cost; None: as long as it lasts
     leaves_majority  whether operations had to succeed meanwhile
-    was_cut_short    by somebody who wanted the run to end
+    was_cut_short    it could not be injected, or somebody wanted the run to end: it did not last for its time
     broke            which bound of its row was not kept, besides that of availability; empty: none
     """
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -97,27 +98,50 @@ async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: a
     """`stop` set ends it early, and with a verdict. TidelogError where the cluster cannot be had."""
     results = request.results or place.path / RESULTS
     results.mkdir(parents=True, exist_ok=True)
-    _write_about(results, request)
     target = _target(request, place, results)
     if not target.is_ours:
         request = replace(request, load=request.load.named_apart(f"chaos-{place.path.name}-"))
     reporter.status("starting the cluster" if target.is_ours else "looking at the cluster")
-    async with target:
+    async with had(target, results):
+        _write_about(results, request)
         ordeal = _Ordeal(request, target, results, reporter, stop)
-        if target.histories is not None and not target.is_ours:
-            foreign_histories.follow(target.histories, target.broker_ids, results)
-        await ordeal.undergo()
-        await ordeal.read_final_logs()
-        if not target.is_ours:
-            await ordeal.clear()
+        if target.broker_histories is None:
+            ordeal.troubles.append("the brokers keep no histories, so what only they saw is not judged")
+        elif not target.is_ours:
+            foreign_histories.follow(target.broker_histories, target.broker_ids, results)
+        try:
+            await ordeal.undergo()
+            await ordeal.read_final_logs()
+        finally:
+            if not target.is_ours:
+                await ordeal.clear()
     return await asyncio.to_thread(ordeal.judge)
+
+
+@asynccontextmanager
+async def had(target: Cluster, results: Path) -> AsyncIterator[None]:
+    """The cluster, as long as that lasts. Where it cannot be had, the directory of the results is empty again, so that
+    the next run may have it.
+    """
+    async with AsyncExitStack() as ends:
+        try:
+            await ends.enter_async_context(target)
+        except BaseException:
+            _empty(results)
+            raise
+        yield
+
+
+def _empty(directory: Path) -> None:
+    for left in directory.iterdir():
+        shutil.rmtree(left)
 
 
 def _target(request: Request, place: RunDirectory, results: Path) -> Cluster:
     if request.data_dir is not None:
-        return running_cluster(place.path, request.data_dir, place.undo)
+        return running_cluster(place.path, results, request.data_dir, place.undo)
     if request.servers is not None:
-        return ContainerTarget(place.path, request.servers, place.undo)
+        return ContainerTarget(place.path, results, request.servers, place.undo)
     needed = needs_of(request.rows)
     furnishings = [each for each in faults.furnishings() if each.need in needed]
     return own_cluster(place.path, results, request.brokers, place.undo, furnishings)
@@ -237,6 +261,9 @@ class _Ordeal:
         self.reporter.status("reading all there is")
         try:
             await read_final_logs(target.bootstrap_servers, target.tps, self.results)
+            if (hidden := target.lacks(Need.FILES)) is not None:
+                self.troubles.append(f"what each replica holds is not judged: {hidden}")
+                return
             self.reporter.status("reading the brokers' files")
             await target.stop()
             topics = sorted({tp.topic for tp in target.tps})
@@ -250,10 +277,13 @@ class _Ordeal:
         load = self.request.load
         try:
             foreign_histories.take(self.results)
+        except OSError as error:
+            self.troubles.append(f"the brokers' histories were not had: {error}")
+        try:
             async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
                 await admin.delete_topics([topic.name for topic in load.topics], _ASK_MS)
                 await admin.delete_consumer_groups(load.all_groups, _ASK_MS)
-        except (TidelogError, OSError) as error:
+        except TidelogError as error:
             self.troubles.append(f"something of {load.group_prefix}… was left behind: {error}")
 
     def judge(self) -> Result:

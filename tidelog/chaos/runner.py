@@ -135,7 +135,7 @@ class Course:
             trouble = f"it could not be injected: {_in_words(error)}"
         self.reporter.status(f"{fault.row} {fault.name}: healing")
         unhealed = await _heal(fault)
-        healed, was_cut_short = self.now_ns(), self.stop.is_set()
+        healed, was_cut_short = self.now_ns(), bool(trouble) or self.stop.is_set()
         whole = await self._whole(fault)
         await self.read()
         end = whole or self.now_ns()

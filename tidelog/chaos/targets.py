@@ -50,6 +50,11 @@ class Cluster(Target, Protocol):
     def is_ours(self) -> bool: ...
 
     @property
+    def broker_histories(self) -> Path | None:
+        """Where the brokers keep histories; None: they keep none."""
+        ...
+
+    @property
     def brokers(self) -> tuple[BrokerState, ...]:
         """As they were started last."""
         ...
@@ -74,6 +79,7 @@ class LocalTarget:
     def __init__(
         self,
         directory: Path,
+        results: Path,
         undo: UndoFile,
         cluster: LocalCluster,
         *,
@@ -82,6 +88,7 @@ class LocalTarget:
     ) -> None:
         """`brokers`: how many to start; None for a cluster that runs, which is then not ours."""
         self.directory = directory
+        self.histories = results / HISTORIES
         self.undo = undo
         self.tps: tuple[TopicPartition, ...] = ()
         #: The processes of the load, as they are now.
@@ -152,8 +159,8 @@ class LocalTarget:
         return self._cluster.known_state()
 
     @property
-    def histories(self) -> Path | None:
-        """Where histories are kept; None for a cluster that is not ours."""
+    def broker_histories(self) -> Path | None:
+        """Where the brokers keep histories; None: they keep none."""
         return self._cluster.histories
 
     @property
@@ -262,12 +269,12 @@ def own_cluster(
 ) -> LocalTarget:
     """A cluster that lies in the run's directory, and whose brokers keep histories among the results."""
     cluster = LocalCluster(directory / CLUSTER, home=directory / "home", histories=results / HISTORIES)
-    return LocalTarget(directory, undo, cluster, brokers=brokers, furnishings=furnishings)
+    return LocalTarget(directory, results, undo, cluster, brokers=brokers, furnishings=furnishings)
 
 
-def running_cluster(directory: Path, data_dir: Path, undo: UndoFile) -> LocalTarget:
+def running_cluster(directory: Path, results: Path, data_dir: Path, undo: UndoFile) -> LocalTarget:
     """One that `tidelog up` started and that runs; LocalError where it does not."""
     cluster = LocalCluster(data_dir)
     if not all(broker.running for broker in cluster.known_state().brokers):
         raise LocalError(f"not every broker of the cluster in {data_dir} runs: start it with tidelog up")
-    return LocalTarget(directory, undo, cluster)
+    return LocalTarget(directory, results, undo, cluster)

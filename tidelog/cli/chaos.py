@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from tidelog.chaos.runs import RunDirectory, clean_up
 from tidelog.chaos.scenarios import SCENARIOS, rows_of
 from tidelog.cli.chaos_check import check
 from tidelog.cli.chaos_lines import ELECTIONS, REASSIGNMENTS, Reporting, show
-from tidelog.cli.find import Seconds, bootstrap_option, json_option
+from tidelog.cli.find import Seconds, json_option
 from tidelog.local.cluster import DEFAULT_BROKERS
 from tidelog.local.home import data_home, last_up
 from tidelog.local.state import load_state
@@ -88,7 +89,11 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
     "May be given twice.",
 )
 @click.option("--keep", is_flag=True, help="Leave the run's directory: histories, logs and data of the brokers.")
-@bootstrap_option
+@click.option(
+    "--bootstrap-servers",
+    metavar="HOST:PORT,…",
+    help="Break the cluster of these brokers. [default: one that is started for that]",
+)
 @click.option("--yes", is_flag=True, help="Yes, break the cluster that --bootstrap-servers names.")
 @json_option
 @click.pass_context
@@ -130,8 +135,6 @@ def chaos(
         return 0  # the subcommand says how it ended
     if seed is None:
         seed = time.time_ns() % 1_000_000_000
-    if report is not None and report.exists() and any(report.iterdir()):
-        raise click.UsageError(f"{report} is not empty: --report wants a new directory, or an empty one")
     chosen = SCENARIOS[scenario]
     try:
         rows = rows_of(chosen, catalogue(), [row.strip() for row in only.split(",")] if only is not None else ())
@@ -147,6 +150,8 @@ def chaos(
             which = f"in {data_dir}" if data_dir else f"at {bootstrap_servers}"
             raise click.UsageError(f"this would break the cluster {which}: pass --yes if you want that")
 
+    if report is not None:
+        _prepare(report)
     reporting = Reporting()
     home = data_home()
     clean_up(home, reporting.line)
@@ -198,6 +203,19 @@ def _refuse_options(context: click.Context) -> None:
         if option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
             told = f"{option.opts[0]} is for a run; {context.invoked_subcommand} has options of its own"
             raise click.UsageError(told, context)
+
+
+def _prepare(report: Path) -> None:
+    """Makes the directory; UsageError where it cannot be written, or anything is in it."""
+    try:
+        report.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(report.iterdir())
+    except OSError as error:
+        raise click.UsageError(f"--report: {error.filename}: {error.strerror}") from None
+    if not is_empty:
+        raise click.UsageError(f"{report} is not empty: --report wants a new directory, or an empty one")
+    if not os.access(report, os.W_OK | os.X_OK):
+        raise click.UsageError(f"--report: {report} cannot be written")
 
 
 def _find_data_dir(bootstrap_servers: str) -> Path | None:

@@ -14,7 +14,7 @@ from tidelog.chaos.payload import make_id, payload
 from tidelog.checker.history import SUFFIX, HistoryWriter
 from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
-from tidelog.errors import InvalidTimestampError, LocalError, TidelogError, error_for
+from tidelog.errors import InvalidTimestampError, TidelogError, error_for
 from tidelog.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.records.encode import BatchBuilder
@@ -49,8 +49,6 @@ class OddTimestamps(Harm):
         return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        if target.histories is None:
-            raise LocalError("the clients of this run keep no histories")
         number = _FIRST_PRODUCER + dice.randrange(1 << 22)
         name = f"odd-timestamps-{number}"
         header = Client(name, request_timeout_ms=_TIMEOUT_MS, t=time.monotonic_ns())
