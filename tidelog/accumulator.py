@@ -272,14 +272,25 @@ class Accumulator:
         """This partition's next batch needs another producer id; nothing of it is in flight."""
         queue.refused, queue.identity = queue.identity, None
 
-    def give_up(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
+    def give_up(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> int | None:
         """The batch, if it is still in flight, has passed its deadline: its records are told, but the next one waits
-        until it is back, lest it be overtaken.
+        until it is back, lest it be overtaken. Those behind it that have passed theirs meanwhile, unsent, leave.
+
+        Returns the deadline of the first that is left behind it: then it is to be asked again.
         """
-        if queue.in_flight and queue.batches[0] is batch and not batch.given_up:
+        if not queue.in_flight or queue.batches[0] is not batch:
+            return None
+        if not batch.given_up:
             batch.given_up = True
             batch.outcome.settle(batch.last_index, -1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
             batch.outcome.announce()
+        while len(queue.batches) > 1:
+            behind = queue.batches[1]
+            if behind.deadline_ms > now_ms:
+                return behind.deadline_ms
+            self._close(queue, behind)
+            self._leave(queue, _expired(behind, now_ms), place=1).announce()
+        return None
 
     def expire(self, now_ms: int) -> list[PartitionQueue]:
         """Give up what waits beyond its deadline; for what is in flight there is `give_up`. Those that still wait."""
@@ -354,11 +365,14 @@ class Accumulator:
 
     def _close_first(self, queue: PartitionQueue) -> Batch:
         """The first batch, which takes no more records from here on."""
+        batch = queue.batches[0]
+        self._close(queue, batch)
+        return batch
+
+    def _close(self, queue: PartitionQueue, batch: Batch) -> None:
         with self._lock:
-            batch = queue.batches[0]
             if batch is queue.open:
                 queue.open = None
-            return batch
 
     def _return_sequences(self, queue: PartitionQueue, batch: Batch) -> None:
         """The batch, which was refused or is given up, needs its sequences no more."""
@@ -374,15 +388,16 @@ class Accumulator:
         error: TidelogError | None,
         base_offset: int = -1,
         log_append_time_ms: int = NO_TIMESTAMP,
+        place: int = 0,
     ) -> BatchOutcome:
         # Settled before it leaves: a flush, on another thread, sees it in the queue or sees its outcome.
-        batch = queue.batches[0]
+        batch = queue.batches[place]
         if not batch.given_up:
             may_be_stored = error is not None and batch.outcome_unknown
             batch.outcome.settle(batch.last_index, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
         with self._lock:
-            queue.batches.popleft()
-            queue.in_flight = False
+            del queue.batches[place]
+            queue.in_flight &= place > 0
             if not queue.batches:
                 self._active.pop(queue, None)
             self.buffered_bytes -= batch.size_bytes

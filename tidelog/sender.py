@@ -239,7 +239,10 @@ class Sender:
         return timeout_ms
 
     def _expire(self, queue: PartitionQueue, batch: Batch) -> None:
-        self.accumulator.give_up(queue, batch, self._client.clock.monotonic_ms())
+        now_ms = self._client.clock.monotonic_ms()
+        next_ms = self.accumulator.give_up(queue, batch, now_ms)
+        if next_ms is not None:
+            self._loop.call_later((next_ms - now_ms) / 1000, self._expire, queue, batch)
 
     def _on_answer(self, broker_id: int, load: _Load, answer: asyncio.Future[Response]) -> None:
         self._in_flight[broker_id].discard(answer)

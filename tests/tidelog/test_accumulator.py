@@ -144,6 +144,26 @@ def test_a_record_that_is_given_up_while_a_broker_has_it_may_be_stored() -> None
     assert sent.may_be_stored() and not waiting.may_be_stored()
 
 
+def test_what_waits_behind_a_batch_that_was_given_up_is_told_in_time_too_and_leaves() -> None:
+    story = Story(delivery_timeout_ms=500, batch_size=200)
+    story.send(b"x" * 100)
+    batch = story.accumulator.take(story.queue(), ME, 0)
+    story.now_ms = 1100
+    second = story.send(b"x" * 100)
+    story.now_ms = 1200
+    third = story.send(b"x" * 100)
+    give_up = lambda now_ms: story.accumulator.give_up(story.queue(), batch, now_ms)  # noqa: E731
+    assert (give_up(1500), give_up(1599)) == (1600, 1600) and not second.done()
+    assert give_up(1600) == 1700
+    assert second.failed() and not second.may_be_stored() and not third.done()
+    assert story.queue().in_flight and story.accumulator.waiting_queues() == []
+    story.accumulator.succeed(story.queue())
+    assert give_up(1700) is None and not third.done(), "what is not behind it any more is none of its business"
+    assert story.take() == (ME.producer_id, 1, 1)
+    story.accumulator.succeed(story.queue()).announce()
+    assert third.done() and not third.failed() and story.accumulator.buffered_bytes == 0
+
+
 def test_what_waits_beyond_its_deadline_fails_with_the_last_reason() -> None:
     story = Story(delivery_timeout_ms=500)
     early = story.send()

@@ -216,6 +216,32 @@ async def test_a_record_that_expires_on_its_way_is_told_in_time_and_shortens_nob
 
 
 @on_virtual_time
+async def test_a_record_that_expires_behind_one_on_its_way_is_told_in_time_too() -> None:
+    cluster = FakeCluster(brokers=1)
+    old, fresh = cluster.create("t", 2)
+    async with a_producer(cluster, delivery_timeout_ms=10_000, linger_ms=1, batch_size=200) as producer:
+        await producer.send_and_wait("t", b"0", partition=0)
+        old.leader = fresh.leader = -1
+        started = seconds()
+        first = await producer.send("t", b"1" * 100, partition=0)
+        await asyncio.sleep(1)
+        behind = await producer.send("t", b"2" * 100, partition=0)
+        await asyncio.sleep(8.5)
+        faults = iter([Fault.DELAY])
+        cluster.fault_of = lambda broker, request: next(faults, None) if isinstance(request, ProduceRequest) else None
+        sent = asyncio.create_task(producer.send_and_wait("t", b"fresh", partition=1))
+        old.elect(1)
+        fresh.elect(1)
+        for late, deadline_s in ((first, 10), (behind, 11)):
+            with pytest.raises(TimeoutError, match="delivery_timeout_ms"):
+                await late
+            assert seconds() - started == pytest.approx(deadline_s, abs=0.01)
+        await sent
+        await producer.send_and_wait("t", b"3", partition=0)
+    assert old.values() == [b"0", b"1" * 100, b"3"] and fresh.values() == [b"fresh"]
+
+
+@on_virtual_time
 @pytest.mark.parametrize("fault", [Fault.SWALLOW, Fault.LOSE_ANSWER, Fault.NOT_ENOUGH_REPLICAS, Fault.FORGET_PRODUCERS])
 async def test_what_expired_on_its_way_is_not_sent_again_and_what_follows_is_in_order(fault: Fault) -> None:
     cluster = FakeCluster(brokers=1)
