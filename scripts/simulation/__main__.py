@@ -50,6 +50,8 @@ def main() -> int:
             stories = [Story.of_seed(seed, arguments.seconds) for seed in range(first, first + count)]
     except (OSError, ValueError) as error:
         parser.error(f"{arguments.story}: {error}")
+    except KeyboardInterrupt:  # ten thousand stories are not drawn at once
+        return _STOPPED
     one = len(stories) == 1 and not arguments.seeds
     try:
         return _tell(stories, arguments, one=one)

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulation.__main__ import main
+from simulation.story import Story
 from simulation.summary import JUDGED
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,15 @@ def test_what_cannot_be_told_is_refused_in_a_line(arguments: tuple[str, ...]) ->
     done = typed(*arguments)
     assert done.returncode == 2
     assert "error: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_who_is_interrupted_before_all_is_drawn_has_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def press(seed: int, seconds: float) -> Story:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Story, "of_seed", press)
+    monkeypatch.setattr("sys.argv", ["scripts/simulate", "--seeds", "10000"])
+    assert main() == 130
 
 
 def test_who_is_interrupted_says_what_was_seen_until_then() -> None:
