@@ -29,9 +29,8 @@ def test_acks_all_outlives_one_replica(replicas: int, min_isr: str) -> None:
 def test_in_a_cluster_of_others_topics_and_groups_have_names_of_their_own() -> None:
     load, apart = Load(processes=2), Load(processes=2).named_apart("chaos-7-")
     assert {tp.topic for tp in apart.tps} == {f"chaos-7-{tp.topic}" for tp in load.tps}
-    assert len(apart.all_groups) == len(set(apart.all_groups)) == 6
-    assert all(group.startswith("chaos-7-") for group in apart.all_groups)
-    assert not set(load.all_groups) & set(apart.all_groups)
+    assert [*apart.member_groups.values()] == [f"chaos-7-{strategy}" for strategy in load.groups]
+    assert all(group.startswith("chaos-7-") for process in (0, 1) for group in apart.registers(process))
 
 
 def test_a_load_of_nothing_is_refused() -> None:

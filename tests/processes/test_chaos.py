@@ -100,6 +100,10 @@ def test_a_cluster_that_runs_is_broken_judged_and_left_without_the_runs_topics_a
         assert (told.status, json.loads(told.output)["shortcomings"]) == (0, []), told.complaint
         assert sorted(os.listdir(tmp_path / "seen")) == ["1.jsonl", "2.jsonl", "3.jsonl"]
 
+        with user.start(*broken, "F1", "--seconds", "600") as process:
+            wait_for("groups of the run", lambda: b"chaos-" in user.succeed("group", "list"), timeout_s=60)
+            process.kill()
+
         shutil.rmtree(tmp_path / "seen")
         told = user.run(*broken, "F1", "--seconds", "1", "--seed", "1", "--json", timeout_s=200)
         assert told.status == 3, told.complaint

@@ -122,12 +122,6 @@ class Load:
         """The names of the groups without members of one process."""
         return [f"{self.group_prefix}registers-{process}-{number}" for number in range(self.committers)]
 
-    @property
-    def all_groups(self) -> list[str]:
-        """Their names."""
-        registers = (group for process in range(self.processes) for group in self.registers(process))
-        return [*self.member_groups.values(), *registers]
-
     def named_apart(self, prefix: str) -> Load:
         """The same under names that nobody else has, for a cluster that others use too."""
         topics = tuple(dataclasses.replace(topic, name=prefix + topic.name) for topic in self.topics)

@@ -6,13 +6,13 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidelog.aio import Admin
-from tidelog.chaos import faults, foreign_histories
+from tidelog.chaos import faults, foreign_histories, leavings
 from tidelog.chaos.activity import Activity
 from tidelog.chaos.container_target import ContainerTarget
 from tidelog.chaos.fault import Need
@@ -164,6 +164,8 @@ class _Ordeal:
     stop: asyncio.Event
     troubles: list[str] = field(default_factory=list)
     faults: FaultsFile = field(init=False)
+    #: To be called when nothing of the run is left in a cluster that others use.
+    cleared: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.faults = FaultsFile(self.results)
@@ -218,6 +220,8 @@ class _Ordeal:
     async def _prepare(self) -> None:
         """Topics, also that of the groups' offsets, which is made when somebody first asks for one."""
         target, load = self.target, self.request.load
+        if not target.is_ours:
+            self.cleared = target.undo.to_run(*leavings.command(target.bootstrap_servers, load.group_prefix))
         await create_topics(target.bootstrap_servers, load, len(target.broker_ids))
         target.tps = load.tps
         async with Admin(target.bootstrap_servers, client_id="chaos") as admin:
@@ -274,17 +278,17 @@ class _Ordeal:
 
     async def clear(self) -> None:
         """Leaves a cluster that others use without the run's topics and groups, and takes its histories along."""
-        load = self.request.load
+        prefix = self.request.load.group_prefix
         try:
             foreign_histories.take(self.results)
         except OSError as error:
             self.troubles.append(f"the brokers' histories were not had: {error}")
         try:
-            async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
-                await admin.delete_topics([topic.name for topic in load.topics], _ASK_MS)
-                await admin.delete_consumer_groups(load.all_groups, _ASK_MS)
+            await leavings.remove(self.target.bootstrap_servers, prefix)
         except TidelogError as error:
-            self.troubles.append(f"something of {load.group_prefix}… was left behind: {error}")
+            self.troubles.append(f"something of {prefix}… was left behind: {error}")
+        else:
+            self.cleared()
 
     def judge(self) -> Result:
         """Of files alone. Where one of them is damaged there is no verdict, or no report."""
