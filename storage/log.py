@@ -46,6 +46,7 @@ class Log:
         recovered: recovery.RecoveredLog,
         recovery_point: int,
         on_cut: Callable[[int], None] | None,
+        on_sync_failed: Callable[[], None] | None,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -57,6 +58,7 @@ class Log:
         self._reader = Reader(self._segments, self.leader_epochs)
         self._snapshots = Snapshots(directory, files)
         self._on_cut = on_cut
+        self._on_sync_failed = on_sync_failed
         self.log_start_offset = self._segments.base_offsets[0]
         producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._appender = Appender(self._segments, self.leader_epochs, self._snapshots, producers, recovered.last_batch)
@@ -77,7 +79,9 @@ class Log:
         recovery_point: int,
         clean: bool,
         compacted: bool = False,
+        rewrite: bool = False,
         on_cut: Callable[[int], None] | None = None,
+        on_sync_failed: Callable[[], None] | None = None,
     ) -> Log:
         """Opens or creates the log in a directory; it starts where its oldest segment does (`raise_log_start`).
 
@@ -88,6 +92,8 @@ class Log:
         `on_cut` is called with the offset from which on a truncation takes everything: before the cut, and again where
         that took more, since the offset lay inside a batch. What was noted of the log beyond, on the disk too, must be
         lowered when it returns: what is appended over the cut is another thing, and not synced.
+        `on_sync_failed` is called on the thread of the sync, before anybody hears of it. `rewrite`: one had failed in
+        the process before, so that no sync counts of what is not written again.
         """
         files.make_directory(directory)
         recovered = recovery.recover(
@@ -97,8 +103,9 @@ class Log:
             clean=clean,
             index_interval_bytes=config.index_interval_bytes,
             compacted=compacted or config.compact,
+            rewrite=rewrite,
         )
-        return cls(directory, config, files, recovered, recovery_point, on_cut)
+        return cls(directory, config, files, recovered, recovery_point, on_cut, on_sync_failed)
 
     # --- facts ---------------------------------------------------------------------------------------
 
@@ -469,6 +476,8 @@ class Log:
                 return  # deleted or set aside meanwhile: nothing is left to keep
             if not isinstance(error, OutOfDescriptorsError):
                 self._failure = error
+                if self._on_sync_failed is not None:
+                    self._on_sync_failed()
             raise
 
     def _sync(self, start: int, end: int) -> None:

@@ -2,7 +2,7 @@
 
 .lock                              flock: one process at a time
 meta.properties                    whose it is: broker.id and cluster.id
-boot.id                            the kernel's boot id of the last start
+boot.id                            the kernel's boot id of the last start; gone once a sync has failed
 session.id                         the ZooKeeper session of the last start
 .kafka_cleanshutdown               the last process closed every log in order; removed while one runs
 recovery-point-offset-checkpoint   up to where each log is synced
@@ -58,21 +58,33 @@ class LogDirectory:
 
     logs            those that are open; changed by `LogManager` alone
     clean           the last process left its marker, so no log needs recovery
-    possibly_short  the machine may have gone down since: what was not synced may be missing. False after a clean
-                    shutdown, and after one that only ended the process, since then the page cache survived.
+    possibly_short  the machine may have gone down since, or a sync had failed: what was not synced may be missing.
+                    False after a clean shutdown, and after one that only ended the process, since then the page cache
+                    survived.
     newborn         it was nobody's before this start
     failure         why it is offline; None while it works. Set once, by any thread
     closed          no log is opened here any more
     """
 
     def __init__(
-        self, path: Path, files: Files, lock: Lock, *, clean: bool, possibly_short: bool, newborn: bool, boot_id: str
+        self,
+        path: Path,
+        files: Files,
+        lock: Lock,
+        *,
+        clean: bool,
+        possibly_short: bool,
+        sync_had_failed: bool,
+        newborn: bool,
+        boot_id: str,
     ) -> None:
         self.path = path
         self.clean = clean
         self.possibly_short = possibly_short
         self.newborn = newborn
         self._boot_id = boot_id
+        self._sync_had_failed = sync_had_failed
+        self._sync_failed = False
         self.failure: StorageError | None = None
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
@@ -116,13 +128,15 @@ class LogDirectory:
                 for each in (path, *unnamed):  # without its name nothing in it is on the disk
                     files.sync_directory(each.parent)
             clean = files.exists(path / CLEAN_SHUTDOWN)
-            last_boot = (files.read(path / BOOT_ID) or b"").decode("ascii", "replace").strip()
+            noted = files.read(path / BOOT_ID)
+            last_boot = (noted or b"").decode("ascii", "replace").strip()
             possibly_short = not clean and (not last_boot or last_boot != boot_id)
             # The marker goes, durably, before anything is written that it would vouch for.
             files.remove(path / CLEAN_SHUTDOWN)
             directory = cls(
                 path, files, lock,
-                clean=clean, possibly_short=possibly_short and not newborn, newborn=newborn, boot_id=boot_id or "",
+                clean=clean, possibly_short=possibly_short and not newborn,
+                sync_had_failed=not clean and noted is None, newborn=newborn, boot_id=boot_id or "",
             )  # fmt: skip
             if not directory.possibly_short:
                 directory.vouch()
@@ -141,8 +155,22 @@ class LogDirectory:
 
         Until then a process that ends early leaves the next one as doubtful as itself. StorageError.
         """
-        self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
-        self.possibly_short = False
+        with self._checkpoint_lock:
+            if not self._sync_failed:
+                self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
+                self.possibly_short = False
+
+    def _note_failed_sync(self) -> None:
+        """The page cache may hold what never reaches the disk, and forget it at any time, though the machine runs on.
+
+        So the next process must believe it as little as after a power failure. Unsynced, since after one it does not.
+        """
+        with self._checkpoint_lock:
+            self._sync_failed = True
+            try:
+                self._files.remove(self.path / BOOT_ID)
+            except StorageError as error:
+                _LOG.error("a sync failed, and it could not be noted: %s", error)
 
     # --- logs ----------------------------------------------------------------------------------------
 
@@ -191,7 +219,9 @@ class LogDirectory:
                 recovery_point=recovery_point,
                 clean=clean,
                 compacted=compacted,
+                rewrite=self._sync_had_failed,
                 on_cut=lambda offset: self._lower_checkpoints(tp, offset),
+                on_sync_failed=self._note_failed_sync,
             )
 
         clean = self.clean and tp in self._recovery_points

@@ -8,7 +8,8 @@ In this order, each step relying on those before:
 3. From the recovery point on nothing is believed: every batch is checked with its CRC. The log is cut before the first
    bad one, later segments are removed, and the indexes are written anew as the batches pass. What had been synced and
    is cut off all the same, because something before it is damaged or gone, no crash explains: it is set aside
-   (`.stray`), never removed.
+   (`.stray`), never removed. Where a sync had failed, what is left is written once more: the kernel may count as
+   written what it gave up, and a later sync would confirm what never reached the disk.
 4. The epoch cache loses what begins past the end and gains the epochs of the batches that were checked; where the
    batches still contradict it, it is read from them.
 """
@@ -73,10 +74,12 @@ def recover(
     clean: bool,
     index_interval_bytes: int,
     compacted: bool = False,
+    rewrite: bool = False,
 ) -> RecoveredLog:
     """The log in `directory`, sound and ready for appends; an empty one where there is none.
 
     `compacted`: a segment may end before the next one begins. In other logs a hole means that a file is missing.
+    `rewrite`: what is read beyond the recovery point may be in the page cache alone, and counted as written there.
     """
     segment_swap.settle(directory, files)
     _remove_leftovers(directory, files)
@@ -108,6 +111,7 @@ def recover(
             believed=clean or whole_synced,
             synced_to=believed_to,
             compacted=compacted,
+            rewrite=rewrite,
         )
         log.segments.append(segment)
         if not sound:
@@ -198,6 +202,7 @@ def _open_segment(
     believed: bool,
     synced_to: int,
     compacted: bool,
+    rewrite: bool,
 ) -> bool:
     """False where something had to be cut off. `later`: where the segments after it begin."""
     size = segment.size
@@ -218,6 +223,8 @@ def _open_segment(
         log.last_batch = header
         if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
             log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
+    if rewrite:
+        segment.rewrite(position)
     log.checked_bytes += size - position
     log.cut_bytes += size - segment.size
     return segment.size == size

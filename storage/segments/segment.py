@@ -22,6 +22,8 @@ from tidelog.records import BatchHeader
 
 T = TypeVar("T")
 
+_REWRITTEN_AT_ONCE = 1 << 20
+
 
 class BatchSpan(NamedTuple):
     """What the indexes keep of one batch."""
@@ -146,6 +148,11 @@ class Segment:
                 self._files.set_tail_aside(self.log, end, self.size, self.next_offset)
             self.log.truncate(end)
             self.size = end
+
+    def rewrite(self, position: int) -> None:
+        """Writes all from `position` on once more, as it is, so that the next sync brings it to the disk."""
+        for at in range(position, self.size, _REWRITTEN_AT_ONCE):
+            self.log.write(at, (self.log.read(at, min(_REWRITTEN_AT_ONCE, self.size - at)),))
 
     def recovery_start(self, recovery_point: int) -> tuple[int, int]:
         """(position, offset) of a batch at or below the recovery point from which the checks must run.

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from simulation.crashable_files import FORGOTTEN, CrashableFiles
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.checkpoints import HIGH_WATERMARKS
 from storage.files import RealFiles
 from storage.log_directory import LogDirectory
-from tests.storage.logs import UnsyncedFiles
-from tidelog.errors import DataDirectoryError
+from tests.storage.logs import NOW, UnsyncedFiles, batch, config, read_all
+from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -140,3 +141,54 @@ def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path
     assert not doubtful.possibly_short
     doubtful.close(clean=False)
     assert not open_directory(tmp_path, boot_id="boot-2").possibly_short
+
+
+def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_on() -> None:
+    disk, path = FailingFiles(CrashableFiles()), Path("/data")
+    fail_to_sync(path, disk)
+    for _ in range(2):
+        directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
+        assert directory.possibly_short, "the kernel may give up its pages at any time"
+        directory.close(clean=False)
+    directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
+    directory.vouch()
+    directory.close(clean=False)
+    assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").possibly_short
+
+
+def test_nobody_vouches_for_a_directory_in_which_a_sync_has_failed() -> None:
+    disk, path = FailingFiles(CrashableFiles()), Path("/data")
+    fail_to_sync(path, disk).vouch()
+    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").possibly_short
+
+
+def test_what_was_not_synced_since_that_failed_is_on_the_disk_when_a_later_process_has_synced_it() -> None:
+    files, path = CrashableFiles(), Path("/data")
+    fail_to_sync(path, FailingFiles(files))
+    directory = LogDirectory.open(path, files, 1, "c1", "boot-1")
+    log = directory.open_log(ORDERS, config())
+    assert log.log_end_offset == 2, "the page cache has it still"
+    log.append_as_leader(batch(NOW), 0, NOW)
+    log.flush()
+    directory.checkpoint_recovery_points()
+    held = read_all(log)
+    files = files.crash(FORGOTTEN)
+    log = LogDirectory.open(path, files, 1, "c1", "boot-2").open_log(ORDERS, config())
+    assert log.log_end_offset == 3
+    assert read_all(log) == held
+
+
+def fail_to_sync(path: Path, disk: FailingFiles) -> LogDirectory:
+    """A process appends and syncs, appends once more and cannot sync that, and ends."""
+    directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
+    log = directory.open_log(ORDERS, config())
+    log.append_as_leader(batch(NOW), 0, NOW)
+    log.flush()
+    directory.checkpoint_recovery_points()
+    log.append_as_leader(batch(NOW), 0, NOW)
+    disk.fail(Fault.SYNC_ERROR)
+    with pytest.raises(StorageError):
+        log.flush()
+    disk.heal()
+    directory.close(clean=False)
+    return directory
