@@ -23,7 +23,8 @@ class Departures:
     """Who is to delete what, who has yet to say that it has, and what may follow then. Its `Controller` alone calls it.
 
     Brokers that are away are not waited for. One that comes back with its process sets aside by itself what is not its
-    own any more; one that only slept would keep it, and follow a leader that does not count it, and is told.
+    own any more; one that only slept would keep it, and follow a leader that does not count it, and is told. Where the
+    controller died meanwhile, it takes it from what the next one tells everybody.
     """
 
     def __init__(self, known: Decisions) -> None:

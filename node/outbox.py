@@ -152,7 +152,8 @@ class Outbox:
         """What clients may hear of now: not of what this broker is still to be told itself."""
         if self._generation == self._answered_generation:
             return None
-        ready = [(tp, message) for tp, message in self._metadata.items() if tp not in self._states]
+        untold = self._states.keys() | self._stops.keys()
+        ready = [(tp, message) for tp, message in self._metadata.items() if tp not in untold]
         entries = dict(ready[:MAX_ENTRIES])
         # With more to come the request is not the last one of its generation.
         generation = self._generation if len(entries) == len(self._metadata) else self._answered_generation

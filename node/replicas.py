@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cluster.partition import Facts, Partition
@@ -228,6 +228,31 @@ class Replicas:
             return StopReplicaResponse(
                 0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
             )
+
+    async def leave(self, states: Sequence[PartitionStateMessage], deadline_ms: int = -1) -> None:
+        """Sets aside what it has of partitions that are others' alone in a later epoch than it knows.
+
+        As at a start: it was away when it was to be rid of them, and whoever wanted to tell it may have died since.
+        RequestTimedOutError as above.
+        """
+        if not any(map(self._has_departed, states)):
+            return
+        async with turn(self._control, self.clock, deadline_ms):
+            for tp in [TopicPartition(each.topic, each.partition) for each in states if self._has_departed(each)]:
+                log.warning("%s is not this broker's any more: set aside", tp)
+                self._stop_serving(self._replicas.pop(tp))
+                self._recovered_high_watermarks.pop(tp, None)
+                self.leaderships.forget(tp)
+                try:
+                    await self.offload(self._logs.set_aside, tp)
+                except StorageError:
+                    self.notice_failures()
+
+    def _has_departed(self, state: PartitionStateMessage) -> bool:
+        replica = self._replicas.get(TopicPartition(state.topic, state.partition))
+        if replica is None or self.broker_id in state.replicas:
+            return False
+        return state.leader_epoch > replica.partition.leader_epoch
 
     def log_ends(self, request: LogEndsRequest) -> LogEndsResponse:
         """How far the logs reach that the controller asks for, also of those that nobody leads."""

@@ -54,7 +54,9 @@ class Handlers:
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
             ApiKey.LEADER_AND_ISR: lambda request, context: replicas.apply_leader_and_isr(request, context.deadline_ms),
             ApiKey.STOP_REPLICA: lambda request, context: replicas.apply_stop_replica(request, context.deadline_ms),
-            ApiKey.UPDATE_METADATA: lambda request, _: update_metadata(metadata, replicas, request),
+            ApiKey.UPDATE_METADATA: lambda request, context: update_metadata(
+                metadata, replicas, request, context.deadline_ms
+            ),
             ApiKey.LOG_ENDS: lambda request, _: replicas.log_ends(request),
             ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controller.controlled_shutdown(request),
             **(more or {}),

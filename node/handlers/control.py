@@ -28,12 +28,13 @@ class ControllerFace(Protocol):
     def partitions(self) -> PartitionCommands: ...
 
 
-def update_metadata(
-    metadata: MetadataCache, replicas: Replicas, request: UpdateMetadataRequest
+async def update_metadata(
+    metadata: MetadataCache, replicas: Replicas, request: UpdateMetadataRequest, deadline_ms: int
 ) -> UpdateMetadataResponse:
-    """Take over the controller's picture."""
+    """Take over the controller's picture, and leave what is not this broker's in it."""
     if not replicas.admit_controller(request):
         return UpdateMetadataResponse(StaleControllerEpochError.code)
     replicas.brokers_changed(request.live_brokers)
     replicas.reconfigure(metadata.update(request))
+    await replicas.leave(request.partitions, deadline_ms)
     return UpdateMetadataResponse(0)

@@ -72,6 +72,27 @@ def test_clients_hear_of_those_who_lead_while_others_are_still_elected() -> None
     assert box.empty
 
 
+def test_what_a_broker_is_to_delete_it_does_not_hear_of_before() -> None:
+    """It would set it aside."""
+    box = Outbox()
+    box.put_states([state(0), state(1)])
+    first = box.peek()
+    assert isinstance(first, StateBatch)
+    box.put_stops([stop(2)])
+    box.put_metadata([state(0), state(2)])
+    box.put_states([state(1, leader_epoch=1)])
+    box.answered(first)
+    early = box.peek()
+    assert isinstance(early, MetadataBatch)
+    assert list(early.entries) == [tp(0)]
+    box.answered(early)
+    kinds = []
+    while (batch := box.peek()) is not None:
+        kinds.append(type(batch))
+        box.answered(batch)
+    assert kinds == [StateBatch, StopBatch, MetadataBatch]
+
+
 def test_news_of_brokers_alone_wait_for_those_who_lead() -> None:
     box = Outbox()
     box.put_states([state(0)])

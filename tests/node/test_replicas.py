@@ -11,7 +11,7 @@ from cluster.state import PartitionState, VersionedState
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_log import MemoryLogs
-from tests.virtual_time import on_virtual_time
+from tests.virtual_time import on_virtual_time, until
 from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, UpdateMetadataRequest
 from tidelog.errors import (
     FencedLeaderEpochError,
@@ -137,6 +137,30 @@ async def test_stopping_a_replica_answers_who_waits_and_deletes_where_asked() ->
             assert (await node.ask(stop, sender_epoch=1)).partitions[0].error_code == code
         assert (await waiting)[0] == NotLeaderOrFollowerError.code
         assert len(node.replicas) == len(node.directory.logs()) == 0
+
+
+@on_virtual_time
+async def test_who_slept_while_its_replica_went_elsewhere_hears_it_from_any_controller_and_sets_it_aside() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        node = cluster.nodes[3]
+        await until(lambda: node.log().values == [b"a"])
+        (known,) = cluster.leader_and_isr().partitions
+
+        async def hear(epoch: int, *replicas: int) -> None:
+            state = replace(known, leader_epoch=epoch, partition_epoch=epoch, isr=replicas, replicas=replicas)
+            update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (state,), ())
+            assert (await node.ask(update, sender_epoch=1)).error_code == 0
+
+        await hear(known.leader_epoch, 1, 2)
+        await hear(known.leader_epoch + 1, 1, 2, 3)
+        assert len(node.replicas) == len(node.directory.logs()) == 1, "it is no news, or is this broker's still"
+        await hear(known.leader_epoch + 2, 1, 2)
+        assert len(node.replicas) == len(node.directory.logs()) == 0
+        assert isinstance(node.directory, MemoryLogs)
+        assert [log.values for log in node.directory.stray] == [[b"a"]]
 
 
 @on_virtual_time
