@@ -35,7 +35,8 @@ class KeptJournal(Journal):
 
     def become_leader(self, partition: Partition, log_end_offset: int) -> None:
         tp, epoch, high_watermark = partition.topic_partition, partition.leader_epoch, partition.high_watermark
-        self._keep(broker_events.BecomeLeader(self._now_ns(), tp, epoch, log_end_offset, high_watermark))
+        version = partition.partition_epoch
+        self._keep(broker_events.BecomeLeader(self._now_ns(), tp, epoch, log_end_offset, high_watermark, version))
 
     def become_follower(self, partition: Partition) -> None:
         tp, epoch = partition.topic_partition, partition.leader_epoch

@@ -13,7 +13,7 @@ from tidelog.model import TopicPartition
 class Journal:
     """Keeps nothing. The names are those of `tidelog.checker.broker_events`.
 
-    become_leader     the partition is led from here on, in its epoch; the log ends there
+    become_leader     the partition is led from here on, in its epoch and version; the log ends there
     become_follower   it is followed
     append            the records from `first` on, up to `end`, are in its log now, appended in its present epoch
     hw                its high watermark is another

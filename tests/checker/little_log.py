@@ -121,7 +121,8 @@ class _Run:
         leo = len(part.records)
         for broker in BROKERS:
             if broker == part.leader:
-                self.say(self.now, str(broker), BecomeLeader(self.now, part.tp, part.epoch, leo, leo))
+                leads = BecomeLeader(self.now, part.tp, part.epoch, leo, leo, part.partition_epoch)
+                self.say(self.now, str(broker), leads)
             else:
                 self.say(self.now, str(broker), BecomeFollower(self.now, part.tp, part.epoch, part.leader))
 

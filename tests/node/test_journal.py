@@ -40,7 +40,7 @@ async def test_leader_and_followers_tell_of_their_roles_and_of_what_they_append(
         await cluster.produce(b"b")
         (leads,) = told(cluster, 1, broker_events.BecomeLeader)
         (follows,) = told(cluster, 2, broker_events.BecomeFollower)
-        assert (leads.tp, leads.epoch, leads.leo, leads.hw) == (TP, 0, 0, 0)
+        assert (leads.tp, leads.epoch, leads.leo, leads.hw, leads.partition_epoch) == (TP, 0, 0, 0, 0)
         assert (follows.tp, follows.epoch, follows.leader) == (TP, 0, 1)
         for broker_id, role in (1, "leader"), (2, "follower"), (3, "follower"):
             appended = told(cluster, broker_id, broker_events.Append)

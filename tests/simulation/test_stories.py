@@ -49,16 +49,17 @@ from pathlib import Path
 from simulation.seeds import tell
 from simulation.story import Story
 story = Story.from_json(Path(sys.argv[1]).read_text())
+named = {line.split(" ", 1)[0] for line in story.found.splitlines() if not line.startswith(" ")}
 for seed in range(story.seed, story.seed + int(sys.argv[2])):
-    if wrong := tell(replace(story, seed=seed)).wrong:
-        print(f"seed {seed}: {wrong[0]}")
+    if found := named & tell(replace(story, seed=seed)).kinds:
+        print(f"seed {seed}: {', '.join(sorted(found))}")
         break
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in STORIES if path.stem in MUTANTS], ids=lambda path: path.stem)
-def test_a_story_that_is_named_like_a_planted_bug_still_finds_it(path: Path, trial: Trial) -> None:
+def test_a_story_that_is_named_like_a_planted_bug_still_names_what_that_breaks(path: Path, trial: Trial) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(trial.tree / "scripts"), str(trial.tree)))}
     command = [sys.executable, "-P", "-c", _TELLING, str(path), str(_SEEDS)]
     with trial.planted(MUTANTS[path.stem]):

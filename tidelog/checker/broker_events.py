@@ -23,13 +23,17 @@ class Broker:
 
 @frozen
 class BecomeLeader:
-    """leo and hw: what it has as it begins to lead."""
+    """leo and hw: what it has as it begins to lead.
+
+    partition_epoch   ZooKeeper's version of the state in which it leads; −1: it has not said
+    """
 
     t: int
     tp: TopicPartition
     epoch: int
     leo: int
     hw: int
+    partition_epoch: int = -1
 
 
 @frozen

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from tidelog.checker.broker_events import BecomeFollower, BecomeLeader, Controller, IsrChange
@@ -14,8 +15,8 @@ from tidelog.checker.invariant import Handler, Invariant
 from tidelog.model import TopicPartition
 
 
-class _Change(NamedTuple):
-    """A change of the ISR that succeeded, in the order of its versions."""
+class _Version(NamedTuple):
+    """A version of a partition's state in which somebody led, or which is a new ISR; in the order of versions."""
 
     partition_epoch: int
     epoch: int
@@ -25,9 +26,9 @@ class _Change(NamedTuple):
 class Leadership(Invariant):
     """I12. A broker's leader epochs of a partition never fall; nor does its controller epoch.
 
-    Of ISR changes the versions are distinct, rise for each broker, and leader epochs rise with them: who was deposed
-    can change nothing any more. They are compared by version and not by the clock, since who was stopped between the
-    compare-and-set and its answer learns of it late.
+    Of ISR changes the versions are distinct and rise for each broker. Leader epochs rise with the versions in which
+    somebody led or the ISR was changed: who was deposed can change nothing any more. They are compared by version and
+    not by the clock, since who was stopped between the compare-and-set and its answer learns of it late.
     """
 
     key, name = "I12", "one leader an epoch"
@@ -38,8 +39,9 @@ class Leadership(Invariant):
         self._epochs: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
         self._controllers: dict[int, tuple[str, int]] = {}
         self._controller_epochs: dict[str, tuple[int, int]] = {}
-        self._changes: dict[TopicPartition, list[_Change]] = defaultdict(list)
-        self._versions: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
+        self._versions: dict[TopicPartition, list[_Version]] = defaultdict(list)
+        self._changes: dict[TopicPartition, dict[int, str]] = defaultdict(dict)
+        self._changed: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
         return {
@@ -59,6 +61,12 @@ class Leadership(Invariant):
                 for who, at in ((name, since), (source.name, event.t))
             )
             self.violated(event.tp, event.t, says, *proof)
+        if event.partition_epoch >= 0:
+            told = (
+                f"broker {source.name} led in leader epoch {event.epoch}, partition epoch {event.partition_epoch},"
+                f" since {seconds(event.t)}"
+            )
+            self._is_at(event.tp, event.t, _Version(event.partition_epoch, event.epoch, told))
 
     def _follows(self, source: Source, tp: TopicPartition, epoch: int, t: int) -> None:
         self.tally.observations += 1
@@ -93,29 +101,35 @@ class Leadership(Invariant):
             f" partition epoch {event.partition_epoch}, at {seconds(event.t)}"
         )
         wrong, proof = self._wrong_version(source, event)
-        self._versions[source.name, event.tp] = event.partition_epoch, told
-        insort(self._changes[event.tp], _Change(event.partition_epoch, event.epoch, told))
-        if wrong and not self.only_counted():
+        self._changed[source.name, event.tp] = event.partition_epoch, told
+        if not wrong:
+            self._changes[event.tp][event.partition_epoch] = told
+            self._is_at(event.tp, event.t, _Version(event.partition_epoch, event.epoch, told))
+        elif not self.only_counted():
             self.violated(event.tp, event.t, wrong, *proof, told)
 
     def _wrong_version(self, source: Source, event: IsrChange) -> tuple[str, list[str]]:
-        version, changes = event.partition_epoch, self._changes[event.tp]
+        version = event.partition_epoch
         if version <= 0:
             return f"a change of the ISR succeeded without a version ({version})", []
-        last, told = self._versions.get((source.name, event.tp), (-1, ""))
+        last, told = self._changed.get((source.name, event.tp), (-1, ""))
         if version < last:
             return f"broker {source.name}'s ISR changes went back from partition epoch {last} to {version}", [told]
-        place = _place(changes, version)
-        if place < len(changes) and changes[place].partition_epoch == version:
-            return f"two changes of the ISR have the partition epoch {version}", [changes[place].told]
-        if place > 0 and changes[place - 1].epoch > event.epoch:
-            earlier = changes[place - 1]
-            return f"epoch {event.epoch} changed the ISR after epoch {earlier.epoch} had", [earlier.told]
-        if place < len(changes) and changes[place].epoch < event.epoch:
-            later = changes[place]
-            return f"epoch {later.epoch} changed the ISR after epoch {event.epoch} had", [later.told]
+        if version in self._changes[event.tp]:
+            return f"two changes of the ISR have the partition epoch {version}", [self._changes[event.tp][version]]
         return "", []
 
-
-def _place(changes: list[_Change], version: int) -> int:
-    return bisect_left(changes, version, key=lambda each: each.partition_epoch)
+    def _is_at(self, tp: TopicPartition, t: int, version: _Version) -> None:
+        """Epochs rise with versions, and no version is of two."""
+        versions = self._versions[tp]
+        place = bisect(versions, version)
+        versions.insert(place, version)
+        for earlier, later in pairwise(versions[max(0, place - 1) : place + 2]):
+            is_one = earlier.partition_epoch == later.partition_epoch
+            wrong = earlier.epoch != later.epoch if is_one else earlier.epoch > later.epoch
+            if wrong and not self.only_counted():
+                says = (
+                    f"partition epoch {later.partition_epoch} is of leader epoch {later.epoch},"
+                    f" and {earlier.partition_epoch} of {earlier.epoch}"
+                )
+                self.violated(tp, t, says, earlier.told, later.told)

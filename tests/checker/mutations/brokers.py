@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.checker.little_log import BROKERS, Story
 from tests.checker.mutations.mutation import mutation
-from tests.checker.mutations.spoiling import behind, end, one_of, put
+from tests.checker.mutations.spoiling import all_of, behind, end, one_of, put
 from tidelog.checker.broker_events import (
     Ack,
     Append,
@@ -72,6 +72,26 @@ def isr_change_by_a_deposed_leader(story: Story, dice: random.Random) -> Story:
     _, name, event = one_of(story, dice, IsrChange, lambda each: each.epoch > 1)
     late = replace(event, t=end(story), epoch=event.epoch - 1, partition_epoch=10_000)
     return behind(story, _another(name, dice), late)
+
+
+def _without_isr_changes(story: Story) -> Story:
+    return replace(story, told=[each for each in story.told if not isinstance(each[1], IsrChange)])
+
+
+@mutation("I12", on_the_way=True)
+def isr_change_over_an_election(story: Story, dice: random.Random) -> Story:
+    """The write of who is deposed goes through, and nobody else has changed the ISR."""
+    _, name, event = one_of(story, dice, BecomeLeader, lambda each: each.epoch > 1)
+    late = IsrChange(end(story), event.tp, BROKERS, event.epoch - 1, event.partition_epoch + 1, True)
+    return behind(_without_isr_changes(story), _another(name, dice), late)
+
+
+@mutation("I12", on_the_way=True)
+def two_epochs_of_one_version(story: Story, dice: random.Random) -> Story:
+    _, name, event = one_of(story, dice, BecomeLeader)
+    last = max(each.epoch for _, _, each in all_of(story, BecomeLeader, lambda each: each.tp == event.tp))
+    ((_, _, event),) = all_of(story, BecomeLeader, lambda each: (each.tp, each.epoch) == (event.tp, last))
+    return behind(_without_isr_changes(story), _another(name, dice), replace(event, t=end(story), epoch=last + 1))
 
 
 @mutation("I14", on_the_way=True)
