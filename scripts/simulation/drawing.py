@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from simulation.kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
+from simulation.kinds import (
+    CONTROLLER,
+    COORDINATOR,
+    COORDINATORS_FOLLOWER,
+    FOLLOWER,
+    IN_SYNC,
+    IT,
+    LEADER,
+    Fault,
+    Kind,
+    Moment,
+)
 
 #: How often each is drawn, beside the others.
 _WEIGHTS: Mapping[Kind, int] = {
@@ -96,6 +107,7 @@ _MOMENTS: tuple[tuple[Moment, tuple[str, ...]], ...] = (
 )
 
 #: The kinds of clients. Each story has a producer and a reader, and a few more: not all, since each of them costs time.
+COMMITTER = "committer"
 _READERS = ("tail", "tail", "wanderer", "direct", "member")
 _OTHERS = (
     "producer",
@@ -106,7 +118,7 @@ _OTHERS = (
     "direct",
     "asker",
     "asker",
-    "committer",
+    COMMITTER,
     "member",
     "member",
     "administrator",
@@ -126,21 +138,31 @@ def draw_cast(dice: Random) -> tuple[int, tuple[str, ...], str]:
     return brokers, ("producer", dice.choice(_READERS), *others), dice.choice(_PROMISES)
 
 
-def draw_faults(dice: Random, seconds: float, brokers: int, clients: int, promises: str) -> tuple[Fault, ...]:
+def draw_faults(
+    dice: Random, seconds: float, brokers: int, clients: tuple[str, ...], promises: str
+) -> tuple[Fault, ...]:
     """In the order of their times."""
     calm = dice.randrange(2, 9)  # seconds between two faults
     faults: list[Fault] = []
     if promises != PLAIN:
-        faults += _PLOTS_OF[promises](dice.randint(_FIRST_FAULT_MS, max(_FIRST_FAULT_MS, round(seconds * 500))), dice)
+        faults += _PLOTS_OF[promises](_early_ms(dice, seconds), dice)
     at_ms = _FIRST_FAULT_MS
     while True:
         at_ms += round(dice.expovariate(1 / (calm * 1000)))
         if at_ms > seconds * 1000:
+            # Last of all, so that stories without committers are what they were.
+            if COMMITTER in clients:
+                faults += _unread_offsets(_early_ms(dice, seconds), dice)
             return tuple(sorted(faults, key=lambda fault: fault.at_ms))
         if dice.random() < _PLOT:
             faults += dice.choice(_PLOTS)(at_ms, dice)
         else:
-            faults.append(_fault(at_ms, brokers, clients, dice))
+            faults.append(_fault(at_ms, brokers, len(clients), dice))
+
+
+def _early_ms(dice: Random, seconds: float) -> int:
+    """Some time in the first half."""
+    return dice.randint(_FIRST_FAULT_MS, max(_FIRST_FAULT_MS, round(seconds * 500)))
 
 
 def _fault(at_ms: int, brokers: int, clients: int, dice: Random) -> Fault:
@@ -230,6 +252,16 @@ def _last_resort(at_ms: int, dice: Random) -> list[Fault]:
     return [
         Fault(at_ms, Kind.ISOLATE, (FOLLOWER,), away_ms),
         Fault(at_ms + away_ms - 20, Kind.KILL, (IN_SYNC,), dice.randint(8_000, 15_000)),
+    ]
+
+
+def _unread_offsets(at_ms: int, dice: Random) -> list[Fault]:
+    """A coordinator is deposed, and its successor cannot know for a while that what it reads is committed, since the
+    third in-sync replica does not answer.
+    """
+    return [
+        Fault(at_ms, Kind.HOLD, (COORDINATORS_FOLLOWER,), dice.randint(2_000, 5_000)),
+        Fault(at_ms + dice.randint(0, 1_000), Kind.EXPIRE, (COORDINATOR,)),
     ]
 
 

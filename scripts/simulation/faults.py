@@ -11,7 +11,17 @@ from cluster.store import NoNodeError
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import OFFSETS_TPS, Cluster
 from simulation.harms import Harm, Harms
-from simulation.kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Moment
+from simulation.kinds import (
+    CONTROLLER,
+    COORDINATOR,
+    COORDINATORS_FOLLOWER,
+    FOLLOWER,
+    IN_SYNC,
+    IT,
+    LEADER,
+    Fault,
+    Moment,
+)
 from simulation.orders import Operator
 from simulation.power import Wholeness
 from simulation.tally import Tally
@@ -158,7 +168,7 @@ class Nemesis:
                 return (it,)
             if name == CONTROLLER:
                 return (znodes.decode_controller(zookeeper.node(znodes.CONTROLLER).data),)
-            tp = OFFSETS_TPS[0] if name == COORDINATOR else self._cluster.first
+            tp = OFFSETS_TPS[0] if name in (COORDINATOR, COORDINATORS_FOLLOWER) else self._cluster.first
             state = znodes.decode_state(zookeeper.node(znodes.state_path(tp)).data)
         except NoNodeError:
             return ()
@@ -166,7 +176,9 @@ class Nemesis:
             return (state.leader,)
         if name == IN_SYNC:
             return state.isr
-        return tuple(each for each in state.isr if each != state.leader)[:1] if name == FOLLOWER else ()
+        followers = tuple(each for each in state.isr if each != state.leader)
+        # The first one is likely to be the next leader.
+        return followers[:1] if name == FOLLOWER else followers[-1:] if name == COORDINATORS_FOLLOWER else ()
 
 
 def _names(fault: Fault) -> list[str]:

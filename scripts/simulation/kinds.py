@@ -61,12 +61,13 @@ class Moment(StrEnum):
 
 #: Whom a fault may hit, besides brokers by their ids and "client-N": as it is when the fault comes. `IT` is who has
 #: come to the moment that the fault has waited for.
-LEADER, FOLLOWER, IN_SYNC, CONTROLLER, COORDINATOR, IT = (
+LEADER, FOLLOWER, IN_SYNC, CONTROLLER, COORDINATOR, COORDINATORS_FOLLOWER, IT = (
     "leader",
     "follower",
     "in-sync",
     "controller",
     "coordinator",
+    "coordinators-follower",
     "it",
 )
 

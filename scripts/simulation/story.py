@@ -32,7 +32,7 @@ class Story:
     def of_seed(cls, seed: int, seconds: float = 60) -> Story:
         dice = Random(seed)
         brokers, clients, promises = draw_cast(dice)
-        faults = draw_faults(dice, seconds, brokers, len(clients), promises)
+        faults = draw_faults(dice, seconds, brokers, clients, promises)
         return cls(seed, seconds, clients, faults, brokers, promises)
 
     @classmethod

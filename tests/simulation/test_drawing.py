@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from simulation.drawing import DURABLE, PLAIN, UNCLEAN
-from simulation.kinds import COORDINATOR, IT, Fault, Kind, Moment
+from simulation.drawing import COMMITTER, DURABLE, PLAIN, UNCLEAN
+from simulation.kinds import COORDINATOR, COORDINATORS_FOLLOWER, IT, Fault, Kind, Moment
 from simulation.story import Story
 
 STORIES = [Story.of_seed(seed) for seed in range(1_000)]
@@ -31,6 +31,15 @@ def test_faults_wait_for_each_moment_and_hit_who_has_come_to_it() -> None:
 def test_coordinators_are_killed_held_and_cut_off() -> None:
     drawn = Counter(fault.kind for fault in faults() if COORDINATOR in fault.whom)
     assert all(drawn[kind] >= 10 for kind in (Kind.KILL, Kind.STOP, Kind.HOLD, Kind.POWER, Kind.EXPIRE, Kind.ISOLATE))
+
+
+def test_where_offsets_are_committed_a_coordinator_is_deposed_while_who_follows_it_is_held() -> None:
+    for story in STORIES:
+        held = [fault for fault in story.faults if COORDINATORS_FOLLOWER in fault.whom]
+        assert bool(held) == (COMMITTER in story.clients)
+        for fault in held:
+            deposed = [each for each in story.faults if each.kind is Kind.EXPIRE and each.whom == (COORDINATOR,)]
+            assert any(fault.at_ms <= each.at_ms < fault.at_ms + fault.for_ms for each in deposed)
 
 
 def test_topics_promise_what_they_may_promise() -> None:
