@@ -1,0 +1,73 @@
+"""A final read that is not complete proves nothing, whatever was read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tidelog.chaos import run
+from tidelog.chaos.fault import Need
+from tidelog.chaos.load import Load
+from tidelog.chaos.run import Request, Result, _Ordeal
+from tidelog.chaos.runner import Reporter
+from tidelog.chaos.scenarios import SCENARIOS
+from tidelog.chaos.targets import Cluster
+from tidelog.chaos.verdict import UNPROVED
+from tidelog.checker.verdict import Verdict
+from tidelog.errors import LocalError, TidelogError, TimeoutError
+from tidelog.model import TopicPartition
+
+
+@dataclass
+class Ended:
+    """A cluster of which only the end is left."""
+
+    bootstrap_servers: str = "127.0.0.1:1"
+    tps: Sequence[TopicPartition] = (TopicPartition("t", 0),)
+    broker_ids: Sequence[int] = (1, 2, 3)
+
+    def lacks(self, need: Need) -> str | None:
+        return None
+
+    async def stop(self) -> None:
+        """It has stopped."""
+
+    def broker_dir(self, broker_id: int) -> Path:
+        return Path(f"/nowhere/{broker_id}")
+
+
+@pytest.mark.parametrize(
+    ("reading", "copying"),
+    [
+        pytest.param(TimeoutError("the final read was not done within 120 s"), None, id="by a client"),
+        pytest.param(None, LocalError("the logs of broker 3 cannot be read"), id="from the files of one broker"),
+    ],
+)
+async def test_what_was_not_read_to_its_end_is_unknown_and_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: TidelogError | None, copying: TidelogError | None
+) -> None:
+    copied: list[int] = []
+
+    async def read_final_logs(*_: object) -> None:
+        if reading is not None:
+            raise reading
+
+    async def copy_replica_logs(broker_id: int, *_: object) -> None:
+        copied.append(broker_id)
+        if copying is not None and broker_id == 3:
+            raise copying
+
+    monkeypatch.setattr(run, "read_final_logs", read_final_logs)
+    monkeypatch.setattr(run, "copy_replica_logs", copy_replica_logs)
+    request = Request(SCENARIOS["leader-kill"], (), 1, 1.0, Load())
+    ordeal = _Ordeal(request, cast(Cluster, Ended()), tmp_path, Reporter(), asyncio.Event())
+    await ordeal.read_final_logs()
+    assert ordeal.troubles == [f"what there was in the end is not known: {reading or copying}"]
+    assert copied == ([] if reading else [1, 2, 3])
+    assert Result((), Verdict([], []), [], tmp_path).status != UNPROVED
+    assert Result((), Verdict([], []), ordeal.troubles, tmp_path).status == UNPROVED
