@@ -1,0 +1,82 @@
+"""A committed offset as a register, and who owns what, case by case (I17)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checker.judging import verdict_on
+from tidelog.checker.events import Event
+from tidelog.checker.group_operations import (
+    Assigned,
+    CommitFailed,
+    CommitInvoked,
+    CommitOk,
+    CommittedOk,
+    CommitUnknown,
+)
+from tidelog.model import TopicPartition
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def says(*told: Event) -> list[str]:
+    return [each.says for each in verdict_on(told, "I17").findings]
+
+
+def commit(offset: int, t0: int, t1: int, generation: int = -1) -> CommitOk:
+    return CommitOk("g", TP, offset, t0, t1, generation)
+
+
+def committed(offset: int, t0: int, t1: int, tp: TopicPartition = TP, group: str = "g") -> CommittedOk:
+    return CommittedOk(group, tp, offset, t0, t1)
+
+
+@pytest.mark.parametrize("read", [5, -1])
+def test_what_was_committed_before_the_question_is_the_least_though_nobody_has_read_it(read: int) -> None:
+    told = [commit(5, 1, 2), commit(7, 3, 4)]
+    assert says(*told, committed(read, 5, 6)) == [f"g's committed offset was read as {read}, after 7 was committed"]
+    assert not says(*told, committed(7, 5, 6))
+
+
+def test_a_commit_that_had_not_ended_when_it_was_asked_for_may_be_seen_or_not() -> None:
+    told = [commit(5, 1, 2), commit(7, 3, 6)]
+    for read in (5, 7):
+        assert not says(*told, committed(read, 5, 8))
+        assert not says(*told, committed(read, 6, 8))
+
+
+def test_what_was_read_once_is_the_least_though_its_commit_never_ended() -> None:
+    asked = [CommitInvoked("g", TP, 5, 1), CommitUnknown("g", TP, 7, "TIMEOUT", 2, 3)]
+    assert says(*asked, committed(7, 4, 5), committed(5, 6, 7)) == [
+        "g's committed offset was read as 5, after 7 was read"
+    ]
+    assert not says(*asked, committed(7, 4, 6), committed(5, 5, 7)), "both were asked for at once"
+
+
+def test_groups_and_partitions_have_offsets_of_their_own() -> None:
+    assert not says(commit(5, 1, 2), committed(-1, 3, 4, OTHER), committed(-1, 3, 4, TP, "another"))
+
+
+def test_what_nobody_asked_for_or_what_was_refused_is_seen_by_nobody() -> None:
+    assert says(committed(5, 1, 2)) == ["g's committed offset was read as 5, and nobody had committed it"]
+    assert says(CommitFailed("g", TP, 5, "ILLEGAL_GENERATION", 1, 2), committed(5, 3, 4))
+    assert says(committed(5, 1, 2), commit(5, 3, 4)), "it was committed later"
+    assert not says(commit(5, 2, 4), committed(5, 1, 3))
+
+
+def test_a_generation_that_is_over_commits_nothing() -> None:
+    first, second = Assigned("g", "m", 1, [TP], 1), Assigned("g", "m", 2, [TP], 5)
+    assert says(first, second, commit(9, 6, 7, generation=1)) == ["g: 9 of generation 1 was accepted in generation 2"]
+    assert not says(first, second, commit(9, 6, 7, generation=2))
+    assert not says(first, second, commit(9, 4, 7, generation=1)), "it was begun before"
+    assert not says(first, second, commit(9, 6, 7)), "who is no member names none"
+    assert not says(first, second, CommitFailed("g", TP, 9, "ILLEGAL_GENERATION", 6, 7, 1))
+
+
+def test_a_partition_has_one_owner_in_a_generation() -> None:
+    first = Assigned("g", "m", 1, [TP], 1)
+    assert says(first, Assigned("g", "n", 1, [TP, OTHER], 2)) == ["g: m and n own it in generation 1"]
+    assert not says(first, Assigned("g", "m", 1, [TP], 2))
+    assert not says(first, Assigned("g", "n", 2, [TP], 2))
+    assert not says(first, Assigned("g", "n", 1, [OTHER], 2))
+    assert not says(first, Assigned("another", "n", 1, [TP], 2))

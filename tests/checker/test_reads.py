@@ -1,0 +1,66 @@
+"""What a reader is shown: each offset once, none beyond the high watermark (I7, I10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelog.checker.broker_events import BecomeLeader, Broker, HighWatermark
+from tidelog.checker.checker import Checker
+from tidelog.checker.events import Event
+from tidelog.checker.findings import Finding
+from tidelog.checker.invariant import Ending
+from tidelog.checker.operations import Client, Read
+from tidelog.model import TopicPartition
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def read(*offsets: int, session: int = 1, hw: int = 99, t: int = 5, tp: TopicPartition = TP) -> Read:
+    return Read(tp, session, hw, t, t + 1, [*offsets], [*offsets], [*offsets])
+
+
+def found(key: str, *told: tuple[str, Event], compacted: frozenset[str] = frozenset()) -> Sequence[Finding]:
+    checker = Checker()
+    names = dict.fromkeys(name for name, _ in told)
+    sources = {name: checker.begin(Broker(name) if name.isdecimal() else Client(name)) for name in names}
+    for name, event in told:
+        checker.take(sources[name], event)
+    return checker.conclude(Ending(compacted=compacted)).only([key]).findings
+
+
+def shown(*reads: Read, compacted: frozenset[str] = frozenset()) -> list[str]:
+    return [each.says for each in found("I7", *(("r", each) for each in reads), compacted=compacted)]
+
+
+def test_a_session_goes_from_offset_to_offset_within_an_answer_and_between_two() -> None:
+    assert not shown(read(3, 4), read(), read(5, 6))
+    assert shown(read(3, 5)) == ["r was given offset 5 after 3 in one session"]
+    assert shown(read(3, 4), read(6)) == ["r was given offset 6 after 4 in one session"]
+    assert shown(read(3, 4), read(4, 5)) == ["r was given offset 4 again, after 4, in one session"]
+    assert shown(read(3, 4, 2)) == ["r was given offset 2 again, after 4, in one session"]
+
+
+def test_another_session_reader_or_partition_begins_where_it_likes() -> None:
+    assert not shown(read(3, 4), read(9, session=2), read(7, tp=OTHER))
+    assert not found("I7", ("r", read(3, 4)), ("s", read(3, 4)))
+
+
+def test_of_a_compacted_topic_only_gaps_are_forgiven() -> None:
+    compacted = frozenset({"t"})
+    assert not shown(read(3, 5), read(9), compacted=compacted)
+    assert len(shown(read(3, 5), read(5), compacted=compacted)) == 1
+
+
+def test_an_answer_shows_nothing_at_its_own_high_watermark_or_beyond() -> None:
+    assert len(found("I10", ("r", read(3, 4, hw=4)))) == 1
+    assert not found("I10", ("r", read(3, 4, hw=5)))
+    assert not found("I10", ("r", read(3, 4, hw=-1))), "where none was told there is none"
+
+
+def test_an_answer_names_no_high_watermark_that_no_broker_had_by_then() -> None:
+    def named(hw: int, event: Event) -> int:
+        return len(found("I10", ("1", event), ("r", read(hw=hw, t=5))))
+
+    for had in (HighWatermark(6, TP, 1, 7), BecomeLeader(6, TP, 1, 9, 7)):
+        assert (named(7, had), named(8, had)) == (0, 1)
+    assert named(8, HighWatermark(6, OTHER, 1, 7)) == 0, "brokers that tell nothing prove nothing"
