@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pytest
+
 from tests.checker.little_log import random_story
-from tidelog.checker.broker_events import Broker
+from tidelog.checker.broker_events import BecomeLeader, Broker, HighWatermark
 from tidelog.checker.checker import Checker
-from tidelog.checker.group_operations import CommitInvoked, CommittedOk
+from tidelog.checker.group_operations import CommitInvoked, CommitOk, CommittedOk
 from tidelog.checker.invariant import Ending
 from tidelog.checker.logs import READ, FinalLog
 from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, Read
@@ -96,6 +98,45 @@ def test_a_commit_whose_committer_was_killed_may_be_read() -> None:
             checker.take(client, CommitInvoked("g", TP, 7, 10))
         checker.take(client, CommittedOk("g", TP, 7, 20, 30))
         assert [row.key for row in checker.conclude(Ending()).violated] == ([] if invoked else ["I17"])
+
+
+@pytest.mark.parametrize(
+    ("leo", "read", "wrong"),
+    [
+        (8, 6, []),  # what was committed last (seeds 730 and 854 of the simulator at bc1faec)
+        (8, 7, []),  # what is being committed
+        (8, 5, ["I17"]),  # overwritten
+        (8, 8, ["I17"]),  # committed by nobody since
+        (20, 6, ["I17"]),  # the log had lost nothing: so nobody had to go back
+    ],
+)
+def test_a_group_goes_back_only_with_a_log_whose_leader_had_less(leo: int, read: int, wrong: list[str]) -> None:
+    checker = Checker()
+    client, broker = checker.begin(Client("a")), checker.begin(Broker("1"))
+    checker.take(broker, BecomeLeader(1, TP, 1, 0, 0))
+    for t, offset in ((10, 8), (20, 20)):
+        checker.take(client, CommitInvoked("g", TP, offset, t))
+        checker.take(broker, HighWatermark(t + 1, TP, 1, offset))
+        checker.take(client, CommitOk("g", TP, offset, t, t + 2))
+    checker.take(broker, BecomeLeader(30, TP, 2, leo, min(leo, 8)))
+    for t, offset in ((40, 5), (50, 6)):
+        checker.take(client, CommitInvoked("g", TP, offset, t))
+        checker.take(client, CommitOk("g", TP, offset, t, t + 2))
+    checker.take(client, CommitInvoked("g", TP, 7, 55))
+    checker.take(client, CommittedOk("g", TP, read, 60, 65))
+    assert [each.invariant for each in checker.new_findings() if each.invariant == "I17"] == wrong
+
+
+def test_registers_that_only_rise_are_held_to_it_whatever_their_logs_lose() -> None:
+    checker = Checker()
+    client, broker = checker.begin(Client("a")), checker.begin(Broker("1"))
+    checker.take(broker, HighWatermark(5, TP, 1, 20))
+    checker.take(broker, BecomeLeader(30, TP, 2, 0, 0))
+    for t, offset in ((10, 8), (40, 9)):
+        checker.take(client, CommitInvoked("g", TP, offset, t))
+        checker.take(client, CommitOk("g", TP, offset, t, t + 2))
+    checker.take(client, CommittedOk("g", TP, 8, 60, 65))
+    assert "I17" in [each.invariant for each in checker.new_findings()]
 
 
 def test_where_nothing_was_seen_nothing_has_passed() -> None:

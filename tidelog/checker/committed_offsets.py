@@ -2,16 +2,18 @@
 
 Whoever commits must raise a partition's offset from commit to commit and never use a value twice for two purposes; then
 the values alone tell which commit a reader saw, and no search is needed: two sorted lists a partition, O(m log m) for m
-events. Times are of one clock, in any unit.
+events. Who commits how far it has read a log has to go back where an unclean election took records away: only there is
+the last commit searched for. Times are of one clock, in any unit.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from tidelog.checker.broker_events import BecomeLeader
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.group_operations import (
@@ -46,9 +48,14 @@ class Register:
         self._promised = RunningMax()
         self._shown = RunningMax()
         self._attempts: list[Attempt] = []
+        #: Each value that was ever asked for, and when.
+        self._begun: list[tuple[int, int]] = []
         self._fetches: list[CommittedOk] = []
         #: When a value was asked for first, by an attempt that was not refused.
         self._first_asked: dict[int, float] = {}
+
+    def begin(self, invoked: CommitInvoked) -> None:
+        self._begun.append((invoked.offset, invoked.t))
 
     def commit(self, attempt: Attempt) -> None:
         self._attempts.append(attempt)
@@ -62,15 +69,30 @@ class Register:
         self._fetches.append(fetch)
         self._shown.add(fetch.t1, fetch.offset)
 
-    def went_back(self, fetch: CommittedOk) -> Iterator[Broken]:
-        """A fetch sees at least what was committed, and what any other fetch has seen, before it was asked for."""
+    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]] = ()) -> Iterator[Broken]:
+        """A fetch sees at least what was committed, and what any other fetch has seen, before it was asked for.
+
+        `losses`: the log's end, and when, wherever a leader began with less than was committed to the log.
+        """
         least, seen = self._promised.before(fetch.t0), self._shown.before(fetch.t0)
+        most = max((each for each in (least, seen) if each is not None), default=-1)
+        if fetch.offset >= most or self._had_to_go_back(fetch, most, losses):
+            return
         here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
         if least is not None and fetch.offset < least:
             yield Broken(fetch.tp, f"{here}, after {least} was committed", (self._commit_of(least), fetch))
-        elif seen is not None and fetch.offset < seen:
+        else:
             earlier = next(each for each in self._fetches if each.offset == seen and each.t1 < fetch.t0)
             yield Broken(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
+
+    def _had_to_go_back(self, fetch: CommittedOk, most: int, losses: Iterable[tuple[int, int]]) -> bool:
+        """Who reads a log that lost records begins anew, and commits less than before. What counts from then on is the
+        last commit that was acknowledged before the fetch, or one that was begun since.
+        """
+        lost = min((t for end, t in losses if end < most), default=math.inf)
+        commits = (each.t0 for each in self._attempts if isinstance(each, CommitOk) and each.t1 < fetch.t0)
+        since = max((lost, *commits))
+        return any(offset == fetch.offset and since <= t < fetch.t1 for offset, t in self._begun)
 
     def out_of_nothing(self, invoked: Mapping[int, float]) -> Iterator[Broken]:
         """Nor does it see what nobody had asked for, or what was refused, by its end: for when all commits are known.
@@ -132,6 +154,7 @@ class CommittedOffsets(Invariant):
         self._new_fetches: list[CommittedOk] = []
         self._invoked: dict[tuple[str, TopicPartition], dict[int, float]] = defaultdict(dict)
         self._ended: set[tuple[str, TopicPartition, int]] = set()
+        self._led: dict[TopicPartition, list[BecomeLeader]] = defaultdict(list)
 
     def handlers(self) -> Mapping[type, Handler]:
         return {
@@ -141,10 +164,12 @@ class CommittedOffsets(Invariant):
             CommitUnknown: self._attempted,
             CommittedOk: self._fetched,
             Assigned: self._assigned,
+            BecomeLeader: self._leads,
         }
 
     def _commit_invoked(self, _source: Source, event: CommitInvoked) -> None:
         self._invoked[event.group, event.tp].setdefault(event.offset, event.t)
+        self._registers[event.group, event.tp].begin(event)
 
     def _attempted(self, _source: Source, event: Attempt) -> None:
         self._registers[event.group, event.tp].commit(event)
@@ -159,6 +184,16 @@ class CommittedOffsets(Invariant):
         self.tally.observations += 1
         self._tell(self._generations.assign(event))
 
+    def _leads(self, _source: Source, event: BecomeLeader) -> None:
+        self._led[event.tp].append(event)
+
+    def _losses(self, tp: TopicPartition) -> Iterator[tuple[int, int]]:
+        """Unclean elections."""
+        committed = self.facts.of(tp).high_watermarks
+        for event in self._led[tp]:
+            if event.leo < (committed.before(event.t) or 0):
+                yield event.leo, event.t
+
     def examine(self) -> None:
         attempts, self._new_attempts = self._new_attempts, []
         fetches, self._new_fetches = self._new_fetches, []
@@ -167,7 +202,7 @@ class CommittedOffsets(Invariant):
             if isinstance(attempt, CommitOk):
                 self._tell(self._generations.fence(attempt))
         for fetch in fetches:
-            self._tell(self._registers[fetch.group, fetch.tp].went_back(fetch))
+            self._tell(self._registers[fetch.group, fetch.tp].went_back(fetch, self._losses(fetch.tp)))
 
     def conclude(self, ending: Ending) -> None:
         self.examine()

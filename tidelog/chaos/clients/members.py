@@ -30,7 +30,8 @@ _SESSION_TIMEOUT_MS = 6_000
 
 
 class MemberClient(ConsumerRebalanceListener):
-    """One member of one group, in whose name it commits what it has processed, and never less than before.
+    """One member of one group, in whose name it commits what it has processed: never less than before, unless the log
+    has lost records, as by an unclean election.
 
     longest_work_s   what it takes at most to process what one poll brings
     """
