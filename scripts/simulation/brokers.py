@@ -23,7 +23,7 @@ from node.watchdog import Guard
 from simulation.crashable_files import Fate
 from simulation.disks import SimulatedDisk
 from simulation.network import Network
-from simulation.timeline import NS_PER_MS, Process
+from simulation.timeline import NS_PER_MS, Process, Timeline
 from storage.files import Files
 from tidelog.checker.broker_events import BrokerEvent, Resources
 from tidelog.dealer import Dial
@@ -40,8 +40,8 @@ EPOCH_MS = 1_700_000_000_000
 class MachineClock:
     """Two clocks. Only the wall's jumps and runs at a pace of its own; the zero of the other is the machine's own."""
 
-    def __init__(self, now_ns: Callable[[], int], zero_ms: int) -> None:
-        self._now_ns = now_ns
+    def __init__(self, timeline: Timeline, zero_ms: int) -> None:
+        self._timeline = timeline
         self.zero_ms = zero_ms
         self._since_ns = 0
         self._shown_ms = float(EPOCH_MS)
@@ -53,18 +53,18 @@ class MachineClock:
 
     def run_at(self, pace: float) -> None:
         """The wall's is slow, fast, or goes backwards."""
-        now_ns = self._now_ns()
+        now_ns = self._timeline.now_ns
         self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._pace
         self._since_ns, self._pace = now_ns, pace
 
     def now_ms(self) -> int:
-        return int(self._shown_ms + (self._now_ns() - self._since_ns) / NS_PER_MS * self._pace)
+        return int(self._shown_ms + (self._timeline.now_ns - self._since_ns) / NS_PER_MS * self._pace)
 
     def monotonic_ms(self) -> int:
-        return self.zero_ms + self._now_ns() // NS_PER_MS
+        return self.zero_ms + self._timeline.now_ns // NS_PER_MS
 
     def monotonic_ns(self) -> int:
-        return self.zero_ms * NS_PER_MS + self._now_ns()
+        return self.zero_ms * NS_PER_MS + self._timeline.now_ns
 
 
 class _Idle:
@@ -126,7 +126,7 @@ class SimulatedBroker:
         self._started = False
         # --- the world of its process (`node.world.World`)
         self.dice = dice
-        self._clock = MachineClock(lambda: self._timeline.now_ns, dice.randrange(1_000, 10_000_000))
+        self._clock = MachineClock(self._timeline, dice.randrange(1_000, 10_000_000))
         self._boot = 0
 
     def __repr__(self) -> str:

@@ -54,7 +54,7 @@ class ClientProcess:
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.machine: Machine = cluster.network.machine(f"127.0.1.{number}")
         self.dice = Random(cluster.dice.getrandbits(64))
-        self.clock = MachineClock(lambda: cluster.timeline.now_ns, self.dice.randrange(1_000, 10_000_000))
+        self.clock = MachineClock(cluster.timeline, self.dice.randrange(1_000, 10_000_000))
         self.lives = 0
         self._name = f"client-{number}"
         self._work: Callable[[ClientProcess], Coroutine[Any, Any, None]] | None = None
@@ -120,7 +120,7 @@ class Cluster:
         self.network = Network(self.timeline, self._dice(), trace.add)
         self._there = Process(self.timeline, "zookeeper", self._dice(), partial(trace.add, "failure", "zookeeper"))
         self.zookeeper = MemoryZooKeeper(
-            MachineClock(lambda: self.timeline.now_ns, 0),
+            MachineClock(self.timeline, 0),
             SESSION_TIMEOUT_MS,
             servers=ZOOKEEPER_SERVERS,
             weather=ZOOKEEPER_WEATHER,

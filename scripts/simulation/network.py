@@ -32,7 +32,8 @@ class Weather:
     loss: float = 0.0
 
     def delay_ns(self, dice: Random) -> int:
-        delay_ns = dice.randint(*self.delay_us) * 1000
+        least_us, most_us = self.delay_us
+        delay_ns = int((least_us + dice.random() * (most_us - least_us)) * 1000)
         again_ms = _RETRANSMISSION_MS
         while self.loss and dice.random() < self.loss and again_ms < 10_000:
             delay_ns += again_ms * NS_PER_MS

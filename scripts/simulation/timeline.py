@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class Timeline:
     """`now_ns` begins at 0.
 
     until_ns   as far as it runs for now
+    events     what is to come, the next one first
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class Timeline:
         self.until_ns = 0
         self.turns = 0
         self._running: Process | None = None
-        self._events: list[tuple[int, int, Process, Timer | None]] = []
+        self.events: list[tuple[int, int, Process, Timer | None]] = []
         self._numbers = itertools.count()
         self._processes: list[Process] = []
 
@@ -84,24 +85,20 @@ class Timeline:
         for process in self._processes:
             process.bury()
         self.enter(None)
-        self._events.clear()
+        self.events.clear()
         self._processes.clear()
 
     def at(self, when_ns: int, process: Process, timer: Timer | None) -> None:
         """The process is due then: for this, or (None) for its next turn."""
-        heapq.heappush(self._events, (when_ns, next(self._numbers), process, timer))
-
-    def nothing_until(self, when_ns: int) -> bool:
-        """Whether it may jump to that time at once."""
-        return when_ns <= self.until_ns and (not self._events or when_ns < self._events[0][0])
+        heappush(self.events, (when_ns, next(self._numbers), process, timer))
 
     def run(self, until_ns: int) -> None:
         """All that happens until then."""
-        events, pop = self._events, heapq.heappop
+        events = self.events
         self.until_ns = until_ns
         try:
             while events and events[0][0] <= until_ns:
-                when_ns, _, process, timer = pop(events)
+                when_ns, _, process, timer = heappop(events)
                 if timer is None or not timer._cancelled:
                     self.now_ns = when_ns
                     process.due(timer)
@@ -111,7 +108,7 @@ class Timeline:
 
     def run_while(self, waiting: Callable[[], bool], until_ns: int) -> bool:
         """Until nobody waits any more, or that time; whether it came true."""
-        events = self._events
+        events = self.events
         while waiting():
             if not events or events[0][0] > until_ns:
                 return False
@@ -204,7 +201,7 @@ class Process(asyncio.BaseEventLoop):
 
     def _take_turns(self) -> None:
         """One, and those that come after it before anything else happens."""
-        ready, timeline = self._ready, self._timeline
+        ready, timeline, events = self._ready, self._timeline, self._timeline.events
         timeline.enter(self)
         while True:
             count = len(ready)
@@ -228,7 +225,7 @@ class Process(asyncio.BaseEventLoop):
             self._spent_ns = 0
             if not ready or self._held or self._turn_is_due:
                 return
-            if not timeline.nothing_until(busy_until_ns):
+            if busy_until_ns > timeline.until_ns or (events and events[0][0] <= busy_until_ns):
                 self._schedule()
                 return
             timeline.now_ns = busy_until_ns
@@ -291,9 +288,13 @@ class Process(asyncio.BaseEventLoop):
     ) -> asyncio.Future[T]:
         """On a thread: somewhat later, in one piece."""
         future: asyncio.Future[T] = self.create_future()
-        begin_ns = self._timeline.now_ns + self._dice.randrange(*_THREAD_NS)
+        begin_ns = self._timeline.now_ns + self._thread_ns()
         self.deliver(begin_ns, self._on_thread, future, func, args)
         return future
+
+    def _thread_ns(self) -> int:
+        least, most = _THREAD_NS
+        return least + int(self._dice.random() * (most - least))  # a quarter of what `randrange` takes
 
     def _on_thread(self, future: asyncio.Future[T], func: Callable[..., T], args: tuple[Any, ...]) -> None:
         self._timeline.enter(None)  # a thread has none
@@ -311,7 +312,7 @@ class Process(asyncio.BaseEventLoop):
             outcome = lambda: future.set_result(found)  # noqa: E731
         finally:
             self._timeline.enter(self)
-        end_ns = self._timeline.now_ns + self._dice.randrange(*_THREAD_NS) + self._spent_ns
+        end_ns = self._timeline.now_ns + self._thread_ns() + self._spent_ns
         self._spent_ns = spent_before_ns
         self.deliver(end_ns, lambda: None if future.done() else outcome())
 
@@ -320,8 +321,7 @@ class Process(asyncio.BaseEventLoop):
             self._on_failure(f"{context.get('message')}: {context.get('exception')!r}")
             log.error("%s: %s", self.name, context.get("message"), exc_info=context.get("exception"))
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)  # False; each future asks, and this needs no call in Python
 
     def is_running(self) -> bool:
         return self.alive
