@@ -35,7 +35,8 @@ ZOOKEEPER_WEATHER = Weather(
 #: The partitions of the offsets of groups, once somebody has asked for a coordinator.
 OFFSETS_TPS = tuple(TopicPartition(OFFSETS_TOPIC, number) for number in range(2))
 _QUIET = {
-    "replica_fetch_wait_max_ms": 500,
+    "replica_fetch_wait_max_ms": 1000,
+    "log_flush_scheduler_interval_ms": 60_000,
     "replica_lag_time_max_ms": 8000,
     "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
     "offsets_topic_num_partitions": len(OFFSETS_TPS),
