@@ -48,7 +48,7 @@ def test_the_bugs_that_must_be_found_are_among_them() -> None:
 def test_every_bug_was_named_within_a_hundred_runs_and_by_a_test(mutant: Mutant) -> None:
     named = [each for each in mutant.recorded.values() if each.said]
     assert SUITE in {each.finder for each in named}
-    assert {each.finder for each in named} <= set(mutant.found_by)
+    assert {each.finder for each in named} == set(mutant.found_by)
     assert all(each.runs <= MOST_RUNS for each in named)
     assert (PROJECT / mutant.recorded[SUITE].said.partition("::")[0]).is_file()
 
