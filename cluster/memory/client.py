@@ -180,7 +180,7 @@ class MemoryStore:
 
         for operation in operations:
             if isinstance(operation, Set):
-                self.way.on_write(operation.path)
+                self.way.on_write(operation)
         if self.lose_requests:
             self.lose_requests -= 1
             raise OutcomeUnknownError("the request was lost")

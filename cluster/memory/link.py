@@ -14,7 +14,7 @@ from cluster.memory.member import Member
 from cluster.memory.sessions import Sessions
 from cluster.memory.stream import Home, Stream
 from cluster.memory.weather import Weather, delay_s
-from cluster.store import NodeChanged, StoreEvent
+from cluster.store import NodeChanged, Set, StoreEvent
 
 #: A client pings after so much of its session's time, and gives a connection up after so much silence, as kazoo does.
 _PING_SHARE = 1 / 3
@@ -54,7 +54,7 @@ class Way:
     """Between one machine and ZooKeeper. It outlives the clients that use it; what is commanded holds for all of them.
 
     weather    may be replaced at any time
-    on_write   told of each node that a client here is about to set
+    on_write   told of each write to a node that is about to leave a client here
     """
 
     def __init__(self, weather: Weather, dice: Random, sessions: Sessions, servers: Health) -> None:
@@ -62,7 +62,7 @@ class Way:
         self.dice = dice
         self.sessions = sessions
         self.links: dict[Link, None] = {}
-        self.on_write: Callable[[str], object] = lambda path: None
+        self.on_write: Callable[[Set], object] = lambda write: None
         self._servers = servers
         self._users: dict[User, None] = {}
         self._refused = False

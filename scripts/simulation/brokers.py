@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from cluster.memory import MemoryStore, MemoryZooKeeper
-from cluster.store import Store
+from cluster.store import Set, Store
 from node.broker import Broker
 from node.detector import ProbeOutcome
 from node.history import KeptJournal
@@ -90,7 +90,7 @@ class SimulatedBroker:
 
     on_event       told what becomes of it
     before_start   called before each process
-    on_write       told of each node that it is about to set in ZooKeeper
+    on_write       told of each write to a node of ZooKeeper that is about to leave it
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class SimulatedBroker:
         self._on_event = on_event
         self.lives = 0
         self.before_start: dict[object, Callable[[], object]] = {}
-        self.on_write: Callable[[str], object] = lambda path: None
-        self._way.on_write = lambda path: self.on_write(path)
+        self.on_write: Callable[[Set], object] = lambda write: None
+        self._way.on_write = lambda write: self.on_write(write)
         self._started = False
         # --- the world of its process (`node.world.World`)
         self.dice = dice

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from cluster import znodes
-from cluster.store import NoNodeError
+from cluster.store import NoNodeError, Set
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import OFFSETS_TPS, Cluster
 from simulation.harms import Harm, Harms
@@ -125,8 +125,9 @@ class Nemesis:
 
     # --- when --------------------------------------------------------------------------------------------------
 
-    def _writes(self, broker_id: int, path: str) -> None:
-        if self._waiting and path == znodes.state_path(self._cluster.first):
+    def _writes(self, broker_id: int, write: Set) -> None:
+        self._wholeness.proposed(write)
+        if self._waiting and write.path == znodes.state_path(self._cluster.first):
             self._come_to(Moment.PROPOSES, broker_id, self._cluster.first)
 
     def _come_to(self, moment: Moment, broker_id: int, tp: TopicPartition | None) -> None:

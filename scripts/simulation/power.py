@@ -8,10 +8,12 @@ one.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from random import Random
 
 from cluster import znodes
-from cluster.store import NoNodeError
+from cluster.store import NoNodeError, Set
 from simulation.cluster import Cluster
 from simulation.crashable_files import KEPT, Fate
 from tidelog.checker.broker_events import BrokerEvent, HighWatermark
@@ -30,6 +32,7 @@ class Wholeness:
         self._isr: dict[TopicPartition, tuple[int, ...]] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._whole: set[tuple[int, TopicPartition]] = set()
+        self._proposals: dict[TopicPartition, list[Set]] = defaultdict(list)
         cluster.zookeeper.on_change = self._changed
 
     def told(self, event: BrokerEvent) -> None:
@@ -56,19 +59,35 @@ class Wholeness:
         self._whole.discard((broker_id, tp))
 
     def is_last(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Whether it is in sync, and nobody else is who has lost nothing."""
-        isr = self._isr.get(tp, ())
-        return broker_id in isr and not any((each, tp) in self._whole for each in isr if each != broker_id)
+        """Whether it is in sync, and nobody else is who has lost nothing; or may be so soon, without doing anything."""
+        return any(
+            broker_id in isr and not any((each, tp) in self._whole for each in isr if each != broker_id)
+            for isr in self._isrs(tp)
+        )
+
+    def proposed(self, write: Set) -> None:
+        """On its way to ZooKeeper, where it arrives late or never, whatever becomes of who sent it."""
+        if (tp := _partition_of(write.path)) is not None:
+            self._proposals[tp].append(write)
+
+    def _isrs(self, tp: TopicPartition) -> Iterator[tuple[int, ...]]:
+        """That of now, and those that may take its place."""
+        yield self._isr.get(tp, ())
+        try:
+            version = self._cluster.zookeeper.node(znodes.state_path(tp)).version
+        except NoNodeError:
+            return
+        self._proposals[tp] = [write for write in self._proposals[tp] if write.version == version]
+        for write in self._proposals[tp]:
+            yield znodes.decode_state(write.data).isr
 
     def _changed(self, path: str) -> None:
         """Who joins an ISR is whole if it runs and has all that is committed.
 
         What a leader proposed before a machine went down may be written when it is up again: then it may lack records.
         """
-        if not path.startswith(znodes.BROKER_TOPICS) or not path.endswith("/state"):
+        if (tp := _partition_of(path)) is None:
             return
-        *_, topic, _, partition, _ = path.split("/")
-        tp = TopicPartition(topic, int(partition))
         try:
             isr = znodes.decode_state(self._cluster.zookeeper.node(path).data).isr
         except NoNodeError:
@@ -81,3 +100,11 @@ class Wholeness:
             replica = broker.replica(tp)
             if broker.runs and (0 if replica is None else replica.log.log_end_offset) >= self.committed(tp):
                 self._whole.add((broker_id, tp))
+
+
+def _partition_of(path: str) -> TopicPartition | None:
+    """Whose state stands there."""
+    if not path.startswith(znodes.BROKER_TOPICS) or not path.endswith("/state"):
+        return None
+    *_, topic, _, partition, _ = path.split("/")
+    return TopicPartition(topic, int(partition))

@@ -115,3 +115,13 @@ def test_a_log_with_a_damaged_segment_does_not_count() -> None:
     world.wholeness.damaged(2, TP)
     assert world.may_lose(1)
     assert not world.may_lose(3)
+
+
+def test_who_may_soon_be_the_last_by_a_change_that_is_on_its_way_keeps_everything() -> None:
+    world = World()
+    world.isr_is(1, 3)
+    version = world.zookeeper.node(znodes.state_path(TP)).version
+    world.wholeness.proposed(Set(znodes.state_path(TP), world.state(1), version))
+    assert not world.may_lose(1), "its leader has taken 3 out, though ZooKeeper has not heard of it"
+    world.isr_is(1, 3, 2)
+    assert world.may_lose(1), "somebody else was faster, so it will be refused"
