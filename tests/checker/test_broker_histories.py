@@ -155,6 +155,6 @@ def test_what_was_held_is_given_back_but_for_a_little(what: str) -> None:
     assert held(much, much + much // 19) == 1
     assert held(much, much * 2, "elsewhere") == 0
     assert held(-1, much) == 0, "what was not counted before cannot be compared"
-    few = {"fds": 8, "threads": 8, "rss": 16 << 20, "purgatory": 4, "tasks": 8}[what]
+    few = {"fds": 8, "threads": 20, "rss": 16 << 20, "purgatory": 4, "tasks": 8}[what]
     assert held(0, few) == 0
     assert held(0, few + 1) == 1
