@@ -136,19 +136,17 @@ class ContainerTarget:
             raise LocalError(f"broker {broker_id} does not run")
         return process
 
-    async def start_broker(self, broker_id: int, environment: Mapping[str, str] | None = None) -> None:
+    async def start_broker(self, broker_id: int) -> None:
         """Starts a broker that does not run, and waits until it is registered. Nothing where it runs."""
-        await self.launch_broker(broker_id, environment)
+        await self.launch_broker(broker_id)
         deadline = asyncio.get_running_loop().time() + _START_S
         while broker_id not in ((await self.view()).broker_epochs or {}):
             if asyncio.get_running_loop().time() >= deadline:
                 raise LocalError(f"broker {broker_id} was not registered within {_START_S:g} s")
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def launch_broker(self, broker_id: int, environment: Mapping[str, str] | None = None) -> Process:
+    async def launch_broker(self, broker_id: int) -> Process:
         """Starts a broker that does not run, without waiting for anything."""
-        if environment:
-            raise LocalError("a container's environment stays as it is")
         known = self._containers[broker_id]
         await asyncio.to_thread(self._engine.start, known.id)
         self._containers[broker_id] = await asyncio.to_thread(self._engine.container, known.id)

@@ -40,7 +40,7 @@ class Need(Enum):
     ZOOKEEPER = "a ZooKeeper of the run's own"
     #: A way to ZooKeeper from here, as for ending a session.
     ZOOKEEPER_ACCESS = "a way to ZooKeeper"
-    #: Each broker, ZooKeeper and the clients in a network namespace of its own.
+    #: Each broker and ZooKeeper in a network namespace of its own, which the clients reach from outside.
     NETWORK = "network namespaces"
     #: Each broker's data directory on a small file system of its own, on a loop file.
     DISKS = "disks of the brokers' own"
@@ -214,11 +214,11 @@ class Target(Protocol):
         """For signals. Of the last start: it may have ended."""
         ...
 
-    async def start_broker(self, broker_id: int, environment: Mapping[str, str] | None = None) -> None:
+    async def start_broker(self, broker_id: int) -> None:
         """Starts a broker that does not run, and waits until it is registered. Nothing where it runs."""
         ...
 
-    async def launch_broker(self, broker_id: int, environment: Mapping[str, str] | None = None) -> Process:
+    async def launch_broker(self, broker_id: int) -> Process:
         """Starts a broker that does not run, without waiting for anything."""
         ...
 

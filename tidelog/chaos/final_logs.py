@@ -18,13 +18,12 @@ from tidelog.local.broker import broker_environment
 from tidelog.model import TopicPartition
 from tidelog.records.header import iter_headers
 
+_LONGEST_S = 120.0
 _POLL_MS = 500
 _ASK_MS = 20_000
 
 
-async def read_final_logs(
-    servers: str, tps: Sequence[TopicPartition], directory: Path, *, timeout_s: float = 120
-) -> list[FinalLog]:
+async def read_final_logs(servers: str, tps: Sequence[TopicPartition], directory: Path) -> list[FinalLog]:
     """Every record from the log start to the end, from the leaders; written to DIR/final/read, and returned.
 
     TimeoutError where they were not read to their ends in time: then nothing is known of the end. Other errors of
@@ -32,18 +31,16 @@ async def read_final_logs(
     """
     async with Consumer(servers, client_id="final-read", auto_offset_reset="none") as consumer:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(_LONGEST_S):
                 logs = await read_leaders(consumer, tps)
         except builtins.TimeoutError:
-            raise TimeoutError(f"the final read was not done within {timeout_s:g} s") from None
+            raise TimeoutError(f"the final read was not done within {_LONGEST_S:g} s") from None
     for log in logs:
         write_final_log(directory, log)
     return logs
 
 
-async def copy_replica_logs(
-    broker_id: int, log_dirs: Sequence[Path], topics: Iterable[str], directory: Path, *, timeout_s: float = 120
-) -> None:
+async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: Iterable[str], directory: Path) -> None:
     """What a broker's files hold of these topics, to DIR/final/BROKER. LocalError says what went wrong, TimeoutError
     that it took too long.
 
@@ -60,10 +57,10 @@ async def copy_replica_logs(
         env=broker_environment(),
     )
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(_LONGEST_S):
             _, words = await process.communicate()
     except builtins.TimeoutError:
-        raise TimeoutError(f"the logs of broker {broker_id} were not read within {timeout_s:g} s") from None
+        raise TimeoutError(f"the logs of broker {broker_id} were not read within {_LONGEST_S:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()

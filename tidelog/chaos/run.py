@@ -31,7 +31,7 @@ from tidelog.chaos.tail import HistoryTail
 from tidelog.chaos.targets import Cluster, own_cluster, running_cluster
 from tidelog.chaos.verdict import BROKEN, RowCount, count_rows, exit_status, shortcomings
 from tidelog.chaos.views import Views
-from tidelog.chaos.workload import Workload, create_topics
+from tidelog.chaos.workload import Workload, create_topics, replicas_of
 from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError, TidelogError
 from tidelog.partition_messages import ElectionType
@@ -195,11 +195,11 @@ class _Ordeal:
             views,
             self.faults,
             self.stop,
-            _replicas(target),
-            read,
-            self._spread,
-            self.reporter,
-            timing.moved_ms if request.load.has_administrator else None,
+            replicas=replicas_of(len(target.broker_ids)),
+            read=read,
+            spread=self._spread,
+            reporter=self.reporter,
+            moved_ms=timing.moved_ms if request.load.has_administrator else None,
         )
         try:
             await counts.idle_before()
@@ -311,10 +311,6 @@ def _write_about(results: Path, request: Request, **found: Sequence[str]) -> Non
     about = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
     text = json.dumps(about | {name: list(values) for name, values in found.items()}, ensure_ascii=False)
     (results / RUN_FILE).write_text(text + "\n", encoding="utf-8")
-
-
-def _replicas(target: Cluster) -> int:
-    return min(3, len(target.broker_ids))
 
 
 @asynccontextmanager

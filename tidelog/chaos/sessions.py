@@ -1,10 +1,13 @@
-"""Ending somebody's ZooKeeper session, as the server itself would when it has heard nothing for too long."""
+"""What faults do to ZooKeeper, through kazoo: they end somebody's session, as the server itself would when it has heard
+nothing for too long, remove and write nodes, and fill its log.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
@@ -12,88 +15,69 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from tidelog.errors import LocalError
 
-_ATTEMPT_S = 3.0
+_EXPIRED_S, _ATTEMPT_S = 20.0, 3.0
 _GONE_S = 1.0
 _LOOK_EVERY_S = 0.01
-_FILLER_BYTES = 100_000
+_FILLER_BYTES, _MOST_BYTES = 100_000, 12 << 20
 _LOGGER = logging.getLogger("tidelog.chaos.sessions")
 #: kazoo says every lost connection, and here connections are lost on purpose.
 _LOGGER.setLevel(logging.CRITICAL)
 
 
-def expire(hosts: str, registration: str, timeout_s: float = 20) -> int:
+def expire(hosts: str, registration: str) -> int:
     """Ends the session that owns this ephemeral node: a second client takes it over by its id and password, and closes
     it. Returns the node's czxid; LocalError where there is no such node, or the session is still there in the end.
 
     The owner may take its session back in between; then it is tried again. Blocks.
     """
-    deadline = time.monotonic() + timeout_s
-    client = _client(hosts)
+    deadline = time.monotonic() + _EXPIRED_S
     try:
-        client.start(timeout=timeout_s)
-        stat = client.exists(registration)
-        if stat is None or not stat.ephemeralOwner:
-            raise LocalError(f"{registration} is not registered in ZooKeeper")
-        czxid, session = int(stat.czxid), int(stat.ephemeralOwner)
+        with _connected(hosts, _EXPIRED_S) as client:
+            stat = client.exists(registration)
+            if stat is None or not stat.ephemeralOwner:
+                raise LocalError(f"{registration} is not registered in ZooKeeper")
+            czxid, session = int(stat.czxid), int(stat.ephemeralOwner)
 
-        def is_gone() -> bool:
-            found = client.exists(registration)
-            return found is None or found.czxid != czxid
+            def is_gone() -> bool:
+                found = client.exists(registration)
+                return found is None or found.czxid != czxid
 
-        while not is_gone():
-            if time.monotonic() >= deadline:
-                raise LocalError(f"the session of {registration} did not end within {timeout_s:g} s")
-            _close(hosts, session)
-            until = time.monotonic() + _GONE_S
-            while not is_gone() and time.monotonic() < until:
-                time.sleep(_LOOK_EVERY_S)
-        return czxid
+            while not is_gone():
+                if time.monotonic() >= deadline:
+                    raise LocalError(f"the session of {registration} did not end within {_EXPIRED_S:g} s")
+                _close(hosts, session)
+                until = time.monotonic() + _GONE_S
+                while not is_gone() and time.monotonic() < until:
+                    time.sleep(_LOOK_EVERY_S)
+            return czxid
     except (KazooException, KazooTimeoutError) as error:
         raise LocalError(f"ZooKeeper does not answer: {type(error).__name__}") from None
-    finally:
-        client.stop()
-        client.close()
 
 
 def delete(hosts: str, path: str) -> None:
     """Removes one node; LocalError where it is not there, or ZooKeeper does not answer. Blocks."""
-    client = _client(hosts)
     try:
-        client.start(timeout=_ATTEMPT_S)
-        client.delete(path)
+        with _connected(hosts) as client:
+            client.delete(path)
     except (KazooException, KazooTimeoutError) as error:
         raise LocalError(f"{path} cannot be removed: {type(error).__name__}") from None
-    finally:
-        client.stop()
-        client.close()
 
 
 def write(hosts: str, path: str, data: bytes) -> None:
     """Gives a node that is there other data; LocalError as above. Blocks."""
-    client = _client(hosts)
     try:
-        client.start(timeout=_ATTEMPT_S)
-        client.set(path, data)
+        with _connected(hosts) as client:
+            client.set(path, data)
     except (KazooException, KazooTimeoutError) as error:
         raise LocalError(f"{path} cannot be written: {type(error).__name__}") from None
-    finally:
-        client.stop()
-        client.close()
 
 
-def write_until_refused(hosts: str, most_bytes: int = 12 << 20) -> None:
+def write_until_refused(hosts: str) -> None:
     """Fills ZooKeeper's log with nodes that go with our session, until it takes no more. Blocks for seconds at most."""
-    client = _client(hosts)
-    try:
-        client.start(timeout=_ATTEMPT_S)
-        for _ in range(most_bytes // _FILLER_BYTES):
+    with suppress(KazooException, KazooTimeoutError), _connected(hosts) as client:
+        for _ in range(_MOST_BYTES // _FILLER_BYTES):
             filler = client.create_async("/filler-", bytes(_FILLER_BYTES), ephemeral=True, sequence=True)
             filler.get(timeout=_GONE_S)
-    except (KazooException, KazooTimeoutError):
-        pass
-    finally:
-        client.stop()
-        client.close()
 
 
 def session_password(session_id: int) -> bytes:
@@ -113,6 +97,18 @@ def _close(hosts: str, session: int) -> None:
         thief.start(timeout=_ATTEMPT_S)
     thief.stop()
     thief.close()
+
+
+@contextmanager
+def _connected(hosts: str, timeout_s: float = _ATTEMPT_S) -> Iterator[KazooClient]:
+    """KazooTimeoutError where nobody answers."""
+    client = _client(hosts)
+    try:
+        client.start(timeout=timeout_s)
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def _client(hosts: str, client_id: tuple[int, bytes] | None = None) -> KazooClient:

@@ -1,7 +1,8 @@
 """The cluster under test: one that the run starts, or one that runs on this machine already.
 
 A cluster of the run's own lies in the run's directory, is furnished for every fault that can be had here, and its
-brokers keep histories. One that runs keeps none, and only what can be done to its processes is offered.
+brokers keep histories. One that runs keeps them where `tidelog up` was told to, and only what can be done to its
+processes is offered.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -228,25 +228,15 @@ class LocalTarget:
             raise LocalError(f"broker {broker_id} was stopped by somebody else")
         return process
 
-    async def start_broker(self, broker_id: int, environment: Mapping[str, str] | None = None) -> None:
+    async def start_broker(self, broker_id: int) -> None:
         """Starts a broker that does not run, and waits until it is registered. Nothing where it runs."""
         if not self.broker_process(broker_id).running:
-            await self._run(lambda: self._with_environment(broker_id, environment, self._cluster.start_broker))
+            await self._run(lambda: self._cluster.start_broker(broker_id))
 
-    async def launch_broker(self, broker_id: int, environment: Mapping[str, str] | None = None) -> Process:
+    async def launch_broker(self, broker_id: int) -> Process:
         """Starts a broker that does not run, without waiting for anything."""
-        await self._run(lambda: self._with_environment(broker_id, environment, self._cluster.launch_broker))
+        await self._run(lambda: self._cluster.launch_broker(broker_id))
         return self.broker_process(broker_id)
-
-    def _with_environment(
-        self, broker_id: int, environment: Mapping[str, str] | None, start: Callable[[int], Process]
-    ) -> None:
-        name, place = str(broker_id), self.place(str(broker_id))
-        self._cluster.places[name] = replace(place, environment={**place.environment, **(environment or {})})
-        try:
-            start(broker_id)
-        finally:
-            self._cluster.places[name] = place
 
     def zookeeper_process(self) -> Process:
         """LocalError where there is none of the cluster's own."""

@@ -17,7 +17,6 @@ from tidelog.chaos.load import Load, Part
 from tidelog.checker.run_directory import write_compacted
 from tidelog.errors import LocalError, TopicAlreadyExistsError
 from tidelog.local.broker import broker_environment
-from tidelog.local.place import HERE, Place
 from tidelog.local.process import Process
 
 DIRECTORY = "clients"
@@ -30,13 +29,17 @@ _MOST_FAILURES = 5
 _LAST_WORDS = 2_000
 
 
+def replicas_of(brokers: int) -> int:
+    """How many each of the load's partitions has in a cluster of so many brokers."""
+    return min(3, brokers)
+
+
 async def create_topics(servers: str, load: Load, brokers: int, timeout_ms: int = 60_000) -> None:
-    """The load's topics, with as many replicas as there are brokers, at most three. Those that exist stay."""
-    replicas = min(3, brokers)
+    """The load's topics. Those that exist stay."""
     async with Admin(servers, client_id="workload") as admin:
         for topic in load.topics:
             with suppress(TopicAlreadyExistsError):
-                await admin.create_topics([topic.new_topic(replicas)], timeout_ms)
+                await admin.create_topics([topic.new_topic(replicas_of(brokers))], timeout_ms)
 
 
 @dataclass(slots=True)
@@ -52,11 +55,10 @@ class Workload:
     Their histories lie in the run's directory, and so does what they print (`clients/NAME.LIFE.log`).
     """
 
-    def __init__(self, directory: Path, servers: str, load: Load, *, place: Place = HERE, seed: int = 0) -> None:
+    def __init__(self, directory: Path, servers: str, load: Load, *, seed: int = 0) -> None:
         self.load = load
         self._directory = directory.resolve()
         self._servers = servers
-        self._place = place
         self._seed = seed
         self._children: list[_Child] = []
         self._watching: asyncio.Task[None] | None = None
@@ -133,12 +135,7 @@ class Workload:
         output = directory / f"clients-{number}.{life}.log"
         command = [sys.executable, "-P", "-m", "tidelog.chaos.clients", str(path)]
         try:
-            process = Process.spawn(
-                [*self._place.prefix, *command],
-                output=output,
-                directory=directory,
-                environment={**broker_environment(), **self._place.environment},
-            )
+            process = Process.spawn(command, output=output, directory=directory, environment=broker_environment())
         except OSError as error:
             raise LocalError(f"a client process cannot be started: {error}") from None
         return _Child(process, life, output)

@@ -1,4 +1,4 @@
-"""What ZooKeeper says of the cluster under test: the one module of chaos that talks to it, through kazoo."""
+"""What ZooKeeper says of the cluster under test, through kazoo."""
 
 from __future__ import annotations
 

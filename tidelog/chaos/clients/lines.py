@@ -63,7 +63,7 @@ class Lines:
         return self._lines[address]
 
     async def find(self, group: str, any_broker: str, timeout_ms: int = 5_000) -> str:
-        """Step 1: who coordinates the group, as this broker says; its refusal is raised."""
+        """Who coordinates the group, as this broker says; its refusal is raised."""
         answer = await self.to(any_broker).ask(FindCoordinatorRequest((group,)), timeout_ms)
         assert isinstance(answer, FindCoordinatorResponse)
         (found,) = answer.coordinators

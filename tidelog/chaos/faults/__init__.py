@@ -27,6 +27,7 @@ from tidelog.chaos.faults.disks import Disks
 from tidelog.chaos.faults.harm import Harm, Timing
 from tidelog.chaos.faults.namespaces import Namespaces
 from tidelog.chaos.faults.shim import Shim
+from tidelog.chaos.scenarios import row_number
 
 _FAULTS: tuple[type[Harm], ...] = (
     processes.LeaderKilled,
@@ -110,7 +111,7 @@ _FAULTS: tuple[type[Harm], ...] = (
 
 def catalogue(timing: Timing | None = None) -> Catalogue:
     """Each row with how to make its faults, in the catalogue's order; durations follow the cluster's `timing`."""
-    rows = dict.fromkeys(sorted({fault.row for fault in _FAULTS}, key=lambda row: int(row[1:])))
+    rows = dict.fromkeys(sorted({fault.row for fault in _FAULTS}, key=row_number))
     return {row: [partial(fault, timing) for fault in _FAULTS if fault.row == row] for row in rows}
 
 

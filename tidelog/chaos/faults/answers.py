@@ -10,7 +10,7 @@ from typing import cast
 
 from tidelog.chaos import sessions
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
-from tidelog.chaos.faults.harm import UNAVAILABLE, Timing, leaders, look_until, wait_until
+from tidelog.chaos.faults.harm import UNAVAILABLE, Timing, leaders, look_until, wait_until, zookeeper_hosts
 from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
 from tidelog.chaos.faults.network import NetworkFault
 from tidelog.chaos.faults.packets import Rule
@@ -30,9 +30,7 @@ class ProxiedFault(NetworkFault):
     async def divert(self, target: Target) -> ZooKeeperProxy:
         """Everybody's connection to ZooKeeper is closed, and leads to the proxy from now on."""
         network = cast(Namespaces, target.furnishing(Need.NETWORK))
-        if target.zookeeper_hosts is None:
-            raise LocalError("ZooKeeper cannot be reached from here")
-        zookeeper = Endpoint.parse(target.zookeeper_hosts)
+        zookeeper = Endpoint.parse(zookeeper_hosts(target))
         proxy = ZooKeeperProxy(zookeeper, network.address(CLIENTS))
         proxy.__enter__()
         brokers = [str(broker) for broker in target.broker_ids]
@@ -141,9 +139,7 @@ class ZombieController(ProxiedFault):
         await self.kill(target, victim)
         await wait_until("the controller to write", lambda: held, 2 * self.timing.session_timeout_ms / 1000)
         self.pause(target, zombie)
-        if target.zookeeper_hosts is None:
-            raise LocalError("ZooKeeper cannot be reached from here")
-        await asyncio.to_thread(sessions.delete, target.zookeeper_hosts, "/controller")
+        await asyncio.to_thread(sessions.delete, zookeeper_hosts(target), "/controller")
         await look_until(target, "another controller", lambda view: view.controller not in (-1, zombie), 10)
         release.set()
         try:

@@ -14,7 +14,7 @@ from tidelog.chaos import sessions
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import layout, signs
 from tidelog.chaos.faults.disks import FILLER, Disks, fill
-from tidelog.chaos.faults.harm import Harm, Timing, ended, kill
+from tidelog.chaos.faults.harm import Harm, Timing, ended, kill, zookeeper_hosts
 from tidelog.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one
 from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.tools import quietly, run_aside
@@ -69,9 +69,7 @@ class ZooKeeperDiskFull(Harm):
         return Availability(self.timing.undisturbed_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        process, hosts = target.zookeeper_process(), target.zookeeper_hosts
-        if hosts is None:
-            raise LocalError("ZooKeeper cannot be reached from here")
+        process, hosts = target.zookeeper_process(), zookeeper_hosts(target)
         self.mend(partial(self._restart, target))
         await fill_disk(self, target, "zookeeper")
         await asyncio.to_thread(sessions.write_until_refused, hosts)

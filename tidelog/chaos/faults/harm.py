@@ -161,14 +161,19 @@ def of(tp: TopicPartition) -> str:
     return f"{tp.topic}/{tp.partition}"
 
 
+def zookeeper_hosts(target: Target) -> str:
+    """Where the run reaches ZooKeeper; LocalError where it does not."""
+    if target.zookeeper_hosts is None:
+        raise LocalError("ZooKeeper cannot be reached from here")
+    return target.zookeeper_hosts
+
+
 def leaders(view: View) -> dict[TopicPartition, int]:
     """Of the partitions that have one, in their order."""
     return {tp: state.leader for tp, state in sorted(view.partitions.items()) if state.leader >= 0}
 
 
-async def look_until(
-    target: Target, what: str, seen: Callable[[View], bool], timeout_s: float, *, every_s: float = _LOOK_EVERY_S
-) -> View:
+async def look_until(target: Target, what: str, seen: Callable[[View], bool], timeout_s: float) -> View:
     """The first view of the cluster that shows it; LocalError says that it did not happen in time."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
@@ -177,7 +182,7 @@ async def look_until(
                 return view
         if asyncio.get_running_loop().time() >= deadline:
             raise LocalError(f"not within {timeout_s:g} s: {what}")
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def wait_until(what: str, seen: Callable[[], object], timeout_s: float) -> None:

@@ -52,7 +52,6 @@ class BrokerFault(Harm):
         for broker in reversed(brokers):
             process = target.broker_process(broker)
             went_on = target.undo.to_continue(process)
-
             self.mend(partial(_go_on, process, went_on))
             send(process, SIGSTOP, f"broker {broker}")
 
@@ -153,7 +152,6 @@ class AllKilled(BrokerFault):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         order = dice.sample(target.broker_ids, len(target.broker_ids))
-        self.will_restart(target, *order)
         await self.kill(target, *order)
         return "SIGKILL to all brokers"
 
@@ -348,7 +346,6 @@ class PoliteStopAlone(PoliteStop):
 
     row, name = "F12", "polite stop while ZooKeeper is away"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.ZOOKEEPER})
-
     availability = UNAVAILABLE
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -404,11 +401,12 @@ class RollingRestart(BrokerFault):
             raise LocalError(f"broker {victim} did not end within {2 * _POLITE_MS / 1000:g} s of SIGTERM")
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        led = leaders(await target.view())
+        before = await target.view()
+        led = leaders(before)
         if not led:
             raise LocalError("no partition has a leader")
         tp = dice.choice(list(led))
-        full = {each: len(state.isr) for each, state in (await target.view()).partitions.items()}
+        full = {each: len(state.isr) for each, state in before.partitions.items()}
         self._followed, done = tp, list[int]()
         for _ in range(self.times):
             view = await look_until(

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from tidelog.chaos import sessions
 from tidelog.chaos.fault import Evidence, Need, Target, View
-from tidelog.chaos.faults.harm import UNAVAILABLE, Harm, Timing, kill, leaders, look_until, of, wait_until
+from tidelog.chaos.faults.harm import (
+    UNAVAILABLE,
+    Harm,
+    Timing,
+    kill,
+    leaders,
+    look_until,
+    of,
+    wait_until,
+    zookeeper_hosts,
+)
 from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.zookeeper import registration
 from tidelog.errors import LocalError
@@ -48,9 +58,7 @@ class ZooKeeperTurnedBack(Harm):
             await _remove(copy)
             self.mend(partial(_remove, copy))
         await asyncio.to_thread(shutil.copytree, data, earlier)
-        hosts = target.zookeeper_hosts
-        if hosts is None:
-            raise LocalError("ZooKeeper cannot be reached from here")
+        hosts = zookeeper_hosts(target)
         await self._elect(target, hosts)
         controllers = (await target.view()).controller_epoch
         said = [Said(target.broker_log(broker)) for broker in target.broker_ids]

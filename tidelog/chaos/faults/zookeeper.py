@@ -12,7 +12,7 @@ from signal import SIGCONT, SIGSTOP
 from tidelog.chaos import sessions
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
 from tidelog.chaos.faults import bounds, signs
-from tidelog.chaos.faults.harm import Harm, Timing, kill, send
+from tidelog.chaos.faults.harm import Harm, Timing, kill, send, zookeeper_hosts
 from tidelog.chaos.faults.processes import leader_of_one, led_by
 from tidelog.errors import LocalError, TidelogError
 
@@ -53,10 +53,9 @@ class SessionExpired(Harm):
         return f"the session of {who} ended"
 
     async def expire(self, target: Target, victim: int) -> None:
-        if target.zookeeper_hosts is None:
-            raise LocalError("ZooKeeper cannot be reached from here")
+        hosts = zookeeper_hosts(target)
         self.victims = tuple({*self.victims, victim})
-        await asyncio.to_thread(sessions.expire, target.zookeeper_hosts, registration(victim))
+        await asyncio.to_thread(sessions.expire, hosts, registration(victim))
 
     def bit(self, evidence: Evidence) -> str | None:
         return signs.registered_anew(evidence, self.victims)
