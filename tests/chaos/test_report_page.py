@@ -16,8 +16,10 @@ from tidelog.chaos.report.__main__ import main
 from tidelog.chaos.report.facts import Moments, PartitionFacts, RunFacts, Span
 from tidelog.chaos.report.page import page
 from tidelog.chaos.report.promises import PROMISES
-from tidelog.chaos.report.verdict import Judged, Violation, headline
+from tidelog.chaos.report.verdict import headline
 from tidelog.chaos.verdict import count_rows
+from tidelog.checker.findings import Finding
+from tidelog.checker.verdict import Row, Verdict
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
 
@@ -26,7 +28,12 @@ EVIL = "</script><img src=x onerror=alert(1)>\"'&"
 KILLED = Injection("F1", "leader killed", Outcome.BIT, "", "SIGKILL to broker 1", 1, 2, 3)
 VOID = Injection("F7", "leader paused", Outcome.VOID, "nobody noticed", "", 1, None, 3)
 SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
-ALL_KEPT = [Judged(name, 10, 0) for name in PROMISES]
+TP = TopicPartition("t", 0)
+
+
+def judged(*unread: TopicPartition, **differing: tuple[int, int]) -> Verdict:
+    """Observations and violations of some; the others were seen ten times, and held."""
+    return Verdict([Row(key, key, *differing.get(key, (10, 0))) for key in PROMISES], [], unread)
 
 
 class Told(HTMLParser):
@@ -109,41 +116,43 @@ def test_a_long_run_of_many_partitions_stays_below_five_megabytes() -> None:
         watermarks = Moments.of((t, offset * 1000 + offset % 7) for offset, t in enumerate(moves))
         facts.partitions[TopicPartition("t" * 249, number)] = PartitionFacts(spans, [], watermarks)
     faults = [Injection("F1", "n" * 100, Outcome.BIT, "w" * 5000, "x" * 5000, t, t, t + 5) for t in moves[::3]]
-    violation = Violation("t-0", START, "s" * 5000, ["o" * 5000] * 100)
-    html = page("long", facts, faults, [Judged(name, 1, 10**6, [violation] * 100) for name in PROMISES])
+    findings = [Finding(key, TP, START, "s" * 5000, ["o" * 5000] * 100) for key in PROMISES for _ in range(100)]
+    html = page("long", facts, faults, Verdict([Row(key, key, 1, 10**6) for key in PROMISES], findings))
     assert len(html.encode()) < 5 << 20
     assert "86 more partitions are not drawn" in html
     assert "999,990 more violations of I1 are not shown." in html
 
 
 @pytest.mark.parametrize(
-    ("judged", "faults", "passed", "says"),
+    ("verdict_", "faults", "passed", "says"),
     [
-        (ALL_KEPT, [KILLED], True, "Passed: 1 fault hit the cluster, and every promise was kept."),
+        (judged(), [KILLED], True, "Passed: 1 fault hit the cluster, and every promise was kept."),
         (None, [KILLED], None, "There is no verdict"),
-        ([*ALL_KEPT, Judged("I1", 10, 2)], [KILLED], False, "Failed: a promise was broken"),
-        ([*ALL_KEPT, Judged("I1", 0, 0)], [KILLED], None, "Not proved"),
-        (ALL_KEPT, [KILLED, VOID], None, "Not proved"),
-        (ALL_KEPT, [KILLED, SKIPPED], None, "Not proved"),
+        (judged(I1=(10, 2)), [KILLED], False, "Failed: a promise was broken"),
+        (judged(I1=(0, 0)), [KILLED], None, "Not proved"),
+        (judged(TP), [KILLED], None, "Not proved"),
+        (judged(), [KILLED, VOID], None, "Not proved"),
+        (judged(), [KILLED, SKIPPED], None, "Not proved"),
     ],
 )
 def test_only_a_run_in_which_nothing_is_missing_has_passed(
-    judged: list[Judged] | None, faults: list[Injection], passed: bool | None, says: str
+    verdict_: Verdict | None, faults: list[Injection], passed: bool | None, says: str
 ) -> None:
-    verdict, sentence, _ = headline(judged, count_rows([fault.row for fault in faults], faults))
-    assert (verdict, sentence.startswith(says)) == (passed, True)
+    found, sentence, _ = headline(verdict_, count_rows([fault.row for fault in faults], faults))
+    assert (found, sentence.startswith(says)) == (passed, True)
 
 
 def test_what_stands_against_a_run_is_named() -> None:
     counts = count_rows(["F1", "F7", "F19", "F20"], [KILLED, VOID, SKIPPED])
-    _, _, against = headline([Judged("I1", 9, 1), Judged("I17", 0, 0)], counts, ["the disk was full"])
+    _, _, against = headline(judged(TP, I1=(9, 1), I17=(0, 0)), counts, ["the disk was full"])
     assert against == [
-        "I1 is broken: 1 violation.",
+        "I1 is broken: 1 violation",
         "the disk was full",
-        "Nothing was seen of I17: that has not passed.",
-        "1 fault had no effect, and proved nothing: F7.",
-        "1 fault could not be injected here: F19.",
-        "There was no time for F20.",
+        "void, so nothing is proved by them: F7",
+        "skipped, since they cannot be injected here: F19",
+        "not reached: F20",
+        "without data, so they have not passed: I17",
+        "without a final log, so their end is unknown: t-0",
     ]
 
 
@@ -151,7 +160,7 @@ def test_rows_that_were_not_reached_and_a_runs_own_troubles_are_told(tmp_path: P
     run = told_run(verdict=verdict(), faults=[]).write(tmp_path)
     (run / "run.json").write_text('{"seed": 3, "rows": ["F1", "F50"], "troubles": ["replicas were not level"]}')
     told = Told(write_report(run).read_text()).texts
-    assert "There was no time for F1, F50." in told
+    assert "not reached: F1, F50" in told
     assert "replicas were not level" in told
     assert any("not proved" in text for text in told)
 

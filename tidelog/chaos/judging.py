@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from tidelog.chaos.injections import Injection
+from tidelog.chaos.report.reading import VERDICT
 from tidelog.chaos.runner import LEAST_DURING, MOST_HEALING_S
 from tidelog.checker.invariant import Window
 from tidelog.checker.run_directory import RunDirectory, write_windows
 from tidelog.checker.verdict import Verdict
 
-VERDICT_FILE: Final = "verdict.json"
 _MS = 1_000_000
 
 
@@ -21,7 +20,7 @@ def judge(results: Path, injections: Sequence[Injection]) -> Verdict:
     """Also writes it down. HistoryError, OSError: there is none."""
     write_windows(results, [window for injection in injections if (window := window_of(injection)) is not None])
     verdict = RunDirectory(results).check()
-    (results / VERDICT_FILE).write_text(json.dumps(verdict.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
+    (results / VERDICT).write_text(json.dumps(verdict.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
     return verdict
 
 

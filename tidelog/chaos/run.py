@@ -22,6 +22,7 @@ from tidelog.chaos.injections import FaultsFile
 from tidelog.chaos.judging import judge
 from tidelog.chaos.load import Load
 from tidelog.chaos.report import write_report
+from tidelog.chaos.report.reading import RUN
 from tidelog.chaos.resources import ResourceCounts
 from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter
 from tidelog.chaos.runs import RESULTS, RunDirectory
@@ -36,7 +37,6 @@ from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError, TidelogError
 from tidelog.partition_messages import ElectionType
 
-RUN_FILE = "run.json"
 _BUSY_S = 30.0
 _WATCH_EVERY_S = 0.2
 _ASK_MS = 5_000
@@ -310,7 +310,7 @@ def _write_about(results: Path, request: Request, **found: Sequence[str]) -> Non
     """What the report tells of the run, and what it takes into account: the rows asked for, and the run's troubles."""
     about = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
     text = json.dumps(about | {name: list(values) for name, values in found.items()}, ensure_ascii=False)
-    (results / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+    (results / RUN).write_text(text + "\n", encoding="utf-8")
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -95,6 +95,14 @@ class Verdict:
             ],
         }
 
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> Verdict:
+        """What `to_json` made. KeyError, TypeError, ValueError: it did not."""
+        rows = [
+            Row(str(r["key"]), str(r["name"]), int(r["observations"]), int(r["violations"])) for r in told["invariants"]
+        ]
+        return cls(rows, [_finding(each) for each in told["findings"]], [_tp(each) for each in told["unread"]])
+
     def lines(self, *, most_findings: int = 3) -> Iterator[str]:
         """As a table for people, then up to so many findings of each invariant that is violated."""
         width = max((len(row.name) for row in self.rows), default=0)
@@ -114,3 +122,13 @@ class Verdict:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def _finding(told: Mapping[str, Any]) -> Finding:
+    tp = None if told["tp"] is None else _tp(told["tp"])
+    return Finding(str(told["invariant"]), tp, int(told["t"]), str(told["says"]), list(map(str, told["operations"])))
+
+
+def _tp(told: Sequence[Any]) -> TopicPartition:
+    topic, partition = told
+    return TopicPartition(str(topic), int(partition))

@@ -10,15 +10,16 @@ from tidelog.chaos.report.page import page
 from tidelog.chaos.report.reading import read_about, read_facts, read_verdict
 
 NAME: Final = "report.html"
+_TITLE: Final = "Tidelog under faults"
 
 
-def write_report(directory: Path, title: str = "Tidelog under faults") -> Path:
+def write_report(directory: Path) -> Path:
     """Writes `DIR/report.html` from what else is in the run's directory (`reading`), and says where it is.
 
     HistoryError where the faults or the verdict are not what they should be; OSError where a file cannot be written.
     """
     faults = read_faults(directory)
-    html = page(title, read_facts(directory, faults), faults, read_verdict(directory), read_about(directory))
+    html = page(_TITLE, read_facts(directory, faults), faults, read_verdict(directory), read_about(directory))
     path = directory / NAME
     path.write_text(html, encoding="utf-8")
     return path

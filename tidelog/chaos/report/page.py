@@ -12,8 +12,10 @@ from tidelog.chaos.report.chart import chart
 from tidelog.chaos.report.facts import About, RunFacts
 from tidelog.chaos.report.markup import Markup, Part, element, together
 from tidelog.chaos.report.promises import PROMISES, number_of
-from tidelog.chaos.report.verdict import Judged, Violation, headline
+from tidelog.chaos.report.verdict import headline
 from tidelog.chaos.verdict import RowCount, count_rows
+from tidelog.checker.findings import Finding
+from tidelog.checker.verdict import Row, Status, Verdict
 
 #: More than these are counted, not shown: a page is for reading.
 _MOST_FAULTS, _MOST_VIOLATIONS, _MOST_OPERATIONS, _MOST_GAPS = 500, 10, 12, 15
@@ -26,25 +28,25 @@ def page(
     title: str,
     facts: RunFacts,
     faults: Sequence[Injection],
-    judged: Sequence[Judged] | None,
+    verdict: Verdict | None,
     about: About = About(),  # noqa: B008 - it is frozen
 ) -> str:
     """The HTML. It needs nothing besides itself."""
     axis = Axis(facts.begin, facts.end)
     absent = unavailable(facts)
     counts = count_rows([*{*about.rows, *(fault.row for fault in faults)}], faults)
-    passed, sentence, against = headline(judged, counts, about.troubles)
+    passed, sentence, against = headline(verdict, counts, about.troubles)
     body = together(
         element("h1", title),
         _about(facts, about),
         _verdict(passed, sentence, [*against, *facts.complaints[:_MOST_VIOLATIONS]]),
         element("h2", "What happened, on one time axis"),
         chart(facts, faults[:_MOST_FAULTS], absent[:_MOST_DRAWN_GAPS]),
-        _violations(judged or (), axis),
+        _violations(verdict, axis) if verdict is not None else None,
         element("h2", "Faults"),
         _faults(counts, faults, axis),
         element("h2", "Promises"),
-        _invariants(judged or ()),
+        _invariants(verdict.rows if verdict is not None else ()),
         element("h2", "Longest times without an acknowledged produce"),
         _gaps(absent, faults, axis),
     )
@@ -84,28 +86,28 @@ def _verdict(passed: bool | None, sentence: str, against: Sequence[str]) -> Mark
     )
 
 
-def _violations(judged: Sequence[Judged], axis: Axis) -> Markup:
-    broken = [each for each in judged if each.violations]
-    if not broken:
+def _violations(verdict: Verdict, axis: Axis) -> Markup:
+    if not verdict.violated:
         return Markup()
     drawn: list[Part] = [element("h2", "What was broken, and the operations that prove it")]
-    for each in sorted(broken, key=lambda each: number_of(each.invariant)):
-        drawn.append(element("p", element("strong", each.invariant), " ", PROMISES.get(each.invariant)))
-        drawn += [_violation(violation, axis) for violation in each.told[:_MOST_VIOLATIONS]]
-        if (more := each.violations - min(len(each.told), _MOST_VIOLATIONS)) > 0:
-            drawn.append(element("p", f"{more:,} more violations of {each.invariant} are not shown."))
+    for row in sorted(verdict.violated, key=_number_of):
+        findings = [each for each in verdict.findings if each.invariant == row.key][:_MOST_VIOLATIONS]
+        drawn.append(element("p", element("strong", row.key), " ", PROMISES.get(row.key)))
+        drawn += [_finding(each, axis) for each in findings]
+        if (more := row.violations - len(findings)) > 0:
+            drawn.append(element("p", f"{more:,} more violations of {row.key} are not shown."))
     return together(*drawn)
 
 
-def _violation(violation: Violation, axis: Axis) -> Markup:
-    when = axis.seconds(violation.t) if violation.t else None
-    where = ", ".join(filter(None, (violation.where, when)))
-    operations = [_short(operation) for operation in violation.operations[:_MOST_OPERATIONS]]
-    if (more := len(violation.operations) - len(operations)) > 0:
+def _finding(finding: Finding, axis: Axis) -> Markup:
+    tp = None if finding.tp is None else str(finding.tp)
+    where = ", ".join(filter(None, (tp, axis.seconds(finding.t) if finding.t else None)))
+    operations = [_short(operation) for operation in finding.operations[:_MOST_OPERATIONS]]
+    if (more := len(finding.operations) - len(operations)) > 0:
         operations.append(f"… and {more:,} more")
     return element(
         "details",
-        element("summary", element("span", f"{where}: " if where else "", class_="facts"), _short(violation.says)),
+        element("summary", element("span", f"{where}: " if where else "", class_="facts"), _short(finding.says)),
         element("pre", "\n".join(operations)) if operations else None,
         open="",
     )
@@ -160,21 +162,25 @@ def _cost(fault: Injection) -> str:
     return f"{fault.longest_gap_ms / 1000:.1f}{allowed} s"
 
 
-def _invariants(judged: Sequence[Judged]) -> Markup:
-    kinds = {"kept": "good", "broken": "bad", "no data": "doubt"}
+def _invariants(rows: Sequence[Row]) -> Markup:
+    kinds = {Status.PASSED: "good", Status.VIOLATED: "bad", Status.NO_DATA: "doubt"}
     return _table(
         ("", "promise", "#observations", "#violations", ""),
         [
             [
-                element("td", each.invariant, class_="word"),
-                element("td", PROMISES.get(each.invariant)),
-                _number(each.observations),
-                _number(each.violations),
-                element("td", element("span", each.word, class_=kinds[each.word]), class_="word"),
+                element("td", row.key, class_="word"),
+                element("td", PROMISES.get(row.key)),
+                _number(row.observations),
+                _number(row.violations),
+                element("td", element("span", row.status, class_=kinds[row.status]), class_="word"),
             ]
-            for each in sorted(judged, key=lambda each: number_of(each.invariant))
+            for row in sorted(rows, key=_number_of)
         ],
     )
+
+
+def _number_of(row: Row) -> int:
+    return number_of(row.key)
 
 
 def _gaps(absent: Sequence[Gap], faults: Sequence[Injection], axis: Axis) -> Markup:

@@ -10,17 +10,16 @@ run.json               what to know of the run, as {"scenario": "all", "seed": 3
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tidelog.chaos.injections import Injection, row_name
 from tidelog.chaos.report.facts import About, RunFacts
 from tidelog.chaos.report.observing import Observer
-from tidelog.chaos.report.verdict import Judged, Violation
 from tidelog.checker.history import DIRECTORY, SUFFIX, line_errors, read_history
+from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError
-from tidelog.model import TopicPartition
 
 VERDICT: Final = "verdict.json"
 RUN: Final = "run.json"
@@ -47,15 +46,13 @@ def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
     return facts
 
 
-def read_verdict(directory: Path) -> list[Judged] | None:
+def read_verdict(directory: Path) -> Verdict | None:
     """None where there is none. HistoryError where it is not a verdict."""
     path = directory / VERDICT
     if not path.exists():
         return None
     with line_errors(path, 1):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        told = [(str(finding["invariant"]), _violation(finding)) for finding in document["findings"]]
-        return [_judged(row, [each for name, each in told if name == row["key"]]) for row in document["invariants"]]
+        return Verdict.of_json(json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_about(directory: Path) -> About:
@@ -70,13 +67,3 @@ def read_about(directory: Path) -> About:
         values = {name: value for name, value in document.items() if isinstance(value, str | int | float)}
         rows = [row_name(each) for each in document.get("rows", ())]
         return About(values, rows, [str(each) for each in document.get("troubles", ())])
-
-
-def _judged(row: Mapping[str, Any], told: Sequence[Violation]) -> Judged:
-    return Judged(str(row["key"]), int(row["observations"]), int(row["violations"]), told)
-
-
-def _violation(finding: Mapping[str, Any]) -> Violation:
-    tp = finding.get("tp")
-    where = "" if tp is None else str(TopicPartition(str(tp[0]), int(tp[1])))
-    return Violation(where, int(finding["t"]), str(finding["says"]), [str(each) for each in finding["operations"]])
