@@ -13,7 +13,7 @@ from node.settings import BrokerSettings
 from simulation.brokers import MachineClock, SimulatedBroker
 from simulation.disks import SimulatedDisk
 from simulation.network import Machine, Network
-from simulation.timeline import NS_PER_MS, NS_PER_S, Process, Timeline
+from simulation.timeline import NS_PER_MS, NS_PER_S, Process
 from simulation.trace import Trace
 from storage.configs.log_config import LogConfig
 from tidelog.checker.broker_events import BrokerEvent
@@ -31,9 +31,9 @@ ZOOKEEPER_WEATHER = Weather(
     request_ms=(0.2, 3), answer_ms=(0.2, 3), watch_ms=(0.2, 20), reconnect_ms=(20, 500), lag_ms=(0.2, 30), breaks=0.003
 )
 
-#: What makes little difference to a minute, and costs idle work.
 #: The partitions of the offsets of groups, once somebody has asked for a coordinator.
 OFFSETS_TPS = tuple(TopicPartition(OFFSETS_TOPIC, number) for number in range(2))
+#: What makes little difference to a minute, and costs idle work.
 _QUIET = {
     "replica_fetch_wait_max_ms": 1000,
     "log_flush_scheduler_interval_ms": 60_000,
@@ -99,7 +99,8 @@ class ClientProcess:
 
 
 class Cluster:
-    """
+    """Brokers on machines of their own, and whoever else has a process.
+
     configs   that topics have where they say nothing else
     keep      given each event of a broker's journal, with the broker's id
     first     the partition whose leader "the leader" is
@@ -117,8 +118,8 @@ class Cluster:
     ) -> None:
         self.dice = Random(seed)
         self.trace = trace
-        self.timeline = trace.timeline = Timeline()
-        self.network = Network(self.timeline, self._dice(), trace.add)
+        self.timeline = trace.timeline
+        self.network = Network(self.timeline, self._dice())
         self._there = Process(self.timeline, "zookeeper", self._dice(), partial(trace.add, "failure", "zookeeper"))
         self.zookeeper = MemoryZooKeeper(
             MachineClock(self.timeline, 0),

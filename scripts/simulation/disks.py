@@ -6,7 +6,7 @@
     disk.crash(Random(7))                       # the power is gone
     disk.fail(Fault.SYNC_ERROR, under=path)     # until `heal`, also for the processes to come
     disk.slow(write_ms=300, sync_ms=500)
-    disk.flip(Random(7))                        # a bit of some log is another one from now on
+    disk.flip_closed(Random(7))                 # a bit of some closed segment is another one from now on
 
 What a disk may hold after a crash says `simulation.crashable_files`, what its errors do `simulation.failing_files`.
 """
@@ -20,9 +20,9 @@ from random import Random
 
 from simulation.crashable_files import FORGOTTEN, CrashableFiles, Fate
 from simulation.failing_files import FailingFiles, Fault
+from simulation.timeline import NS_PER_MS
 from storage.files import Files
 
-NS_PER_MS = 1_000_000
 #: Calls that wait for the disk, and not only for the page cache.
 _SYNCS = frozenset({"sync", "replace"})
 

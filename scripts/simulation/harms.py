@@ -47,7 +47,8 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class Harm:
-    """
+    """What a fault has done to one of those that it hit.
+
     mends   end it
     bit     whether it has done something, asked before it is mended
     also    under what else it is counted

@@ -42,7 +42,7 @@ class Kind(StrEnum):
 
 
 class Moment(StrEnum):
-    """What a broker does, as its journal tells it, of the partition that a story is about; `whom` it may be.
+    """What a broker does with the partition that a story is about, as its journal tells it. A fault may wait for it.
 
     PROPOSES is not the journal's: a leader's new ISR, or a controller's new state, is on its way to ZooKeeper.
     """
@@ -74,7 +74,8 @@ LEADER, FOLLOWER, IN_SYNC, CONTROLLER, COORDINATOR, COORDINATORS_FOLLOWER, IT = 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """
+    """One thing that goes wrong.
+
     at_ms     since the cluster stands
     whom      brokers by their ids, or by what they are then; "client-N" with the broker that it is cut from
     for_ms    until it is mended; 0: it needs no mending

@@ -70,21 +70,20 @@ class _Way:
 
 
 class Network:
-    """
-    weather     of all ways; `of_way` has those that are other
+    """All machines, the connections between them, and what does not come through.
+
+    weather     of all ways
     delivered   a sum over all messages that have arrived, of which any difference makes another
     stalled     how many messages have met a cut, from whom to whom
     """
 
-    def __init__(self, timeline: Timeline, dice: Random, on_event: Callable[..., object]) -> None:
+    def __init__(self, timeline: Timeline, dice: Random) -> None:
         self.timeline = timeline
         self.dice = dice
         self.weather = Weather()
-        self.of_way: dict[tuple[str, str], Weather] = {}
         self.delivered = 0
         self.messages = 0
         self.stalled: Counter[tuple[str, str]] = Counter()
-        self.on_event = on_event
         self._machines: dict[str, Machine] = {}
         self._listening: dict[Endpoint, SimulatedRouter] = {}
         self._wires: dict[Wire, None] = {}
@@ -165,7 +164,7 @@ class Network:
         passes = self.passes(machine, target) and self.passes(target, machine)
         if passes:
             outcome = ProbeOutcome.ACCEPTED if endpoint in self._listening else ProbeOutcome.REFUSED
-            after_ns = self.delay_ns(machine, target) + self.delay_ns(target, machine)
+            after_ns = self.delay_ns() + self.delay_ns()
         else:
             outcome, after_ns = ProbeOutcome.SILENT, PROBE_TIMEOUT_MS * NS_PER_MS
         process.deliver(self.timeline.now_ns + after_ns, lambda: None if found.done() else found.set_result(outcome))
@@ -173,9 +172,9 @@ class Network:
 
     # --- for the wires -----------------------------------------------------------------------------------------
 
-    def delay_ns(self, source: Machine, target: Machine) -> int:
-        weather = self.of_way.get((source.address, target.address), self.weather)
-        return weather.delay_ns(self.dice)
+    def delay_ns(self) -> int:
+        """Of one message, one way."""
+        return self.weather.delay_ns(self.dice)
 
     def at(self, endpoint: Endpoint) -> SimulatedRouter | None:
         return self._listening.get(endpoint)
@@ -319,9 +318,7 @@ class Wire:
     def _knock(self) -> None:
         """A connect: there and back, once more for the handshake of ZeroMQ, again where it got lost."""
         network = self._network
-        there_ns = network.delay_ns(self.client, self.server)
-        back_ns = network.delay_ns(self.server, self.client)
-        self._process.deliver(network.timeline.now_ns + there_ns + back_ns, self._knocked)
+        self._process.deliver(network.timeline.now_ns + network.delay_ns() + network.delay_ns(), self._knocked)
 
     def _knocked(self) -> None:
         if not self._client_open:
@@ -349,7 +346,7 @@ class Wire:
         if network.passes(way.source, way.target):
             end = self._end_server if way is self._to else self._end_client
             process = self._router.process if way is self._to and self._router else self._process
-            process.deliver(max(network.timeline.now_ns + network.delay_ns(way.source, way.target), way.last_ns), end)
+            process.deliver(max(network.timeline.now_ns + network.delay_ns(), way.last_ns), end)
         self._forget_if_over()
 
     def _end_client(self) -> None:
@@ -385,7 +382,7 @@ class Wire:
     def _schedule(self, way: _Way) -> None:
         network = self._network
         now_ns = network.timeline.now_ns
-        way.last_ns = max(way.last_ns, now_ns + network.delay_ns(way.source, way.target))
+        way.last_ns = max(way.last_ns, now_ns + network.delay_ns())
         process = self._process if way is self._fro or self._router is None else self._router.process
         process.deliver(way.last_ns, self._arrive, way)
 

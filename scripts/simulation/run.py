@@ -13,8 +13,8 @@ from node.replica import Replica
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import ClientProcess, Cluster
 from simulation.drawing import DURABLE, PLAIN, UNCLEAN
-from simulation.faults import Nemesis
 from simulation.final_logs import replica_log
+from simulation.nemesis import Nemesis
 from simulation.orders import Operator
 from simulation.power import Wholeness
 from simulation.story import Story
@@ -56,7 +56,8 @@ _TPS = tuple(tp for topic in TOPICS for tp in topic.tps)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """
+    """What came of one story.
+
     wrong            what was found, in sentences; empty where all is well
     rows             how many observations each invariant had
     tally            of the faults

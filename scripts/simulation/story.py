@@ -14,7 +14,8 @@ from simulation.kinds import Fault, Kind, Moment
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """
+    """Who is there, and what goes wrong when.
+
     seed      rolls the dice of all that is not written here
     promises  of its topics: "plain", "durable" or "unclean"
     found     what it once found

@@ -67,7 +67,7 @@ class Summary:
 
     def lines(self) -> Iterator[str]:
         """All of it."""
-        rows = [(name, drawn, bitten) for name, drawn, bitten in self.tally.rows()]
+        rows = list(self.tally.rows())
         if rows:
             width = max(len(name) for name, _, _ in rows)
             yield f"{'fault':<{width}}  {'drawn':>7}  {'bitten':>7}"

@@ -39,26 +39,35 @@ _PAUSE_S = 1.0
 _POLL_MS = 900
 _FETCH_WAIT_MS = 900
 
-#: Makes the clients of one kind from where they are, their name, and the number of the first producer id.
-_MAKERS: Mapping[str, Callable[[Surroundings, str, int, int], list[RunningClient]]] = {
-    "producer": lambda around, name, number, life: [ProducingClient(around, name, number, _RATE, tick_s=_TICK_S)],
-    "unsafe-producer": lambda around, name, number, life: [
-        ProducingClient(around, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)
-    ],
-    "tail": lambda around, name, number, life: [TailReader(around, name, batches=False)],
-    "wanderer": lambda around, name, number, life: [Wanderer(around, name, pause_s=_PAUSE_S)],
-    "reset": lambda around, name, number, life: [ResetReader(around, name)],
-    "direct": lambda around, name, number, life: [DirectReader(around, name, pause_s=_PAUSE_S)],
-    "asker": lambda around, name, number, life: [Asker(around, name, pause_s=_PAUSE_S)],
-    "committer": lambda around, name, number, life: [
-        Committer(around, name, "registers", around.tps[:2], by_request=True, life=life, pause_s=_PAUSE_S),
-        CommittedReader(around, f"{name}-reader", ["registers"], around.tps[:2], pause_s=_PAUSE_S),
-    ],
-    "member": lambda around, name, number, life: [
-        MemberClient(around, name, "members", "cooperative-sticky", longest_work_s=_PAUSE_S)
-    ],
-    "administrator": lambda around, name, number, life: [Administrator(around, name, election_interval_ms=15_000)],
-}
+
+def _clients(kind: str, around: Surroundings, name: str, number: int, life: int) -> list[RunningClient]:
+    """Those of one kind (`simulation.drawing`), in this of their lives. `number`: a producer's own."""
+    match kind:
+        case "producer":
+            return [ProducingClient(around, name, number, _RATE, tick_s=_TICK_S)]
+        case "unsafe-producer":
+            return [ProducingClient(around, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)]
+        case "tail":
+            return [TailReader(around, name, batches=False)]
+        case "wanderer":
+            return [Wanderer(around, name, pause_s=_PAUSE_S)]
+        case "reset":
+            return [ResetReader(around, name)]
+        case "direct":
+            return [DirectReader(around, name, pause_s=_PAUSE_S)]
+        case "asker":
+            return [Asker(around, name, pause_s=_PAUSE_S)]
+        case "committer":
+            tps = around.tps[:2]
+            return [
+                Committer(around, name, "registers", tps, by_request=True, life=life, pause_s=_PAUSE_S),
+                CommittedReader(around, f"{name}-reader", ["registers"], tps, pause_s=_PAUSE_S),
+            ]
+        case "member":
+            return [MemberClient(around, name, "members", "cooperative-sticky", longest_work_s=_PAUSE_S)]
+        case "administrator":
+            return [Administrator(around, name, election_interval_ms=15_000)]
+    raise ValueError(f"there are no clients of the kind {kind!r}")
 
 
 class Workload:
@@ -110,7 +119,7 @@ class Workload:
                 fetch_wait_ms=_FETCH_WAIT_MS,
             )
             number = (place * MOST_LIVES + client.lives) * MOST_PRODUCERS
-            clients = _MAKERS[kind](around, f"{kind}-{place}", number, client.lives)
+            clients = _clients(kind, around, f"{kind}-{place}", number, client.lives)
             self._running[client] = client.lives
             try:
                 await asyncio.gather(*(each.run() for each in clients))

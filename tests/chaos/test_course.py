@@ -14,10 +14,10 @@ import pytest
 
 from tests.virtual_time import on_virtual_time
 from tidelog.chaos.activity import Activity
+from tidelog.chaos.course import LEAST_RATE, MOST_HEALING_S, Course, Reporter, told
 from tidelog.chaos.fault import Availability, Evidence, Fault, Need, PartitionView, Target, View
 from tidelog.chaos.injections import FaultsFile, Injection, Outcome
 from tidelog.chaos.judging import window_of
-from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter, told
 from tidelog.chaos.schedule import Step
 from tidelog.chaos.views import Views
 from tidelog.checker.operations import ProduceOk

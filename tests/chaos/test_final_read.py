@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 
 from tidelog.chaos import run
+from tidelog.chaos.course import Reporter
 from tidelog.chaos.fault import Need
 from tidelog.chaos.load import Load
 from tidelog.chaos.run import Request, Result, _Ordeal
-from tidelog.chaos.runner import Reporter
 from tidelog.chaos.scenarios import SCENARIOS
 from tidelog.chaos.targets import Cluster
 from tidelog.chaos.verdict import UNPROVED

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes.harness.command import Shell, processes_of
 from tests.processes.harness.waiting import wait_for
-from tidelog.chaos.runs import clean_up
+from tidelog.chaos.workplace import clean_up
 from tidelog.local.state import load_state
 
 pytestmark = [

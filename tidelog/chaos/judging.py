@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidelog.chaos.course import LEAST_DURING, MOST_HEALING_S
 from tidelog.chaos.injections import Injection
 from tidelog.chaos.report.reading import VERDICT
-from tidelog.chaos.runner import LEAST_DURING, MOST_HEALING_S
 from tidelog.checker.invariant import Window
 from tidelog.checker.run_directory import RunDirectory, write_windows
 from tidelog.checker.verdict import Verdict

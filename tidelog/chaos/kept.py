@@ -8,8 +8,8 @@ from tidelog.chaos.injections import read_faults
 from tidelog.chaos.judging import judge
 from tidelog.chaos.report.reading import read_about
 from tidelog.chaos.run import Result
-from tidelog.chaos.runs import RESULTS
 from tidelog.chaos.verdict import count_rows
+from tidelog.chaos.workplace import RESULTS
 from tidelog.checker import history
 from tidelog.checker.run_directory import RunDirectory
 

@@ -15,6 +15,7 @@ from tidelog.aio import Admin
 from tidelog.chaos import faults, foreign_histories, leavings
 from tidelog.chaos.activity import Activity
 from tidelog.chaos.container_target import ContainerTarget
+from tidelog.chaos.course import LEAST_RATE, MOST_HEALING_S, Course, Reporter
 from tidelog.chaos.fault import Need
 from tidelog.chaos.faults.harm import Timing
 from tidelog.chaos.final_logs import copy_replica_logs, read_final_logs
@@ -24,8 +25,6 @@ from tidelog.chaos.load import Load
 from tidelog.chaos.report import write_report
 from tidelog.chaos.report.reading import RUN
 from tidelog.chaos.resources import ResourceCounts
-from tidelog.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter
-from tidelog.chaos.runs import RESULTS, RunDirectory
 from tidelog.chaos.scenarios import Scenario
 from tidelog.chaos.schedule import schedule
 from tidelog.chaos.tail import HistoryTail
@@ -33,6 +32,7 @@ from tidelog.chaos.targets import Cluster, own_cluster, running_cluster
 from tidelog.chaos.verdict import BROKEN, RowCount, count_rows, exit_status, shortcomings
 from tidelog.chaos.views import Views
 from tidelog.chaos.workload import Workload, create_topics, replicas_of
+from tidelog.chaos.workplace import RESULTS, Workplace
 from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError, TidelogError
 from tidelog.partition_messages import ElectionType
@@ -94,7 +94,7 @@ class Result:
         return self.status == BROKEN
 
 
-async def run(request: Request, place: RunDirectory, reporter: Reporter, stop: asyncio.Event) -> Result:
+async def run(request: Request, place: Workplace, reporter: Reporter, stop: asyncio.Event) -> Result:
     """`stop` set ends it early, and with a verdict. TidelogError where the cluster cannot be had."""
     results = request.results or place.path / RESULTS
     results.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def _empty(directory: Path) -> None:
         shutil.rmtree(left)
 
 
-def _target(request: Request, place: RunDirectory, results: Path) -> Cluster:
+def _target(request: Request, place: Workplace, results: Path) -> Cluster:
     if request.data_dir is not None:
         return running_cluster(place.path, results, request.data_dir, place.undo)
     if request.servers is not None:

@@ -2,7 +2,7 @@
 
 `undo.jsonl` is only appended to. An entry is `{"id":7,"run":["umount","-l",…]}`, `{"id":8,"continue":[pid,birth]}` or
 `{"id":9,"remove":path}`; `{"done":7}` says that it was put back. What is not done is undone last first, by the run
-itself at its end, or by the next one where this one was killed (`tidelog.chaos.runs`).
+itself at its end, or by the next one where this one was killed (`tidelog.chaos.workplace`).
 """
 
 from __future__ import annotations

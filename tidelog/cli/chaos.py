@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from tidelog.chaos.course import LEAST_RATE
 from tidelog.chaos.faults import catalogue
 from tidelog.chaos.load import Load
 from tidelog.chaos.run import Request, run
-from tidelog.chaos.runner import LEAST_RATE
-from tidelog.chaos.runs import RunDirectory, clean_up
 from tidelog.chaos.scenarios import SCENARIOS, rows_of
+from tidelog.chaos.workplace import Workplace, clean_up
 from tidelog.cli.chaos_check import check
 from tidelog.cli.chaos_lines import ELECTIONS, REASSIGNMENTS, Reporting, show
 from tidelog.cli.find import Seconds, json_option
@@ -155,7 +155,7 @@ def chaos(
     reporting = Reporting()
     home = data_home()
     clean_up(home, reporting.line)
-    place = RunDirectory(home)
+    place = Workplace(home)
     request = Request(
         chosen,
         rows,

@@ -12,9 +12,9 @@ from typing import Self
 
 import click
 
+from tidelog.chaos.course import Reporter
 from tidelog.chaos.faults import catalogue
 from tidelog.chaos.run import Request, Result
-from tidelog.chaos.runner import Reporter
 from tidelog.chaos.scenarios import rows_of
 from tidelog.chaos.verdict import BROKEN, KEPT
 from tidelog.cli.progress import is_terminal, terminal_width

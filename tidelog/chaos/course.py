@@ -1,4 +1,4 @@
-"""One run of chaos: faults one after another against a cluster under load, each healed before the next."""
+"""The course of a run: faults one after another against a cluster under load, each healed before the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directory of a run under TIDELOG_HOME/chaos, and what becomes of one whose run was killed.
+"""Where a run works: a directory under TIDELOG_HOME/chaos, and what becomes of one whose run was killed.
 
 lock         held as long as the run lives; the kernel lets go of it when it does not
 undo.jsonl   what has to be put back (tidelog.chaos.undo)
@@ -28,8 +28,8 @@ _LOCK, _KEPT = "lock", "kept"
 _END_MS = 20_000
 
 
-class RunDirectory:
-    """One that is ours until `close`. LocalError where it cannot be written."""
+class Workplace:
+    """A directory that is ours until `close`. LocalError where it cannot be written."""
 
     def __init__(self, home: Path) -> None:
         name = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"

@@ -1,4 +1,4 @@
-"""Doing what a story says, and mending it."""
+"""Does to a cluster what a story says, to whom and when it says so, and mends it."""
 
 from __future__ import annotations
 
