@@ -54,6 +54,9 @@ from tidelog.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _CLOSE_PATIENCE_S = 3.0
+#: For the answer to a handshake; twice as long after each one that did not come. A server that is starting forgets who
+#: asked it, and kazoo would wait for a whole session timeout.
+_HANDSHAKE_PATIENCE_S = 0.5
 #: Who starts a cluster starts ZooKeeper and brokers together: only a longer wait is worth a line.
 _SILENT_PATIENCE_S = 1.0
 
@@ -106,7 +109,7 @@ class ZooKeeperStore:
             handler=PollingHandler(),
         )
         self._client.add_listener(self._from_kazoo_state)
-        self._note_granted_timeout()
+        self._attend_to_handshakes()
 
     @classmethod
     async def open(
@@ -328,18 +331,27 @@ class ZooKeeperStore:
         for listener in list(self._listeners):
             listener(event)
 
-    def _note_granted_timeout(self) -> None:
-        """kazoo reads the granted timeout and keeps it to itself; so its handshake is overheard."""
+    def _attend_to_handshakes(self) -> None:
+        """kazoo waits long for their answers, and keeps the granted timeout to itself."""
         connection = self._client._connection
-        invoke = connection._invoke
+        invoke, no_answer = connection._invoke, self._client.handler.timeout_exception
+        patience_s = _HANDSHAKE_PATIENCE_S
 
-        def overheard(timeout: float, request: Any, xid: int | None = None) -> Any:
-            answer = invoke(timeout, request, xid)
-            if isinstance(request, Connect) and answer[0].time_out > 0:
+        def attended(timeout: float, request: Any, xid: int | None = None) -> Any:
+            nonlocal patience_s
+            if not isinstance(request, Connect):
+                return invoke(timeout, request, xid)
+            try:
+                answer = invoke(min(timeout, patience_s), request, xid)
+            except no_answer:
+                patience_s *= 2
+                raise
+            patience_s = _HANDSHAKE_PATIENCE_S
+            if answer[0].time_out > 0:
                 self._granted_timeout_ms = int(answer[0].time_out)
             return answer
 
-        connection._invoke = overheard
+        connection._invoke = attended
 
 
 def _stat(stat: Any) -> NodeStat:

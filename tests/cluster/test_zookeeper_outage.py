@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,65 @@ async def test_a_hung_zookeeper_leaves_the_outcome_unknown_within_a_session_time
     finally:
         own_zookeeper.process.signal(signal.SIGCONT)
     await store.close()
+
+
+class Forgetful:
+    """In front of a server. While it is `starting` it takes all that is said to it and answers nothing."""
+
+    def __init__(self, server: EmbeddedZooKeeper) -> None:
+        self._port = server.port
+        self.starting = False
+        self.has_forgotten = asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """On all that are connected."""
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        if self.starting:
+            if await reader.read(1):
+                self.has_forgotten.set()
+            return
+        there, onwards = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(onwards)
+        await asyncio.gather(self._pass_on(reader, onwards), self._pass_on(there, writer))
+
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(4096):
+                target.write(data)
+        target.close()
+
+
+async def test_a_zookeeper_that_forgets_who_connected_while_it_started_is_asked_again_long_before_a_session_could_end(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    relay = Forgetful(own_zookeeper)
+    async with relay.listening() as hosts:
+        store = await ZooKeeperStore.open(hosts, session_timeout_ms=10_000, clock=SystemClock())
+        states: asyncio.Queue[StoreEvent] = asyncio.Queue()
+        store.subscribe(states.put_nowait)
+        for _ in range(2):
+            relay.starting = True
+            relay.has_forgotten.clear()
+            relay.hang_up()
+            assert await states.get() == SessionChanged(SessionState.SUSPENDED)
+            async with asyncio.timeout(5):
+                await relay.has_forgotten.wait()
+                relay.starting = False
+                assert await states.get() == SessionChanged(SessionState.CONNECTED)
+        await store.close()
 
 
 def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one() -> None:
