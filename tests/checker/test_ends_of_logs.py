@@ -96,6 +96,12 @@ def test_a_leader_begins_behind_what_was_acknowledged_before() -> None:
     assert (elected(3, 2), elected(3, 3), elected(2, 2)) == (1, 0, 0)
 
 
+def test_who_hears_late_of_an_epoch_that_is_over_begins_wherever_it_was() -> None:
+    successor, sleeper = BecomeLeader(1, TP, 5, 0, 0), BecomeLeader(3, TP, 4, 2, 0)
+    assert not found("I1", [("2", successor), *THREE, ("1", sleeper)], log(1, 2, 3))
+    assert len(found("I1", [*THREE, ("1", sleeper), ("2", replace(successor, t=9, leo=3))], log(1, 2, 3))) == 1
+
+
 def test_what_was_read_has_its_time() -> None:
     other: list[tuple[str, Event]] = [("client", Read(TP, 1, 9, 5, 6, [1], [2], [99]))]
     (wrong,) = found("I9", [*THREE, *other], log(1, 2, 3))

@@ -15,8 +15,9 @@ from tidelog.checker.operations import ProduceOk
 class Acknowledged(Invariant):
     """I1: each record acknowledged with acks=all stands at its offset, in what a client reads and in every replica.
 
-    Before the end it is asked of each new leader that its log ends behind what was acknowledged. A record before the
-    log's start was trimmed, or is lost: lost unless somebody asked for a trim.
+    Before the end it is asked of each new leader that its log ends behind what was acknowledged; but not of one that
+    slept, and hears of an epoch that another has ended. A record before the log's start was trimmed, or is lost: lost
+    unless somebody asked for a trim.
     """
 
     key, name = "I1", "acknowledged records are there"
@@ -33,7 +34,7 @@ class Acknowledged(Invariant):
         for source, event in elections:
             facts = self.facts.of(event.tp)
             promised = facts.acknowledgements.before(event.t)
-            if promised is None:
+            if promised is None or self._is_over(event):
                 continue
             self.tally.observations += 1
             if event.leo <= promised and not self.only_counted():
@@ -45,6 +46,10 @@ class Acknowledged(Invariant):
                     *facts.witnesses(promised, facts.sightings.id_at(promised)),
                     f"{leads}, since {seconds(event.t)}",
                 )
+
+    def _is_over(self, election: BecomeLeader) -> bool:
+        led = self.facts.leaderships[election.tp]
+        return any(epoch > election.epoch and t < election.t for t, epoch in led)
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
