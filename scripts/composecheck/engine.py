@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -55,7 +54,7 @@ class Containers:
                 raise NotRun(f"{command} is not installed")
         self._build_args = build_args
         for image in BASE_IMAGES:
-            if _podman("image", "exists", image, check=False).returncode and self._pulled(image):
+            if not (_works("image", "exists", image) or _works("pull", "--quiet", image)):
                 raise NotRun(f"there is no image {image}, and no registry to fetch it from")
 
     def build(self) -> None:
@@ -151,9 +150,6 @@ class Containers:
     def _inspect(self, service: str, template: str) -> str:
         return _podman("inspect", "--format", template, _container(service)).stdout.strip()
 
-    def _pulled(self, image: str) -> int:
-        return _podman("pull", "--quiet", image, check=False).returncode
-
     def _compose(self, *command: str) -> str:
         build = ("--podman-build-args", self._build_args) if self._build_args else ()
         return _run("podman-compose", "--project-name", PROJECT, *build, *command).stdout
@@ -161,6 +157,10 @@ class Containers:
 
 def _container(service: str) -> str:
     return f"{PROJECT}_{service}_1"
+
+
+def _works(*command: str) -> bool:
+    return _podman(*command, check=False).returncode == 0
 
 
 def _podman(*command: str, given: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -183,8 +183,3 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def as_json(text: str) -> object:
-    """What a command with --json printed."""
-    return json.loads(text)

@@ -15,12 +15,11 @@ from storage import leaderships, partition_metadata
 from storage.checkpoints import read_lines, read_offsets, write_offsets
 from storage.configs.log_config import LogConfig
 from storage.leader_epochs import FILE_NAME as EPOCHS_FILE
-from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
 from storage.log import Log
 from storage.producer_snapshots import CRC_COVERS_FROM, decode_snapshot, encode_snapshot
 from storage.producer_state import ProducedBatch, Producer, ProducerState
 from tidelog.errors import TidelogError
-from tidelog.model import TopicPartition
 from tidelog.records import decode_records, encode_batch, iter_headers
 
 _DIRECTORY = Path("/data")
@@ -199,4 +198,3 @@ TARGETS = (
     Target("offset-index", ".index files", run_offset_index, lambda: _indexes(".index"), ("storage",)),
     Target("time-index", ".timeindex files", run_time_index, lambda: _indexes(".timeindex"), ("storage",)),
 )
-__all__ = ["TARGETS", "EpochStart", "TopicPartition"]

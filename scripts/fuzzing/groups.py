@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from fuzzing.target import Target, check
 from tidelog.errors import CorruptMessageError
 from tidelog.groups import consumer_protocol as protocol
 from tidelog.groups import offsets_topic as topic
 from tidelog.model import TopicPartition
+
+T = TypeVar("T")
 
 
 def run_offsets_record(data: bytes) -> None:
@@ -41,7 +44,8 @@ def run_consumer_protocol(data: bytes) -> None:
         )
 
 
-def _read(decode: Callable[[bytes], object], data: bytes):  # type: ignore[no-untyped-def]
+def _read(decode: Callable[[bytes], T], data: bytes) -> T | None:
+    """None where it was refused in words."""
     try:
         return decode(data)
     except CorruptMessageError:

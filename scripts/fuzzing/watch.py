@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -133,7 +134,7 @@ def _watch(
         silent_s = silence.seconds(time.monotonic(), cases, *_activity(process.pid))
         if silent_s > (limits.case_s if cases else _STARTING_S):
             # Where it hangs, it says itself: faulthandler answers this signal.
-            process.send_signal(6)
+            process.send_signal(signal.SIGABRT)
             process.wait()
             return Ending.HANG, growth
         progress(cases, growth)

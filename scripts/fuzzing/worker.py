@@ -98,12 +98,12 @@ def _guided(name: str, cases: int, seed: int, directory: Path) -> None:
         "max_len": MOST_BYTES,
         "rss_limit_mb": 0,
         "timeout": 0,
+        # Where an input that is wrong is kept is not libFuzzer's matter.
+        "artifact_prefix": f"{directory}/",
     }
     if target.dictionary:
         options["dict"] = words
-    # Where an input that is wrong is kept is not libFuzzer's matter.
-    options["artifact_prefix"] = f"{directory}/"
-    flags = [f"-{name}={value}" for name, value in options.items()]
+    flags = [f"-{option}={value}" for option, value in options.items()]
     atheris.Setup([sys.argv[0], *flags, str(found), str(begun)], _trying(name, directory))
     atheris.Fuzz()
 

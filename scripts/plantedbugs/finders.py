@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -108,7 +108,7 @@ class Simulator:
             return Finding("", runs, ended.busy_s)
         if failed is None:
             raise CannotTell(f"the simulator ended with 1 and names no seed: {_last_words(ended)}")
-        # Not every count is told, but the one with the seed that failed is,.
+        # Not every count is told, but the one with the seed that failed is.
         all_told = _DONE.search(ended.stdout, failed.end())
         runs = int(all_told[1]) if all_told else runs + 1
         return Finding(failed[2].strip(), runs, ended.busy_s, ("--seeds", "1", "--seed", failed[1], *arguments))
@@ -141,7 +141,7 @@ class Seeds:
     """
 
     module: str
-    quiet: Sequence[int] = field(default=(0,))
+    quiet: Sequence[int] = (0,)
     longest_s: float = _LONGEST_CHAOS_S
 
     def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import zlib
 
+from tidelog.checker.columns import SEQUENCE_BITS
+
 #: An id and a CRC, without filler.
 SMALLEST_BYTES = 12
-_SEQUENCE_BITS = 40
 _PRODUCERS = 1 << 23
 #: Odd, so that different ids have different fillers (2^64 over the golden ratio).
 _SCATTER = 0x9E3779B97F4A7C15
@@ -20,19 +21,19 @@ _WORD = (1 << 64) - 1
 
 def make_id(producer: int, sequence: int) -> int:
     """Fits into 63 bits. ValueError outside of [0, 2^23) and [0, 2^40)."""
-    if not (0 <= producer < _PRODUCERS and 0 <= sequence < 1 << _SEQUENCE_BITS):
+    if not (0 <= producer < _PRODUCERS and 0 <= sequence < 1 << SEQUENCE_BITS):
         raise ValueError(f"producer {producer}, sequence {sequence}: no such id")
-    return producer << _SEQUENCE_BITS | sequence
+    return producer << SEQUENCE_BITS | sequence
 
 
 def producer_of(record_id: int) -> int:
     """Who made the id."""
-    return record_id >> _SEQUENCE_BITS
+    return record_id >> SEQUENCE_BITS
 
 
 def sequence_of(record_id: int) -> int:
     """Which of its producer's ids it is, from 0."""
-    return record_id & ((1 << _SEQUENCE_BITS) - 1)
+    return record_id & ((1 << SEQUENCE_BITS) - 1)
 
 
 def payload(record_id: int, size_bytes: int) -> bytes:

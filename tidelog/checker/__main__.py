@@ -1,4 +1,4 @@
-"""`python -m tidelog.checker DIR`: the verdict on a run's directory. Exits with 0, 1 (violated) or 2 (no verdict)."""
+"""`python -m tidelog.checker DIR`: the verdict on a run's directory."""
 
 from __future__ import annotations
 

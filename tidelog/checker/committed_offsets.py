@@ -69,7 +69,7 @@ class Register:
         self._fetches.append(fetch)
         self._shown.add(fetch.t1, fetch.offset)
 
-    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]] = ()) -> Iterator[Broken]:
+    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Broken]:
         """A fetch sees at least what was committed, and what any other fetch has seen, before it was asked for.
 
         `losses`: the log's end, and when, wherever a leader began with less than was committed to the log.
@@ -94,13 +94,15 @@ class Register:
         since = max((lost, *commits))
         return any(offset == fetch.offset and since <= t < fetch.t1 for offset, t in self._begun)
 
-    def out_of_nothing(self, invoked: Mapping[int, float]) -> Iterator[Broken]:
-        """Nor does it see what nobody had asked for, or what was refused, by its end: for when all commits are known.
-
-        `invoked`: when values were asked for by committers that never said how it ended.
-        """
+    def out_of_nothing(self) -> Iterator[Broken]:
+        """Nor does it see what nobody had asked for by its end, or what was refused: for when all commits are known."""
+        ended = {attempt.offset for attempt in self._attempts}
+        never_ended: dict[int, float] = {}
+        for offset, t in self._begun:
+            if offset not in ended:
+                never_ended.setdefault(offset, t)
         for fetch in self._fetches:
-            asked = min(self._first_asked.get(fetch.offset, math.inf), invoked.get(fetch.offset, math.inf))
+            asked = min(self._first_asked.get(fetch.offset, math.inf), never_ended.get(fetch.offset, math.inf))
             if fetch.offset >= 0 and asked > fetch.t1:
                 refused = [each for each in self._attempts if each.offset == fetch.offset]
                 here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
@@ -152,8 +154,6 @@ class CommittedOffsets(Invariant):
         self._generations = Generations()
         self._new_attempts: list[Attempt] = []
         self._new_fetches: list[CommittedOk] = []
-        self._invoked: dict[tuple[str, TopicPartition], dict[int, float]] = defaultdict(dict)
-        self._ended: set[tuple[str, TopicPartition, int]] = set()
         self._led: dict[TopicPartition, list[BecomeLeader]] = defaultdict(list)
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -168,12 +168,10 @@ class CommittedOffsets(Invariant):
         }
 
     def _commit_invoked(self, _source: Source, event: CommitInvoked) -> None:
-        self._invoked[event.group, event.tp].setdefault(event.offset, event.t)
         self._registers[event.group, event.tp].begin(event)
 
     def _attempted(self, _source: Source, event: Attempt) -> None:
         self._registers[event.group, event.tp].commit(event)
-        self._ended.add((event.group, event.tp, event.offset))
         self._new_attempts.append(event)
 
     def _fetched(self, _source: Source, event: CommittedOk) -> None:
@@ -206,10 +204,8 @@ class CommittedOffsets(Invariant):
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
-        for (group, tp), register in self._registers.items():
-            open_ = self._invoked[group, tp]
-            never_ended = {offset: t for offset, t in open_.items() if (group, tp, offset) not in self._ended}
-            self._tell(register.out_of_nothing(never_ended))
+        for register in self._registers.values():
+            self._tell(register.out_of_nothing())
 
     def _tell(self, found: Iterator[Broken]) -> None:
         for broken in found:

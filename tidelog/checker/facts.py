@@ -57,7 +57,10 @@ class PartitionFacts:
     failed           by id: when it was refused for certain
     refusals         the ids of the same, as they were told
     acknowledgements the offsets that were acknowledged, in time
+    latest           the ends that clients were told, in time
     high_watermarks  that any broker wrote down, in time
+    sightings        which record anybody saw at which offset
+    produces         every acknowledgement
     reads            every answer that showed records
     trims            (offset, asked at, answered at or None)
     final            the log of the end, when that has come

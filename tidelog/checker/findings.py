@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidelog.checker.columns import SEQUENCE_BITS
 from tidelog.frozen import frozen
 from tidelog.model import TopicPartition
 
@@ -60,4 +61,7 @@ def seconds(t: int) -> str:
 
 def record_name(record_id: int) -> str:
     """A record's id, as people read it: producer and sequence."""
-    return "a damaged record" if record_id < 0 else f"{record_id >> 40}:{record_id & ((1 << 40) - 1)}"
+    if record_id < 0:
+        return "a damaged record"
+    producer = record_id >> SEQUENCE_BITS
+    return f"{producer}:{record_id - (producer << SEQUENCE_BITS)}"

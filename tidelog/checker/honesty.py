@@ -81,7 +81,7 @@ class Honesty(Invariant):
         self._ended(source, event)
         if not DOCUMENTED.issuperset(event.errors):
             for record_id, error, t in zip(event.ids, event.errors, event.t, strict=True):
-                self._documented(source, event.tp, f"produce of {record_name(record_id)}", error, t)
+                self._ended_with(source, event.tp, f"produce of {record_name(record_id)}", error, t)
 
     def _one_line(self, source: Source, event: Any) -> None:
         self.tally.observations += 1
@@ -89,8 +89,8 @@ class Honesty(Invariant):
         if event.t1 - event.t0 > _most_ns(source) and not self.only_counted():
             self._late(source, event.tp, type(event).__name__, event.t0, event.t1)
         error = getattr(event, "error", None)
-        if error is not None and error not in DOCUMENTED:
-            self._documented(source, event.tp, type(event).__name__, error, event.t1)
+        if error is not None:
+            self._ended_with(source, event.tp, type(event).__name__, error, event.t1)
 
     def _commit_invoked(self, source: Source, event: CommitInvoked) -> None:
         self._open_commits[source][event.group, event.tp, event.offset] = event.t
@@ -99,7 +99,7 @@ class Honesty(Invariant):
         self._open_commits[source].pop((event.group, event.tp, event.offset), None)
         self._one_line(source, event)
 
-    def _documented(self, source: Source, tp: TopicPartition, what: str, error: str, t: int) -> None:
+    def _ended_with(self, source: Source, tp: TopicPartition, what: str, error: str, t: int) -> None:
         if error not in DOCUMENTED and not self.only_counted():
             says = f"{what} ended with {error}, which is not documented"
             self.violated(tp, t, says, f"{source.name} at {seconds(t)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from operator import attrgetter
 from typing import Any, Final
 
@@ -106,7 +106,7 @@ class Shape:
         self._cls, self._marks = cls, marks
         #: Reading stays below two microseconds a field: a history may have millions of lines.
         self._fields = [
-            (each.name, _WRITTEN_AS.get(each.name, each.name), _READERS[str(each.type)], _default(each))
+            (each.name, _WRITTEN_AS.get(each.name, each.name), _READERS[str(each.type)], each.default)
             for each in fields(cls)
         ]
         names = [name for name, *_ in self._fields]
@@ -143,10 +143,6 @@ class Shape:
             else:
                 line[key] = _plain(value)
         return line
-
-
-def _default(field: Field[Any]) -> Any:
-    return field.default
 
 
 def _plain(value: Any) -> Any:

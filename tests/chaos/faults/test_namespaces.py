@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces, leftovers
+from tidelog.chaos.faults.namespaces import CLIENTS, NAMESPACES, Namespaces
 from tidelog.chaos.faults.packets import Installed, Rule, one_way
 from tidelog.chaos.undo import UndoFile
 from tidelog.local.place import HERE
@@ -28,7 +28,7 @@ async def network(tmp_path: Path) -> AsyncIterator[Namespaces]:
     assert len({place.address for place in places.values()}) == 3
     yield made
     await made.tear_down()
-    assert made.namespace("1") not in leftovers()
+    assert not (NAMESPACES / made.namespace("1")).exists()
     assert undo.perform() == [], "what was taken down already does no harm"
 
 

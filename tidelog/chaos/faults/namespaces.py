@@ -26,7 +26,7 @@ from tidelog.local.place import ZOOKEEPER
 PREFIX = "tidelog"
 #: The clients, among the members of the network.
 CLIENTS = "clients"
-_NAMESPACES = Path("/run/netns")
+NAMESPACES = Path("/run/netns")
 _TOOLS = ("ip", "nsenter", "iptables", "tc")
 _LAST = {ZOOKEEPER: 251, CLIENTS: 250}
 
@@ -53,20 +53,8 @@ class Namespaces:
         try:
             run("ip", "-n", probe, "link", "add", "br0", "type", "bridge")
             run("ip", "-n", probe, "link", "add", "end0", "type", "veth", "peer", "name", "end1")
-            run(
-                *_inside(probe),
-                "iptables",
-                "-w",
-                "5",
-                "-A",
-                "INPUT",
-                "-m",
-                "comment",
-                "--comment",
-                "probe",
-                "-j",
-                "DROP",
-            )
+            comment = ("-m", "comment", "--comment", "probe")
+            run(*_inside(probe), "iptables", "-w", "5", "-A", "INPUT", *comment, "-j", "DROP")
         except LocalError as error:
             return f"the kernel does not offer what is needed ({error})"
         finally:
@@ -131,14 +119,9 @@ class Namespaces:
         run("ip", *where, "link", "set", device, "up")
 
 
-def leftovers() -> list[str]:
-    """Namespaces of runs, by name: also of those that are over, where nobody removed them."""
-    return sorted(path.name for path in _NAMESPACES.glob(f"{PREFIX}-*")) if _NAMESPACES.is_dir() else []
-
-
 def _inside(namespace: str) -> tuple[str, ...]:
     # Not `ip netns exec`: that gives the process mounts of its own as well, without the disks that we mount later.
-    return ("nsenter", f"--net={_NAMESPACES / namespace}")
+    return ("nsenter", f"--net={NAMESPACES / namespace}")
 
 
 def _new_id() -> str:
