@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any, Protocol
 
@@ -138,6 +139,7 @@ class Link:
         self._up, self._down = Stream(self._there), Stream(self._here)
         self._work: deque[tuple[Work, Callable[[Any], None]]] = deque()
         self._serving = False
+        self._asked_s = -inf
         self._hung_up = self._closed = False
         self._silence: asyncio.TimerHandle | None = None
         way.links[self] = None
@@ -186,14 +188,16 @@ class Link:
         if requests and answers:
             self._hush()
         elif self._silence is None and self._user is not None:
-            self._silence = self._here().call_at(self._last_ping_s() + self._timeout_s * _SILENCE_SHARE, self.give_up)
+            self._silence = self._here().call_at(self._last_heard_s() + self._timeout_s * _SILENCE_SHARE, self.give_up)
         if not requests:
-            self._way.sessions.silent(self.session_id, self._last_ping_s())
+            self._way.sessions.silent(self.session_id, self._last_heard_s())
         elif self._user is not None:
             self._way.sessions.heard(self.session_id)
 
-    def _last_ping_s(self) -> float:
-        return self._here().time() - self._way.dice.uniform(0, self._timeout_s * _PING_SHARE)
+    def _last_heard_s(self) -> float:
+        """A ping, if no request came after it."""
+        pinged_s = self._here().time() - self._way.dice.uniform(0, self._timeout_s * _PING_SHARE)
+        return max(pinged_s, self._asked_s)
 
     def _hush(self) -> None:
         if self._silence is not None:
@@ -231,6 +235,7 @@ class Link:
         self._down.send(0, self.break_down)
 
     def _take(self, work: Work, answered: Callable[[Any], None]) -> None:
+        self._asked_s = self._there().time()
         self._work.append((work, answered))
         self._serve()
 

@@ -157,7 +157,7 @@ async def test_a_silence_shorter_than_the_session_costs_the_connection_only() ->
     stage = Stage()
     await stage.store.create("/e", ephemeral=True)
     stage.store.way.cut()
-    await asyncio.sleep(3.9)
+    await asyncio.sleep(4.1)
     assert stage.events == [SUSPENDED]
     stage.store.way.heal()
     await until(lambda: stage.events == [SUSPENDED, CONNECTED])
@@ -181,6 +181,18 @@ async def test_the_server_ends_a_session_of_which_it_hears_nothing_and_its_clien
     assert stage.store.session_id not in (0, first)
     _, stat = await stage.store.create("/e", ephemeral=True)
     assert stat.owner == stage.store.session_id
+
+
+@on_virtual_time
+async def test_a_session_lives_as_long_as_its_timeout_after_the_last_request_that_was_heard() -> None:
+    for seed in range(10):
+        stage = Stage(seed=seed)
+        await stage.store.create("/e", ephemeral=True)
+        stage.store.way.cut()
+        await asyncio.sleep(TIMEOUT_MS / 1000 - 0.1)
+        assert stage.has("/e")
+        await asyncio.sleep(0.2)
+        assert not stage.has("/e")
 
 
 @on_virtual_time
