@@ -115,7 +115,7 @@ class SimulatedBroker:
         self._zookeeper = zookeeper
         self._there = there
         self._way = zookeeper.way()
-        self._way_cut = False
+        self._way_cut = self._way_slow = False
         self._store: MemoryStore | None = None
         self._keep = keep
         self._on_event = on_event
@@ -245,14 +245,21 @@ class SimulatedBroker:
 
     def slow_zookeeper(self, by_ms: float) -> None:
         """What it asks, and what it is answered, takes so much longer; 0 as ever."""
+        self._way_slow = by_ms > 0
         weather = self._zookeeper.weather
         (least, most), (soonest, latest) = weather.request_ms, weather.answer_ms
         request_ms, answer_ms = (least + by_ms / 2, most + by_ms), (soonest + by_ms / 2, latest + by_ms)
         self._way.weather = replace(weather, request_ms=request_ms, answer_ms=answer_ms)
 
     @property
-    def has_session(self) -> bool:
-        return self._store is not None and bool(self._store.session_id)
+    def may_lose_session(self) -> bool:
+        """Whether it has one, and would hear at once that it has none any more.
+
+        No server ends a session before its time is over; only who takes it over can. Who does not hear of that
+        goes on for as long as its session should last, and rightly.
+        """
+        hears = self.process is not None and not (self.process.held or self._way_cut or self._way_slow)
+        return hears and self._store is not None and bool(self._store.session_id)
 
     def expire_session(self) -> None:
         if self._store is not None and self._store.session_id:

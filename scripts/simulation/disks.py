@@ -22,6 +22,7 @@ from simulation.crashable_files import FORGOTTEN, CrashableFiles, Fate
 from simulation.failing_files import FailingFiles, Fault
 from simulation.timeline import NS_PER_MS
 from storage.files import Files
+from storage.log_names import partition_named
 
 #: Calls that wait for the disk, and not only for the page cache.
 _SYNCS = frozenset({"sync", "replace"})
@@ -99,7 +100,7 @@ class SimulatedDisk:
 
         prefers   of a log's directory: one of those, if there are any
         """
-        logs = [path for path in self._files.paths() if path.suffix == ".log"]
+        logs = [path for path in self._files.paths() if path.suffix == ".log" and partition_named(path.parent.name)]
         closed = [pair for pair in pairwise(logs) if pair[0].parent == pair[1].parent and self._files.read(pair[0])]
         if not closed:
             return None

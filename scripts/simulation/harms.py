@@ -143,7 +143,7 @@ class Harms:
             case Kind.ZOOKEEPER_SLOW:
                 broker.slow_zookeeper(fault.amount)
                 yield Harm([partial(broker.slow_zookeeper, 0)])
-            case Kind.EXPIRE if broker.has_session:
+            case Kind.EXPIRE if broker.may_lose_session:
                 broker.expire_session()
                 yield Harm()
             case Kind.CLOCK:

@@ -148,10 +148,14 @@ def test_a_bit_flips_in_a_closed_segment_alone_and_is_well_again() -> None:
     disk = SimulatedDisk()
     _, log = opened(disk.mount())
     append(log, 0)
-    assert disk.flip_closed(Random(1)) is None, "none is closed yet"
+    assert isinstance(disk.content, CrashableFiles)
+    aside = ROOT / "orders-0.0123-stray"
+    disk.content.make_directory(aside)
+    for offset in (0, 7):
+        disk.content.replace(aside / f"{offset:020}.log", b"what nobody reads again")
+    assert disk.flip_closed(Random(1)) is None, "none is closed yet that anybody reads"
     append(log, *range(1, 100))
-    files = disk.content.paths() if isinstance(disk.content, CrashableFiles) else []
-    logs = sorted(path for path in files if path.suffix == ".log")
+    logs = sorted(path for path in disk.content.paths() if path.suffix == ".log" and path.parent != aside)
     before = {path: disk.content.read(path) for path in logs}
     for seed in range(20):
         found = disk.flip_closed(Random(seed))

@@ -70,6 +70,14 @@ def test_a_coordinator_that_is_killed_leaves_strange_offsets_to_the_next_which_s
     assert any("records that nobody here understands were skipped" in warning for warning in warnings)
 
 
+def test_no_session_ends_before_its_time_of_a_broker_that_would_not_hear_of_it() -> None:
+    cut = Fault(1_000, Kind.ZOOKEEPER_CUT, (LEADER,), 2_000)
+    outcome = told(cut, Fault(1_500, Kind.EXPIRE, (LEADER,)), Fault(5_000, Kind.EXPIRE, (LEADER,)))
+    assert not outcome.wrong
+    assert dict((name, drawn) for name, drawn, _ in outcome.tally.rows())["expire"] == 2
+    assert bitten(outcome)["expire"] == 1
+
+
 def test_what_finds_nobody_has_not_bitten() -> None:
     outcome = told(
         Fault(1_000, Kind.KILL, ("9",), 100), Fault(1_000, Kind.KILL, (IT,), 100, upon=Moment.CUTS), seconds=3
