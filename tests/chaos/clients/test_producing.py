@@ -61,6 +61,25 @@ async def test_some_requests_of_an_idempotent_producer_go_out_twice_and_their_re
 
 
 @on_virtual_time
+async def test_what_goes_out_twice_hides_no_refusal_and_no_acknowledgement() -> None:
+    world = World(ORDERS)
+    sent: Counter[tuple[bytes, ...]] = Counter()
+
+    def refuse_the_second(broker: int, request: object) -> Fault | None:
+        if not isinstance(request, ProduceRequest):
+            return None
+        same = tuple(bytes(each.records) for each in request.partitions)
+        sent[same] += 1
+        return Fault.NOT_ENOUGH_REPLICAS if sent[same] == 2 else None
+
+    world.cluster.fault_of = refuse_the_second
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100, options={"retries": 0})):
+        await asyncio.sleep(3)
+    assert max(sent.values()) == 2
+    assert sorted(world.ids(ProduceOk)) == sorted(world.ids(ProduceInvoked))
+
+
+@on_virtual_time
 async def test_a_keyed_record_is_announced_for_the_partition_that_its_key_has() -> None:
     world = World(LoadTopic("clicks", 5, keys=50))
     async with world.running(ProducingClient(world.around, "p", 1, rate=500)):

@@ -6,7 +6,8 @@ import asyncio
 import random
 
 from tidelog.client import Opener, Peer
-from tidelog.messages import ProduceRequest, Request, Response
+from tidelog.errors import TidelogError
+from tidelog.messages import ProduceRequest, ProduceResponse, Request, Response
 from tidelog.model import Endpoint
 
 #: One produce request in so many.
@@ -24,7 +25,9 @@ def repeating(opener: Opener, dice: random.Random) -> Opener:
 
 
 class _Repeating:
-    """A Peer. Of a request that goes out twice the second answer counts, and both must come in the time for one."""
+    """A Peer. Where a request was acknowledged twice the second answer counts: it must tell the same offsets. Nothing
+    else may: who is refused at last, and heard nothing of an attempt before, would take its records for not stored.
+    """
 
     def __init__(self, peer: Peer, dice: random.Random) -> None:
         self.peer = peer.peer
@@ -43,12 +46,22 @@ class _Repeating:
     async def _send_twice(self, request: ProduceRequest, timeout_ms: int) -> Response:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        await self._peer.send(request, timeout_ms=timeout_ms)
+        first = await self._peer.send(request, timeout_ms=timeout_ms)
         passed_ms = int((loop.time() - began_s) * 1000)
-        return await self._peer.send(request, timeout_ms=max(1, timeout_ms - passed_ms))
+        if passed_ms >= timeout_ms or not _acknowledges(first):
+            return first
+        try:
+            second = await self._peer.send(request, timeout_ms=timeout_ms - passed_ms)
+        except TidelogError:
+            return first
+        return second if _acknowledges(second) else first
 
     def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
         self._peer.send_no_reply(request, timeout_ms=timeout_ms)
 
     def close(self) -> None:
         self._peer.close()
+
+
+def _acknowledges(answer: Response) -> bool:
+    return isinstance(answer, ProduceResponse) and not any(each.error_code for each in answer.partitions)
