@@ -12,6 +12,7 @@ import asyncio
 from cluster.state import PartitionState
 from node.replica import Replica
 from node.surroundings import Logs, Offload
+from storage.descriptors import OutOfDescriptorsError
 from storage.leaderships import Leadership
 from tidelog.control_messages import PartitionStateMessage
 from tidelog.errors import BrokerError, FencedLeaderEpochError, NotLeaderOrFollowerError
@@ -19,6 +20,8 @@ from tidelog.model import TopicPartition
 
 #: ISRs that change within this time are written down together.
 _GATHERING_S = 0.05
+#: Until what got no file descriptor is tried again.
+_AGAIN_S = 0.2
 
 
 class Leaderships:
@@ -81,10 +84,14 @@ class Leaderships:
         tp = replica.topic_partition
         known = self._known.get(tp)
         if known is None or (known.topic_id, known.epoch) != (replica.topic_id, state.leader_epoch):
-            return  # its epoch is over, or its topic is
+            return None  # its epoch is over, or its topic is
         self._learn(tp, known._replace(partition_epoch=partition_epoch))
         await asyncio.sleep(_GATHERING_S)
-        await self.write()
+        while True:
+            try:
+                return await self.write()
+            except OutOfDescriptorsError:
+                await asyncio.sleep(_AGAIN_S)
 
     def _learn(self, tp: TopicPartition, leadership: Leadership) -> None:
         if self._known.get(tp) != leadership:
@@ -92,11 +99,18 @@ class Leaderships:
             self._unwritten = True
 
     async def write(self) -> None:
-        """All that is known by now, where that is not written yet. A directory that fails at it is offline then."""
+        """All that is known by now, where that is not written yet. A directory that fails at it is offline then.
+
+        OutOfDescriptorsError where it is to be tried again.
+        """
         async with self._writing:
             if self._unwritten:
                 self._unwritten = False
-                await self.offload(self._logs.checkpoint_leaderships, dict(self._known))
+                try:
+                    await self.offload(self._logs.checkpoint_leaderships, dict(self._known))
+                except BaseException:  # also a cancellation: nobody knows then whether it was written
+                    self._unwritten = True
+                    raise
 
     def forget(self, tp: TopicPartition) -> None:
         """Its log is deleted; the checkpoint tells of it until it is written next, to nobody."""

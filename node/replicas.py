@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cluster.partition import Facts, Partition
@@ -25,6 +26,7 @@ from node.syncing import OffloadSync, Syncing
 from node.turns import turn
 from node.waiting import Waiting
 from storage.configs.log_config import LogConfig
+from storage.descriptors import OutOfDescriptorsError
 from tidelog.clock import Clock
 from tidelog.control_messages import (
     BrokerInfo,
@@ -46,6 +48,7 @@ from tidelog.errors import (
     FencedLeaderEpochError,
     IneligibleReplicaError,
     NotLeaderOrFollowerError,
+    RequestTimedOutError,
     StaleControllerEpochError,
     StorageError,
     UnknownTopicIdError,
@@ -169,7 +172,8 @@ class Replicas:
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest, deadline_ms: int = -1) -> LeaderAndIsrResponse:
         """Become leader or follower of each partition; those whose state is old are refused one by one.
 
-        RequestTimedOutError where an earlier request takes until `deadline_ms` (−1: never), as below.
+        RequestTimedOutError where an earlier request takes until `deadline_ms` (−1: never), as below; and where no file
+        descriptor is left to note down what is to be remembered before anybody acts upon it.
         """
         async with turn(self._control, self.clock, deadline_ms):
             if not self.admit_controller(request):
@@ -193,7 +197,10 @@ class Replicas:
                         roles.append((replica, state))
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
-            await self.leaderships.write()
+            try:
+                await self.leaderships.write()
+            except OutOfDescriptorsError as error:
+                raise RequestTimedOutError(f"what is to be led and followed is not written down yet: {error}") from None
             self.notice_failures()
             for count, (replica, state) in enumerate(roles, 1):
                 tp = replica.topic_partition
@@ -500,7 +507,8 @@ class Replicas:
         self.waiting.complete_all()
         await self.state_changes.close()
         await self._syncing.close()
-        await self.leaderships.write()
+        with suppress(OutOfDescriptorsError):  # nothing more can be done, as if it were killed
+            await self.leaderships.write()
         await self.checkpoint_high_watermarks()
 
     def _stop_serving(self, replica: Replica) -> None:

@@ -397,11 +397,20 @@ class LogManager:
         return found
 
     def checkpoint_leaderships(self, leaderships: Mapping[TopicPartition, Leadership]) -> None:
-        """Replaces the checkpoints, each with what is known of the logs there: who has none here any more is out."""
+        """Replaces the checkpoints, each with what is known of the logs there: who has none here any more is out.
+
+        OutOfDescriptorsError where one of them got no file descriptor: nothing has failed, and all is to be done again.
+        """
+        wanting: OutOfDescriptorsError | None = None
         for directory in self.directories:
-            with self._failing(directory, later=True):
+            with self._failing(directory):
                 mine = {tp: leaderships[tp] for tp in list(directory.logs) if tp in leaderships}
-                directory.checkpoint_leaderships(mine)
+                try:
+                    directory.checkpoint_leaderships(mine)
+                except OutOfDescriptorsError as error:
+                    wanting = error
+        if wanting is not None:
+            raise wanting
 
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced."""

@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 
 from cluster.state import PartitionState, VersionedState
+from storage.descriptors import OutOfDescriptorsError
 from storage.leaderships import FILE_NAME, Leadership
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.storage.logs import UnsyncedFiles
-from tests.virtual_time import on_virtual_time
+from tests.virtual_time import on_virtual_time, until
 from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest
 from tidelog.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
+    RequestTimedOutError,
     StorageError,
 )
 from tidelog.model import NO_LEADER, TopicPartition
@@ -235,3 +237,48 @@ async def test_where_it_cannot_be_written_down_the_partition_is_not_served(tmp_p
         assert answer.partitions[0].error_code == StorageError.code
         assert cluster.nodes[1].replicas.led() == []
         assert len(cluster.nodes[1].storage_errors) == 1
+
+
+@on_virtual_time
+async def test_without_a_file_descriptor_to_write_it_down_nobody_acts_upon_a_state_until_there_is_one() -> None:
+    async with MemoryCluster() as cluster:
+        node = cluster.nodes[1]
+        checkpoint, missing = node.directory.checkpoint_leaderships, True
+
+        def checkpoint_if_possible(leaderships: dict[TopicPartition, Leadership]) -> None:
+            if missing:
+                raise OutOfDescriptorsError("no file descriptor is left")
+            checkpoint(leaderships)
+
+        node.directory.checkpoint_leaderships = checkpoint_if_possible
+        await cluster.elect(1, tell=())
+        with pytest.raises(RequestTimedOutError):
+            await node.ask(cluster.leader_and_isr(), sender_epoch=1)
+        assert node.replicas.led() == []
+        missing = False
+        await cluster.elect(1)
+        assert len(node.replicas.led()) == 1
+        assert node.directory.leaderships()[TP].epoch == cluster.states.states[TP].state.leader_epoch
+
+
+@on_virtual_time
+async def test_an_isr_that_got_no_file_descriptor_is_written_down_when_there_is_one() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        node = cluster.nodes[1]
+        checkpoint, left = node.directory.checkpoint_leaderships, 2
+
+        def checkpoint_the_third_time(leaderships: dict[TopicPartition, Leadership]) -> None:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                raise OutOfDescriptorsError("no file descriptor is left")
+            checkpoint(leaderships)
+
+        node.directory.checkpoint_leaderships = checkpoint_the_third_time
+        cluster.cut(1, 3)
+        await cluster.produce(b"a")
+        await until(lambda: cluster.states.states[TP].state.isr == (1, 2))
+        version = cluster.states.states[TP].partition_epoch
+        await until(lambda: node.directory.leaderships()[TP].partition_epoch == version)
+        assert left == -1

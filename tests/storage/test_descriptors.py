@@ -15,6 +15,7 @@ from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from storage.configs.log_config import LogConfig
 from storage.descriptors import DescriptorReserve, OutOfDescriptorsError
 from storage.files import RealFiles
+from storage.leaderships import Leadership
 from storage.log_manager import LogManager
 from storage.segments.segment import Segment
 from tests.storage.logs import NOW, append, config, read_all
@@ -116,6 +117,8 @@ def test_without_a_reserve_what_can_wait_waits_and_an_append_is_refused_and_no_d
         log.assign_leader_epoch(3)
         manager.write_epochs()
         assert manager.has_unwritten_epochs, "they wait"
+        with pytest.raises(OutOfDescriptorsError):
+            manager.checkpoint_leaderships({TP: Leadership("A" * 22, 3, 1, 7, 1)})
         with pytest.raises(OutOfDescriptorsError) as refused:
             log.flush()
         manager.report(TP, refused.value)
