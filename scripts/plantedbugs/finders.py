@@ -25,7 +25,7 @@ _TESTS_FAILED = 1
 #: invariant had nothing to look at.
 _FAILED = re.compile(r"seed (\d+) fails: (.*)")
 _DONE = re.compile(r"(\d+) of \d+ seeds")
-_WITHOUT_DATA = 2
+_WITHOUT_DATA = 3
 
 
 class CannotTell(Exception):

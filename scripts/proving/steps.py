@@ -51,7 +51,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
             "10,000 simulated clusters of a minute each",
             ("simulate", "--seeds", "10000", "--jobs", str(jobs), "--keep-going"),
             75,
-            unproved=(2,),
+            unproved=(3,),
         ),
         Step("fuzz", "a million hostile inputs for each reader", ("fuzz", "--cases", "1000000"), 310),
     ]

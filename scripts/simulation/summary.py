@@ -55,7 +55,7 @@ class Summary:
     @property
     def status(self) -> int:
         """Of the program."""
-        return 1 if self.failed else 2 if self.without_data else 0
+        return 1 if self.failed else 3 if self.without_data else 0
 
     def progress(self) -> str:
         """One line."""

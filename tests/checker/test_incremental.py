@@ -144,4 +144,4 @@ def test_where_nothing_was_seen_nothing_has_passed() -> None:
     checker.begin(Broker("1"))
     verdict = checker.conclude(Ending())
     assert len(verdict.without_data) == 22
-    assert verdict.exit_code == 2
+    assert verdict.exit_code == 3

@@ -60,7 +60,7 @@ def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
     write_run(tmp_path, random_story(1))
     (tmp_path / "windows.jsonl").unlink()
     result = run(str(tmp_path))
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert result.output.count("no data") == 1
 
 
@@ -71,7 +71,7 @@ def test_where_a_partition_was_not_read_in_the_end_nothing_has_passed(tmp_path: 
     for path in (tmp_path / "final").glob(f"*/{tp}.jsonl"):
         path.unlink()
     result = run(str(tmp_path))
-    assert result.exit_code == 2, result.output
+    assert result.exit_code == 3, result.output
     assert f"unknown, since there is no final log of {tp}" in result.output
     assert json.loads(run(str(tmp_path), "--json").output)["unread"] == [list(tp)]
 

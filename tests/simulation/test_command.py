@@ -26,7 +26,7 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_was_not_looked_at_is_no_success() -> None:
     done = typed("--seeds", "2", "--seconds", "3", "--jobs", "1")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "2 of 2 seeds, 0 failed" in done.stdout
     assert "without an observation: " in done.stdout
     assert all(f"  {key} " in done.stdout for key in JUDGED)

@@ -22,7 +22,8 @@ def check(context: click.Context, directory: Path, only: str | None, findings: i
     """Judge the histories and final logs of a run.
 
     DIR holds histories/*.jsonl and final/*/*.jsonl. Exits with 0 when each invariant was observed and held, with 1 when
-    one was violated, with 2 when one was not observed, a partition's final log is missing or a file cannot be read.
+    one was violated, with 3 when one was not observed or a partition's final log is missing, with 2 when a file cannot
+    be read.
     """
     keys = [each.key for each in INVARIANTS] if only is None else [each.strip() for each in only.split(",")]
     if unknown := sorted(set(keys) - {each.key for each in INVARIANTS}):

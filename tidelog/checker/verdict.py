@@ -57,8 +57,8 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0: all passed; 1: a violation; 2: none, but an invariant without data, or a partition without final log."""
-        return 1 if self.violated else 2 if self.without_data or self.unread else 0
+        """0: all passed; 1: a violation; 3: none, but an invariant without data, or a partition without final log."""
+        return 1 if self.violated else 3 if self.without_data or self.unread else 0
 
     def only(self, keys: Sequence[str]) -> Verdict:
         """Of these invariants alone."""
