@@ -163,6 +163,9 @@ class Run:
         for broker in cluster.brokers.values():
             if (held := broker.resources("baseline")) is not None:
                 self._at_rest[broker.broker_id] = held
+        # Who controls or coordinates has more tasks than others, and these roles move.
+        most = max((held.tasks for held in self._at_rest.values()), default=0)
+        self._at_rest = {broker_id: replace(held, tasks=most) for broker_id, held in self._at_rest.items()}
         self._begun_ns = cluster.timeline.now_ns
         for place, kind in enumerate(self.story.clients):
             client = cluster.client()
