@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import benchmarks.__main__
@@ -34,6 +35,14 @@ UNDERSTOOD: dict[str, tuple[Callable[[], object], tuple[str, ...], int | None]] 
     "mutants": (plantedbugs.__main__.main, ("--list",), 0),
     "simulate": (simulation.__main__.main, ("--story", "/nowhere"), 2),
 }
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard() -> Iterator[None]:
+    """As in `main`. Who runs the tests may run them in the background, where shells have Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
