@@ -87,6 +87,7 @@ def test_what_a_killed_run_leaves_is_ended_and_removed_by_the_next_one(user: She
     wait_for("the clients to end without whoever started them", lambda: not processes_of(user.directory), timeout_s=60)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_runs_is_broken_judged_and_left_without_the_runs_topics_and_groups(
     user: Shell, tmp_path: Path
 ) -> None:
