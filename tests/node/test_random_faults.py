@@ -117,10 +117,10 @@ async def kill(cluster: MemoryCluster, history: History, broker_id: int) -> None
         node.directory = node.directory.after_power_cut()
 
 
-async def restart(cluster: MemoryCluster, history: History, broker_id: int) -> None:
-    """As the controller has it, a leader that may have lost records leads only in a new epoch."""
+async def restart(cluster: MemoryCluster, broker_id: int) -> None:
+    """As the controller has it, a leader that has restarted leads only in a new epoch."""
     cluster.restart(broker_id)
-    if history.machines_die and broker_id == cluster.states.states[TP].state.leader:
+    if broker_id == cluster.states.states[TP].state.leader:
         await cluster.elect(broker_id, tell=())
 
 
@@ -150,7 +150,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
         if broker_id != amount:
             cluster.cut(broker_id, amount)
     elif action == "restart" and node is not None and not node.alive:
-        await restart(cluster, history, broker_id)
+        await restart(cluster, broker_id)
     elif node is None or not node.alive:
         return
     elif action == "kill":
@@ -172,6 +172,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @settings(max_examples=200)
 @example([("wait", 0, 1), ("cut", 0, 2), ("cut", 0, 3)])
+@example([("kill", LEADER, 0), ("restart", 1, 0), ("tell", 1, 0)])
 @example(LOOKED_UP_AT_ONCE)
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
@@ -209,7 +210,7 @@ async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> No
         cluster.heal()
         for node in list(cluster.nodes.values()):
             if not node.alive:
-                await restart(cluster, history, node.broker_id)
+                await restart(cluster, node.broker_id)
         state = cluster.states.states[TP].state
         await cluster.elect(state.isr[0])
         await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
