@@ -8,6 +8,7 @@ refuses, and leaves its log as it is.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from cluster.state import PartitionState
 from node.replica import Replica
@@ -84,14 +85,14 @@ class Leaderships:
         tp = replica.topic_partition
         known = self._known.get(tp)
         if known is None or (known.topic_id, known.epoch) != (replica.topic_id, state.leader_epoch):
-            return None  # its epoch is over, or its topic is
+            return  # its epoch is over, or its topic is
         self._learn(tp, known._replace(partition_epoch=partition_epoch))
         await asyncio.sleep(_GATHERING_S)
         while True:
-            try:
-                return await self.write()
-            except OutOfDescriptorsError:
-                await asyncio.sleep(_AGAIN_S)
+            with suppress(OutOfDescriptorsError):
+                await self.write()
+                return
+            await asyncio.sleep(_AGAIN_S)
 
     def _learn(self, tp: TopicPartition, leadership: Leadership) -> None:
         if self._known.get(tp) != leadership:

@@ -37,7 +37,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
         ),
         *(_everything(name, number, reports) for name, number in (("1", 1), ("2", 2), ("3", 3), ("clock", seed))),
         _regressions("leader-kill", 1, seed, reports),
-        _regressions("partition", 5, seed, reports),
+        _regressions("partition", 6, seed, reports),
         # Before what may keep an input or write a story: bugs are planted into what is committed.
         Step(
             "mutants",
@@ -50,7 +50,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
             "seeds",
             "10,000 simulated clusters of a minute each",
             ("simulate", "--seeds", "10000", "--jobs", str(jobs), "--keep-going"),
-            75,
+            108,
             unproved=(3,),
         ),
         Step("fuzz", "a million hostile inputs for each reader", ("fuzz", "--cases", "1000000"), 310),

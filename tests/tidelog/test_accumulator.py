@@ -152,7 +152,10 @@ def test_what_waits_behind_a_batch_that_was_given_up_is_told_in_time_too_and_lea
     second = story.send(b"x" * 100)
     story.now_ms = 1200
     third = story.send(b"x" * 100)
-    give_up = lambda now_ms: story.accumulator.give_up(story.queue(), batch, now_ms)  # noqa: E731
+
+    def give_up(now_ms: int) -> int | None:
+        return story.accumulator.give_up(story.queue(), batch, now_ms)
+
     assert (give_up(1500), give_up(1599)) == (1600, 1600) and not second.done()
     assert give_up(1600) == 1700
     assert second.failed() and not second.may_be_stored() and not third.done()
