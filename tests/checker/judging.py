@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
+from tidelog.checker.broker_events import Broker
 from tidelog.checker.checker import Checker
 from tidelog.checker.events import Event
 from tidelog.checker.invariant import Ending
 from tidelog.checker.operations import Client
 from tidelog.checker.verdict import Verdict
 
+_CLIENT: Final = Client("client")
+_NOTHING: Final = Ending()
 
-def verdict_on(told: Iterable[Event], *invariants: str) -> Verdict:
+
+def verdict_on(told: Iterable[Event], *invariants: str, ending: Ending = _NOTHING, client: Client = _CLIENT) -> Verdict:
     """Of one client's events, by these invariants alone."""
     checker = Checker()
-    client = checker.begin(Client("client"))
+    source = checker.begin(client)
     for event in told:
-        checker.take(client, event)
-    return checker.conclude(Ending()).only(invariants)
+        checker.take(source, event)
+    return checker.conclude(ending).only(invariants)
+
+
+def verdict_on_all(told: Iterable[tuple[str, Event]], *invariants: str, ending: Ending = _NOTHING) -> Verdict:
+    """The same of events that several tell, each with the name of who tells it: a broker's is its id."""
+    checker = Checker()
+    told = list(told)
+    names = dict.fromkeys(name for name, _ in told)
+    sources = {name: checker.begin(Broker(name) if name.isdecimal() else Client(name)) for name in names}
+    for name, event in told:
+        checker.take(sources[name], event)
+    return checker.conclude(ending).only(invariants)

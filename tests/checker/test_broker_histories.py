@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.checker.judging import verdict_on_all
 from tidelog.checker.broker_events import (
     Ack,
     Append,
@@ -31,11 +32,7 @@ ACK = Ack(9, TP, 4, 2, [1, 2], [3], {1: 5, 2: 5, 3: 5}, [1, 2, 3], 2)
 
 def row(key: str, *told: tuple[int, Event]) -> Row:
     """Of one invariant, after brokers told these events, in this order."""
-    checker = Checker()
-    sources = {broker: checker.begin(Broker(str(broker))) for broker in sorted({broker for broker, _ in told})}
-    for broker, event in told:
-        checker.take(sources[broker], event)
-    return checker.conclude(Ending()).only([key]).rows[0]
+    return verdict_on_all(((str(broker), event) for broker, event in told), key).rows[0]
 
 
 def violations(key: str, *told: tuple[int, Event]) -> int:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from tidelog.checker.checker import Checker
+from tests.checker.judging import verdict_on
 from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.operations import (
-    Client,
     LatestOk,
     ProduceInvoked,
     ProduceOk,
@@ -27,11 +26,7 @@ TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def found(key: str, told: Sequence[Event], *windows: Window) -> Sequence[Finding]:
-    checker = Checker()
-    client = checker.begin(Client("client"))
-    for event in told:
-        checker.take(client, event)
-    return checker.conclude(Ending(windows=windows)).only([key]).findings
+    return verdict_on(told, key, ending=Ending(windows=windows)).findings
 
 
 def produced(*acknowledged: tuple[int, int], tp: TopicPartition = TP, first: int = 0) -> list[Event]:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tidelog.checker.broker_events import Ack, BecomeLeader, Broker
-from tidelog.checker.checker import Checker
+from tests.checker.judging import verdict_on_all
+from tidelog.checker.broker_events import Ack, BecomeLeader
 from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending
 from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
-from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, Read, TrimOk, TrimUnknown
+from tidelog.checker.operations import ProduceInvoked, ProduceOk, Read, TrimOk, TrimUnknown
 from tidelog.model import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -48,12 +48,7 @@ def produced(*ids: int, epoch: int | None = None) -> list[tuple[str, Event]]:
 def found(
     key: str, told: Sequence[tuple[str, Event]], *logs: FinalLog, compacted: frozenset[str] = frozenset()
 ) -> Sequence[Finding]:
-    checker = Checker()
-    names = dict.fromkeys(name for name, _ in told)
-    sources = {name: checker.begin(Client(name) if name == "client" else Broker(name)) for name in names}
-    for name, event in told:
-        checker.take(sources[name], event)
-    return checker.conclude(Ending({TP: list(logs)}, compacted=compacted)).only([key]).findings
+    return verdict_on_all(told, key, ending=Ending({TP: list(logs)}, compacted=compacted)).findings
 
 
 # --- I1 and I9: there, or gone for a reason --------------------------------------------------------------------------

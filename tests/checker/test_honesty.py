@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tidelog.checker.checker import Checker
+from tests.checker.judging import verdict_on
 from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.group_operations import (
@@ -17,7 +17,6 @@ from tidelog.checker.group_operations import (
     CommittedOk,
     CommitUnknown,
 )
-from tidelog.checker.invariant import Ending
 from tidelog.checker.operations import (
     Client,
     EarliestFailed,
@@ -46,11 +45,7 @@ BEGAN = 7
 
 
 def found(*told: Event) -> Sequence[Finding]:
-    checker = Checker()
-    client = checker.begin(Client("client", request_timeout_ms=TIMEOUT_MS))
-    for event in told:
-        checker.take(client, event)
-    return checker.conclude(Ending()).only(["I22"]).findings
+    return verdict_on(told, "I22", client=Client("client", request_timeout_ms=TIMEOUT_MS)).findings
 
 
 def ended(t1: int, error: str = "REQUEST_TIMED_OUT") -> dict[str, Event]:

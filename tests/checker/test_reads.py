@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog.checker.broker_events import BecomeLeader, Broker, HighWatermark
-from tidelog.checker.checker import Checker
+from tests.checker.judging import verdict_on_all
+from tidelog.checker.broker_events import BecomeLeader, HighWatermark
 from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending
-from tidelog.checker.operations import Client, Read
+from tidelog.checker.operations import Read
 from tidelog.model import TopicPartition
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -20,12 +20,7 @@ def read(*offsets: int, session: int = 1, hw: int = 99, t: int = 5, tp: TopicPar
 
 
 def found(key: str, *told: tuple[str, Event], compacted: frozenset[str] = frozenset()) -> Sequence[Finding]:
-    checker = Checker()
-    names = dict.fromkeys(name for name, _ in told)
-    sources = {name: checker.begin(Broker(name) if name.isdecimal() else Client(name)) for name in names}
-    for name, event in told:
-        checker.take(sources[name], event)
-    return checker.conclude(Ending(compacted=compacted)).only([key]).findings
+    return verdict_on_all(told, key, ending=Ending(compacted=compacted)).findings
 
 
 def shown(*reads: Read, compacted: frozenset[str] = frozenset()) -> list[str]:
