@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from watching.last_line import last_line
+
 #: How often it is asked what a command has said meanwhile.
 _LOOK_S = 0.5
-#: In bytes; of a longer one the end is told.
-_LONGEST_LINE = 500
 
 #: Told the last line of what a command has said so far.
 Watch = Callable[[str], object]
@@ -98,12 +98,3 @@ def _busy_s() -> float:
 def _all_of(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode(errors="replace")
-
-
-def last_line(file: IO[bytes]) -> str:
-    """The last one that says something, of what a command has written so far."""
-    # The file's position is the command's, too: it is left alone.
-    size = os.fstat(file.fileno()).st_size
-    tail = os.pread(file.fileno(), _LONGEST_LINE, max(0, size - _LONGEST_LINE)).decode(errors="replace")
-    lines = [line.strip() for line in tail.replace("\r", "\n").split("\n")]
-    return next((line for line in reversed(lines) if line), "")

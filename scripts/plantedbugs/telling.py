@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import IO
 
+from watching.status_line import StatusLine
+
 from plantedbugs.hunt import Outcome, Verdict, passed
 from plantedbugs.mutant import Mutant
 
@@ -21,24 +23,18 @@ class Progress:
 
     def __init__(self, total: int, stream: IO[str] = sys.stderr) -> None:
         self._total = total
-        self._stream = stream
-        self._shown = stream.isatty()
+        self._line = StatusLine(stream, _LINE_CHARS)
         self._searches: dict[tuple[str, str], float] = {}
 
     def follow(self, mutant: Mutant, by: str, line: str) -> None:
         """Called while it lasts."""
         began = self._searches.setdefault((mutant.name, by), time.monotonic())
-        if self._shown:
-            place = f"{len(self._searches)} of {self._total}"
-            told = f"{place}, {mutant.name}, {by}: {time.monotonic() - began:.0f} s  {line}"
-            self._stream.write(f"\r{told[:_LINE_CHARS]:<{_LINE_CHARS}}")
-            self._stream.flush()
+        place = f"{len(self._searches)} of {self._total}"
+        self._line.tell(f"{place}, {mutant.name}, {by}: {time.monotonic() - began:.0f} s  {line}")
 
     def clear(self) -> None:
         """Before something else is said."""
-        if self._shown:
-            self._stream.write(f"\r{'':{_LINE_CHARS}}\r")
-            self._stream.flush()
+        self._line.clear()
 
 
 def line(outcome: Outcome, width: int) -> str:

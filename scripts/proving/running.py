@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from plantedbugs.bounded import last_line
+from watching.last_line import last_line
 
 from proving.steps import Step
 

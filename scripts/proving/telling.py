@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
+from watching.status_line import StatusLine
+
 from proving.running import Ending, Result
 from proving.steps import Step
 
@@ -22,23 +24,20 @@ class Progress:
         self._head = f"{place}, {step.name}"
         self._minutes = step.minutes
         self._stream = stream
-        self._shown = stream.isatty()
+        self._line = StatusLine(stream, _LINE_CHARS)
         self._next_s = 0.0
 
     def __call__(self, seconds: float, said: str) -> None:
-        told = f"{self._head}: {seconds / 60:.0f} of about {self._minutes} min  {said}"[:_LINE_CHARS]
-        if self._shown:
-            self._stream.write(f"\r{told:<{_LINE_CHARS}}")
-        elif seconds >= self._next_s:
+        told = f"{self._head}: {seconds / 60:.0f} of about {self._minutes} min  {said}"
+        self._line.tell(told)
+        if not self._line.shown and seconds >= self._next_s:
             self._next_s = seconds + _TOLD_EVERY_S
-            self._stream.write(f"{told}\n")
-        self._stream.flush()
+            self._stream.write(f"{told[:_LINE_CHARS]}\n")
+            self._stream.flush()
 
     def clear(self) -> None:
         """Before something else is said."""
-        if self._shown:
-            self._stream.write(f"\r{'':{_LINE_CHARS}}\r")
-            self._stream.flush()
+        self._line.clear()
 
 
 def listing(steps: Sequence[Step]) -> str:
