@@ -65,10 +65,11 @@ echo $! >"$1"
 {python} -c '
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until it waits for it: pause() would miss an earlier one
 with open(sys.argv[1], "a") as file:
     print(os.getpid(), file=file)
 print("ready", flush=True)
-signal.pause()
+signal.sigwait([signal.SIGINT])
 ' "$1" 2>/dev/null &
 wait
 """
