@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,7 @@ from tidelog.checker.group_operations import (
 from tidelog.checker.operations import Read
 from tidelog.errors import CoordinatorLoadInProgressError
 from tidelog.group_messages import OffsetCommitRequest
+from tidelog.model import Endpoint
 
 ORDERS = LoadTopic("orders", 4)
 
@@ -105,3 +108,23 @@ async def test_commits_without_an_answer_end_as_unknown_in_time() -> None:
             world.cluster.kill(broker, elect=False)
         await until(lambda: len(world.told(CommitUnknown)) > 1)
     assert all(event.t1 - event.t0 <= 3e9 for event in world.told(CommitUnknown))
+
+
+@on_virtual_time
+async def test_who_finds_no_coordinator_rests_as_long_as_between_two_commits() -> None:
+    world = World(ORDERS)
+    dialled: list[Endpoint] = []
+
+    async def open_and_count(endpoint: Endpoint, **how: Any) -> Any:
+        dialled.append(endpoint)
+        return await world.cluster.open(endpoint, **how)
+
+    around = replace(world.around, opener=open_and_count)
+    committer = Committer(around, "c", "g", ORDERS.tps[:1], by_request=True, pause_s=1)
+    async with world.running(committer):
+        await until(lambda: len(world.told(CommitOk)) > 3)
+        for broker in (1, 2, 3):
+            world.cluster.kill(broker, elect=False)
+        dialled.clear()
+        await asyncio.sleep(60)
+        assert 3 * 30 <= len(dialled) <= 3 * 60  # each search asks all three

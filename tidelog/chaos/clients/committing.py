@@ -108,7 +108,7 @@ class Committer:
                 try:
                     coordinator = coordinator or await lines.find_somewhere(self._group, _PATIENCE_MS)
                 except TidelogError:
-                    await around.pause(0.05)
+                    await around.pause(self._pause_s, 2 * self._pause_s)
                     continue
                 refusal = await self._commit_once(lines.to(coordinator))
                 if refusal is not None:
