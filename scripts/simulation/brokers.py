@@ -20,9 +20,9 @@ from node.replica import Replica
 from node.router import Listen
 from node.settings import BrokerSettings
 from node.watchdog import Guard
-from simulation.crashable_files import Fate
 from simulation.disks import SimulatedDisk
 from simulation.network import Network
+from simulation.page_cache import Fate
 from simulation.timeline import NS_PER_MS, Process, Timeline
 from storage.files import Files
 from tidelog.checker.broker_events import BrokerEvent, Resources

@@ -8,7 +8,7 @@
     disk.slow(write_ms=300, sync_ms=500)
     disk.flip_closed(Random(7))                 # a bit of some closed segment is another one from now on
 
-What a disk may hold after a crash says `simulation.crashable_files`, what its errors do `simulation.failing_files`.
+What a disk may hold after a crash says `simulation.page_cache`, what its errors do `simulation.failing_files`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from simulation.crashable_files import FORGOTTEN, CrashableFiles, Fate
+from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN, Fate
 from simulation.timeline import NS_PER_MS
 from storage.files import Files
 from storage.log_names import partition_named

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from simulation.brokers import EPOCH_MS, SimulatedBroker
 from simulation.cluster import OFFSETS_TPS, Cluster
-from simulation.crashable_files import KEPT
 from simulation.failing_files import Fault as DiskFault
 from simulation.kinds import Fault, Kind
 from simulation.network import Weather
 from simulation.orders import Operator
+from simulation.page_cache import KEPT
 from simulation.power import Wholeness
 from storage.file_names import offset_of
 from storage.log_names import partition_named

@@ -15,7 +15,7 @@ from random import Random
 from cluster import znodes
 from cluster.store import NoNodeError, Set
 from simulation.cluster import Cluster
-from simulation.crashable_files import KEPT, Fate
+from simulation.page_cache import KEPT, Fate
 from tidelog.checker.broker_events import BrokerEvent, HighWatermark
 from tidelog.model import TopicPartition
 

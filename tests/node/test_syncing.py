@@ -11,8 +11,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate
+from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError

@@ -6,9 +6,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import KEPT, CrashableFiles, PowerCut
+from simulation.crashable_files import CrashableFiles, PowerCut
 from simulation.disks import NS_PER_MS, SimulatedDisk
 from simulation.failing_files import Fault
+from simulation.page_cache import KEPT
 
 from storage.files import Files
 from storage.log import Log

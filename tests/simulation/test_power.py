@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
-from simulation.crashable_files import KEPT
+from simulation.page_cache import KEPT
 from simulation.power import Wholeness
 
 from cluster import znodes

@@ -7,8 +7,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles
+from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.compaction.cleaner import Cleaning, plan_cleaning
 from storage.log import Log

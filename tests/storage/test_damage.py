@@ -17,7 +17,8 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from simulation.crashable_files import KEPT, CrashableFiles
+from simulation.crashable_files import CrashableFiles
+from simulation.page_cache import KEPT
 
 from storage import lost_logs
 from storage.files import Files

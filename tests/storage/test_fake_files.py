@@ -10,8 +10,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
+from simulation.crashable_files import CrashableFiles, PowerCut
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.files import Files
 from tests.storage.logs import UnsyncedFiles

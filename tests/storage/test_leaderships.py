@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.crashable_files import FORGOTTEN, CrashableFiles
+from simulation.crashable_files import CrashableFiles
+from simulation.page_cache import FORGOTTEN
 
 from storage import leaderships
 from storage.configs.log_config import LogConfig

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulation.crashable_files import FORGOTTEN, CrashableFiles
+from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN
 
 from storage.checkpoints import HIGH_WATERMARKS
 from storage.files import RealFiles

@@ -18,7 +18,8 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
+from simulation.crashable_files import CrashableFiles, PowerCut
+from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from storage.log import Log

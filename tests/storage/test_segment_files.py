@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, Fate, PowerCut
+from simulation.crashable_files import CrashableFiles, PowerCut
+from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.file_names import CLEANED_SUFFIX, file_name
 from storage.log import Log

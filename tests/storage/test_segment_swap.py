@@ -7,8 +7,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import FORGOTTEN, KEPT, CrashableFiles, PowerCut
+from simulation.crashable_files import CrashableFiles, PowerCut
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.file_names import CLEANED_SUFFIX
 from storage.files import Files

@@ -1,0 +1,174 @@
+"""What readers see of files and directories, what of it is on the disk, and what a disk may hold after a crash.
+
+The model, as pessimistic as POSIX allows and file systems are:
+- A file's content is on the disk when `sync` returned; its *name* when `sync_directory` of its directory did.
+- Of names in one directory that are not synced a prefix of the changes survives (journals keep their order), in each
+  directory another one. A rename is atomic.
+- Of writes to one file that are not synced survive: all; none; a prefix, the last one torn at a byte; or any of the
+  512-byte sectors, zeros (or what was there before) in between, up to any size the file had since. Files do not wait
+  for each other.
+- A truncation is a change of the journal too: what was written to the file after it survives only together with it,
+  and so do later changes of names in its directory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import NamedTuple
+
+_SECTOR = 512
+
+
+class Fate(Enum):
+    """What becomes of all that was not synced."""
+
+    KEPT = "kept"
+    FORGOTTEN = "forgotten"
+
+
+KEPT, FORGOTTEN = Fate.KEPT, Fate.FORGOTTEN
+
+
+class Change(NamedTuple):
+    """A write of `data` at `position`, or with None a truncation to it. `order`: its number in the journal."""
+
+    position: int
+    data: bytes | None
+    order: int = 0
+
+    def apply(self, content: bytearray) -> None:
+        if self.data is None:
+            del content[self.position :]
+            content.extend(bytes(self.position - len(content)))
+        elif self.data:
+            content.extend(bytes(max(self.position - len(content), 0)))
+            content[self.position : self.position + len(self.data)] = self.data
+
+
+@dataclass(slots=True)
+class Content:
+    """A file without its name: what readers see, what is on the disk, and the changes between the two."""
+
+    seen: bytearray = field(default_factory=bytearray)
+    synced: bytearray = field(default_factory=bytearray)
+    changes: list[Change] = field(default_factory=list)
+    modified_ms: int = 0
+    #: How many of the changes the kernel gave up after a failed sync: no later sync brings them to the disk.
+    lost: int = 0
+
+    def change(self, change: Change) -> None:
+        change.apply(self.seen)
+        self.changes.append(change)
+
+    def sync(self) -> None:
+        for change in self.changes[self.lost :]:
+            change.apply(self.synced)
+        self.changes.clear()
+        self.lost = 0
+
+    def flip(self, position: int, bits: int) -> None:
+        """The disk and the page cache have other bits there than were written."""
+        for content in (self.seen, self.synced):
+            if position < len(content):
+                content[position] ^= bits
+        for index, (start, data, order) in enumerate(self.changes):
+            if data is not None and start <= position < start + len(data):
+                flipped = bytearray(data)
+                flipped[position - start] ^= bits
+                self.changes[index] = Change(start, bytes(flipped), order)
+
+    def after_crash(self, choice: Random | Fate, order: int) -> bytes:
+        """The journal is on the disk up to `order` at least."""
+        changes = self.changes[self.lost :]
+        if choice is KEPT:
+            return bytes(self.seen)
+        content = bytearray(self.synced)
+        cut = max(
+            (i + 1 for i, change in enumerate(changes) if change.data is None and change.order <= order), default=0
+        )
+        for change in changes[:cut]:
+            if change.data is None:
+                del content[change.position :]
+        changes = changes[cut:]
+        if not changes or choice is FORGOTTEN:
+            return bytes(content)
+        assert isinstance(choice, Random)
+        match choice.choice(("all", "none", "prefix", "sectors", "size")):
+            case "all":
+                for change in changes:
+                    change.apply(content)
+            case "prefix":
+                kept = choice.randrange(len(changes))
+                for change in changes[:kept]:
+                    change.apply(content)
+                _torn(changes[kept], choice).apply(content)
+            case "sectors":
+                _scatter(content, changes, choice, always_lost=False)
+            case "size":
+                _scatter(content, changes, choice, always_lost=True)
+        return bytes(content)
+
+
+def _torn(change: Change, choice: Random) -> Change:
+    if change.data is None:
+        return change
+    kept = choice.randint(0, len(change.data))
+    if choice.random() < 0.5:
+        kept -= (change.position + kept) % _SECTOR
+    return Change(change.position, change.data[: max(kept, 0)])
+
+
+def _scatter(content: bytearray, changes: list[Change], choice: Random, *, always_lost: bool) -> None:
+    """Up to some truncation all is kept, and of the writes that follow it any sectors."""
+    truncations = [index + 1 for index, change in enumerate(changes) if change.data is None]
+    start = choice.choice([0, *truncations])
+    for change in changes[:start]:
+        change.apply(content)
+    end = next((index for index in range(start, len(changes)) if changes[index].data is None), len(changes))
+    whole = bytearray(content)
+    sizes = [len(content)]
+    for change in changes[start:end]:
+        change.apply(whole)
+        sizes.append(len(whole))
+    content.extend(bytes(len(whole) - len(content)))
+    for sector in range(0, len(whole), _SECTOR):
+        if not always_lost and choice.random() < 0.5:
+            content[sector : sector + _SECTOR] = whole[sector : sector + _SECTOR]
+    del content[choice.choice(sizes) :]
+
+
+@dataclass(slots=True)
+class Directory:
+    """Names, and the states that they went through since they were last synced, the first of which is on the disk."""
+
+    names: dict[str, Content | Directory] = field(default_factory=dict)
+    states: list[tuple[int, dict[str, Content | Directory]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sync(0)
+
+    def changed(self, order: int) -> None:
+        self.states.append((order, dict(self.names)))
+
+    def sync(self, order: int) -> None:
+        self.states = [(order, dict(self.names))]
+
+    def after_crash(self, choice: Random | Fate) -> Directory:
+        last = len(self.states) - 1
+        match choice:
+            case Fate.KEPT:
+                order, names = self.states[last]
+            case Fate.FORGOTTEN:
+                order, names = self.states[0]
+            case _:
+                order, names = self.states[choice.choice((0, last, choice.randint(0, last)))]
+        survived: dict[str, Content | Directory] = {}
+        for name, entry in names.items():
+            if isinstance(entry, Directory):
+                survived[name] = entry.after_crash(choice)
+            else:
+                content = entry.after_crash(choice, order)
+                survived[name] = Content(bytearray(content), bytearray(content), modified_ms=entry.modified_ms)
+        return Directory(survived)
