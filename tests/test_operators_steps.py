@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 
 from node.http_port import DEADLINE_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
 from node.settings import BrokerSettings
 from tests.test_operations import OPERATIONS, ROOT, section
-from tidelog.cli.program import tidelog
+from tests.typed_commands import find, understand
 from tidelog.cli.up import up
 from tidelog.errors import ConfigError
 from tidelog.local.shared_settings import DECIDED
@@ -46,19 +44,6 @@ def typed_in(text: str) -> list[str]:
 def spoken() -> list[str]:
     """Those in the midst of a sentence, which may lack what depends on the reader."""
     return re.findall(r"`(tidelog [^`]+)`", OPERATIONS.replace("\n", " "))
-
-
-def find(command: str) -> tuple[click.Command, click.Context, list[str]]:
-    """The command, where it stands, and the words that are its own; click.UsageError where there is none."""
-    found: click.Command = tidelog
-    context, words = click.Context(tidelog, info_name="tidelog"), shlex.split(command)[1:]
-    while isinstance(found, click.Group) and words:
-        if found.invoke_without_command and words[0].startswith("-"):
-            break  # these are its own
-        name, subcommand, words = found.resolve_command(context, words)
-        assert subcommand is not None
-        found, context = subcommand, click.Context(subcommand, info_name=name, parent=context)
-    return found, context, words
 
 
 def test_the_settings_of_three_machines_are_right_and_the_same_but_for_what_is_each_machines_own(
@@ -103,8 +88,7 @@ def test_the_unit_lets_the_broker_write_its_logs_and_gives_it_the_time_to_hand_o
 
 @pytest.mark.parametrize("command", typed_in(OPERATIONS))
 def test_every_command_that_is_to_be_typed_is_understood(command: str) -> None:
-    found, context, words = find(command)
-    found.parse_args(context, words)
+    understand(command)
 
 
 @pytest.mark.parametrize("command", spoken())

@@ -34,6 +34,7 @@ class Progress:
     def __init__(self, file: Path, spark: SparkSession) -> None:
         self.batches: dict[int, Batch] = {}
         self._spark = spark
+        self._failed_before = self._failures()
         if file.exists():
             for line in file.read_text().splitlines():
                 event = json.loads(line)
@@ -55,9 +56,12 @@ class Progress:
                 self.tell("batch", **asdict(batch), failed_tasks=self.failed_tasks())
 
     def failed_tasks(self) -> int:
-        """Of all executors since the session began."""
+        """Of all executors since this was made."""
+        return self._failures() - self._failed_before
+
+    def _failures(self) -> int:
         executors = self._spark.sparkContext._jsc.sc().statusStore().executorList(False)
-        return sum(executors.apply(index).failedTasks() for index in range(executors.size()))
+        return sum(int(executors.apply(index).failedTasks()) for index in range(executors.size()))
 
     @property
     def last(self) -> Batch | None:

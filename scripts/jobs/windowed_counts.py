@@ -55,8 +55,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stream_progress import Progress, reached
 
 _POLL_S = 0.2
-#: Late rows are then held against the watermark that the batch itself reports, not against the one before it.
-_ONE_WATERMARK = {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
+#: What the job needs beside what every job has.
+SETTINGS = {
+    # Late rows are then held against the watermark that the batch itself reports, not against the one before it.
+    "spark.sql.streaming.statefulOperator.allowMultiple": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -81,7 +85,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parse_arguments(arguments)
-    settings = {**_ONE_WATERMARK, "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
     try:
         given.progress.parent.mkdir(parents=True, exist_ok=True)
         spark = session.start(
@@ -89,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             master=given.master,
             driver_memory=given.driver_memory,
             warehouse=given.output / "warehouse",
-            settings=settings,
+            settings=SETTINGS,
         )
     except Exception as error:
         print(f"windowed_counts.py: {session.one_line(error)}", file=sys.stderr)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes.harness.command import TIDELOG, Shell, processes_of
 from tests.processes.harness.waiting import wait_for
+from tests.typed_commands import understand
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "KAFKA-TOOLS.md"
 #: They tell how things are by their status, and partitions may be on the move just then.
@@ -37,16 +38,21 @@ def commands() -> list[str]:
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """A user with a home directory, and no variable that says where clusters lie."""
     user = Shell(tmp_path, tmp_path / ".local/share/tidelog")
-    (tmp_path / "lines.txt").write_text("".join(f"line {number}\n" for number in range(20)))
-    (tmp_path / "keyed.txt").write_text("".join(f"key-{number}:value\n" for number in range(20)))
-    (tmp_path / "records.jsonl").write_text(
-        "".join(f'{{"value": "v", "partition": {number % 6}, "headers": [["h", "x"]]}}\n' for number in range(60))
-    )
+    write_records(tmp_path)
     try:
         yield user
     finally:
         user.run("down", "--purge")
         assert processes_of(tmp_path) == []
+
+
+def write_records(directory: Path) -> None:
+    """The files that commands of the page read."""
+    (directory / "lines.txt").write_text("".join(f"line {number}\n" for number in range(20)))
+    (directory / "keyed.txt").write_text("".join(f"key-{number}:value\n" for number in range(20)))
+    (directory / "records.jsonl").write_text(
+        "".join(f'{{"value": "v", "partition": {number % 6}, "headers": [["h", "x"]]}}\n' for number in range(60))
+    )
 
 
 def test_every_row_says_what_stands_in_the_place_of_the_script() -> None:
@@ -56,6 +62,19 @@ def test_every_row_says_what_stands_in_the_place_of_the_script() -> None:
     assert len(commands()) > 50
 
 
+@pytest.mark.parametrize("command", commands())
+def test_every_command_of_the_page_is_understood(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they work, too, takes a minute, and is asked below."""
+    monkeypatch.chdir(tmp_path)
+    write_records(tmp_path)
+    for name in ("broker.toml", "settings.toml"):
+        (tmp_path / name).touch()
+    (tmp_path / ".local/share/tidelog/broker-1/orders-1").mkdir(parents=True)
+    understand(command.replace("~", str(tmp_path)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_every_command_of_the_page_works_in_its_order(shell: Shell) -> None:
     path = f"{TIDELOG.parent}{os.pathsep}{os.environ['PATH']}"
     environment = shell.environment({"PATH": path, "HOME": str(shell.directory), "TIDELOG_HOME": None})

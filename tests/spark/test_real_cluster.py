@@ -1,23 +1,25 @@
-"""Spark and real brokers: a leader killed under a stream, writes read back, and the demo's two jobs as it runs them."""
+"""Spark and real brokers: a leader killed under a stream, writes read back, and the demo's two jobs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import windowed_counts
 from audit import audit, parse_arguments
 from journal_audit import Figures
 from pyspark.sql import DataFrame, SparkSession
 from session import one_line
+from stream_progress import Progress
 
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.waiting import wait_for
@@ -26,7 +28,6 @@ from tidelog import Consumer, Producer, TopicPartition
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
-JOBS = Path(__file__).parents[2] / "scripts" / "jobs"
 MINUTE_MS = 60_000
 
 
@@ -139,9 +140,19 @@ def events(progress: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in progress.read_text().splitlines()] if progress.exists() else []
 
 
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The job takes them for itself."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
-    spark: SparkSession, brokers: RunningCluster, tmp_path: Path
+    spark: SparkSession, brokers: RunningCluster, tmp_path: Path, signals: None
 ) -> None:
+    """In the session of all these tests: the demo, whose test takes minutes, runs the job as a process of its own."""
     partitions = brokers.create_topic("lines", 3)
     journal, progress, stop = tmp_path / "journal.jsonl", tmp_path / "progress.jsonl", tmp_path / "stop.json"
     lines = Lines(brokers, "lines", journal)
@@ -151,9 +162,9 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
     arguments = ["--bootstrap-servers", brokers.bootstrap_servers, "--topic", "lines", "--timeout", "200"]
     arguments += ["--starting-timestamp", str(begin_ms), "--watermark", "5 minutes", "--progress", str(progress)]
     arguments += ["--output", str(tmp_path / "output"), "--checkpoint", str(tmp_path / "checkpoint")]
-    command = [sys.executable, str(JOBS / "windowed_counts.py"), *arguments, "--stop-file", str(stop)]
-    log = (tmp_path / "log").open("wb")
-    with subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=tmp_path) as job:
+    arguments += ["--stop-file", str(stop)]
+
+    def tell() -> None:
         wait_for("the anchor", lambda: any(event["event"] == "batch" for event in events(progress)), 120)
         # In the order in which they are read, whatever it is, these differ by less than the watermark's delay.
         lines.send(3000, lambda number: begin_ms + 30 * MINUTE_MS + number * 60)
@@ -163,9 +174,18 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
         end = {tp.partition: offset for tp, offset in ends(brokers, partitions).items()}
         stop.with_suffix(".new").write_text(json.dumps(end))
         stop.with_suffix(".new").rename(stop)
-        status = job.wait(150)
+
+    own = spark.newSession()
+    for name, value in windowed_counts.SETTINGS.items():
+        own.conf.set(name, value)
+    with ThreadPoolExecutor(1) as pool:
+        teller = pool.submit(tell)
+        status = windowed_counts.count_until_stopped(
+            own, windowed_counts.parse_arguments(arguments), Progress(progress, own)
+        )
+        teller.result()
     told = events(progress)
-    assert status == 0, (tmp_path / "log").read_text()[-2000:]
+    assert status == 0
     ended = told[-1]
     from_time = [line for line in lines.sent if line[0] >= begin_ms]
     late = lines.sent[3300:3500]
