@@ -7,7 +7,8 @@ for that partition alone.
 
 from __future__ import annotations
 
-from node.handlers.control import ControllerFace, update_metadata
+from node.handlers.control import ControlRequests
+from node.handlers.controller_face import ControllerFace
 from node.handlers.dispatch import HandlerTable, Outcome
 from node.handlers.fetch import Fetches
 from node.handlers.offsets import OffsetLookUps, offset_for_leader_epoch
@@ -35,7 +36,7 @@ class Handlers:
         controller: ControllerFace,
         more: HandlerTable | None = None,
     ) -> None:
-        fetches = Fetches(replicas)
+        control, fetches = ControlRequests(replicas), Fetches(replicas)
         producer_ids = ProducerIds(replicas.broker_id, producer_id_blocks)
         self._table: HandlerTable = {
             ApiKey.PRODUCE: Produces(replicas).handle,
@@ -52,12 +53,10 @@ class Handlers:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.alter_reassignments(request),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.list_reassignments(request),
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
-            ApiKey.LEADER_AND_ISR: lambda request, context: replicas.apply_leader_and_isr(request, context.deadline_ms),
-            ApiKey.STOP_REPLICA: lambda request, context: replicas.apply_stop_replica(request, context.deadline_ms),
-            ApiKey.UPDATE_METADATA: lambda request, context: update_metadata(
-                metadata, replicas, request, context.deadline_ms
-            ),
-            ApiKey.LOG_ENDS: lambda request, _: replicas.log_ends(request),
+            ApiKey.LEADER_AND_ISR: control.leader_and_isr,
+            ApiKey.STOP_REPLICA: control.stop_replica,
+            ApiKey.UPDATE_METADATA: control.update_metadata,
+            ApiKey.LOG_ENDS: lambda request, _: control.log_ends(request),
             ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controller.controlled_shutdown(request),
             **(more or {}),
         }

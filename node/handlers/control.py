@@ -1,40 +1,283 @@
-"""What the controller asks of a broker, and what anybody asks of the controller."""
+"""What the controller asks of a broker: to lead, to follow, to stop, to know the cluster, and how far its logs reach.
+
+Its requests take effect in the order in which they came, one at a time, however long one of them waits for the disk.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 
-from node.metadata_cache import MetadataCache
-from node.partition_commands import PartitionCommands
+from cluster.state import PartitionState, VersionedState
+from node.replica import Replica
 from node.replicas import Replicas
-from node.topic_commands import TopicCommands
+from node.server import RequestContext
+from node.turns import turn
+from storage.descriptors import OutOfDescriptorsError
 from tidelog.control_messages import (
-    ControlledShutdownRequest,
-    ControlledShutdownResponse,
+    BrokerInfo,
+    ControllerRequest,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LogEndAnswer,
+    LogEndsRequest,
+    LogEndsResponse,
+    PartitionOutcome,
+    PartitionStateMessage,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    TopicInfo,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from tidelog.errors import StaleControllerEpochError
+from tidelog.errors import (
+    BrokerError,
+    FencedLeaderEpochError,
+    IneligibleReplicaError,
+    RequestTimedOutError,
+    StaleControllerEpochError,
+    StorageError,
+    UnknownTopicIdError,
+)
+from tidelog.model import NO_LEADER, TopicPartition
+
+log = logging.getLogger(__name__)
+
+#: Partitions that change their role before other work gets a turn of the loop.
+_TURN = 64
 
 
-class ControllerFace(Protocol):
-    """The controller's shell inside this process, which answers NOT_CONTROLLER while another broker holds the seat."""
+class ControlRequests:
+    """What a controller says whose time is over is refused; so is, one by one, what a partition knows better.
 
-    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
+    RequestTimedOutError where the requests before one take until its deadline.
+    """
 
-    @property
-    def topics(self) -> TopicCommands: ...
-    @property
-    def partitions(self) -> PartitionCommands: ...
+    def __init__(self, replicas: Replicas) -> None:
+        self._broker_id = replicas.broker_id
+        self._replicas = replicas
+        self._leaderships = replicas.leaderships
+        self._fetchers = replicas.fetchers
+        self._metadata = replicas.metadata
+        self._waiting = replicas.waiting
+        self._clock = replicas.clock
+        self._journal = replicas.journal
+        self._one_at_a_time = asyncio.Lock()
+        self._live: Mapping[int, int] = {}
 
+    async def leader_and_isr(self, request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
+        """Become leader or follower of each partition; those whose state is old are refused one by one.
 
-async def update_metadata(
-    metadata: MetadataCache, replicas: Replicas, request: UpdateMetadataRequest, deadline_ms: int
-) -> UpdateMetadataResponse:
-    """Take over the controller's picture, and leave what is not this broker's in it."""
-    if not replicas.admit_controller(request):
-        return UpdateMetadataResponse(StaleControllerEpochError.code)
-    replicas.brokers_changed(request.live_brokers)
-    replicas.reconfigure(metadata.update(request))
-    await replicas.leave(request.partitions, deadline_ms)
-    return UpdateMetadataResponse(0)
+        RequestTimedOutError also where no file descriptor is left to note down what is to be remembered before anybody
+        acts upon it.
+        """
+        async with turn(self._one_at_a_time, self._clock, context.deadline_ms):
+            if not self._admit(request):
+                return LeaderAndIsrResponse(StaleControllerEpochError.code)
+            self._brokers_changed(request.live_brokers)
+            topics = {info.name: info for info in request.topics}
+            outcomes: dict[TopicPartition, int] = {}
+            roles: list[tuple[Replica, PartitionStateMessage]] = []
+            # Leaders first: clients wait for them, nobody waits for a follower.
+            states = sorted(request.partitions, key=lambda state: state.leader != self._broker_id)
+            for count, state in enumerate(states, 1):
+                tp = TopicPartition(state.topic, state.partition)
+                try:
+                    replica = await self._hosted(tp, topics.get(state.topic), state)
+                except BrokerError as error:
+                    outcomes[tp] = self._failed(tp, error)
+                else:
+                    if refusal := self._leaderships.admit(replica, state, request.controller_epoch):
+                        outcomes[tp] = self._refused(tp, refusal)
+                    else:
+                        roles.append((replica, state))
+                if count % _TURN == 0:
+                    await asyncio.sleep(0)
+            try:
+                await self._leaderships.write()
+            except OutOfDescriptorsError as error:
+                raise RequestTimedOutError(f"what is to be led and followed is not written down yet: {error}") from None
+            self._replicas.notice_failures()
+            for count, (replica, state) in enumerate(roles, 1):
+                tp = replica.topic_partition
+                try:
+                    outcomes[tp] = self._become(replica.online_or_raise(), state)
+                except BrokerError as error:
+                    outcomes[tp] = self._failed(tp, error)
+                if count % _TURN == 0:
+                    await asyncio.sleep(0)
+            return LeaderAndIsrResponse(
+                0,
+                tuple(
+                    PartitionOutcome(
+                        state.topic, state.partition, outcomes[TopicPartition(state.topic, state.partition)]
+                    )
+                    for state in request.partitions
+                ),
+            )
+
+    async def stop_replica(self, request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
+        """Stop serving, and delete where asked to. What is not here has been stopped."""
+        async with turn(self._one_at_a_time, self._clock, context.deadline_ms):
+            if not self._admit(request):
+                return StopReplicaResponse(StaleControllerEpochError.code)
+            codes = {each: self._stop(each) for each in request.partitions}
+            deleted = [each for each, code in codes.items() if not code and each.delete]
+            try:
+                await self._replicas.delete(TopicPartition(each.topic, each.partition) for each in deleted)
+            except StorageError as error:
+                self._replicas.notice_failures()
+                codes |= dict.fromkeys(deleted, error.code)
+            return StopReplicaResponse(
+                0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
+            )
+
+    async def update_metadata(self, request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
+        """Take over the controller's picture, and leave what is not this broker's in it."""
+        if not self._admit(request):
+            return UpdateMetadataResponse(StaleControllerEpochError.code)
+        self._brokers_changed(request.live_brokers)
+        self._replicas.reconfigure(self._metadata.update(request))
+        await self._leave(request.partitions, context.deadline_ms)
+        return UpdateMetadataResponse(0)
+
+    def log_ends(self, request: LogEndsRequest) -> LogEndsResponse:
+        """How far the logs reach that the controller asks for, also of those that nobody leads."""
+        if not self._admit(request):
+            return LogEndsResponse(StaleControllerEpochError.code)
+        asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
+        return LogEndsResponse(0, tuple(map(self._log_end, asked)))
+
+    # --- who asks, and who lives -----------------------------------------------------------------------------
+
+    def _admit(self, request: ControllerRequest) -> bool:
+        """False where a later controller has already been heard: the request is a dead one's."""
+        known = self._metadata.controller_epoch
+        admitted = self._metadata.admit_controller(request.controller_id, request.controller_epoch)
+        if admitted:
+            self._journal.processed(request.api, epoch=request.controller_epoch, known=known)
+        else:
+            self._journal.reject(request.api, f"controller epoch {request.controller_epoch}, {known} is known")
+        return admitted
+
+    def _brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
+        """The controller named the live brokers; registrations that are new void what was heard from older ones."""
+        if not self._metadata.set_brokers(live_brokers):
+            return
+        self._fetchers.brokers_changed(self._metadata.brokers)
+        # One that is shutting down has been taken out of every ISR, and must not be let back in.
+        self._live = {id_: broker.epoch for id_, broker in self._metadata.brokers.items() if not broker.shutting_down}
+        now_ms = self._clock.monotonic_ms()
+        for replica in self._replicas:
+            if replica.partition.is_leader:
+                facts = replica.partition.brokers_changed(self._live, replica.log.log_end_offset, now_ms)
+                self._replicas.act(replica, facts)
+                self._waiting.deletions.check_and_complete(replica.topic_partition)
+                self._waiting.changed(replica.topic_partition)
+
+    # --- leading and following -------------------------------------------------------------------------------
+
+    async def _hosted(self, tp: TopicPartition, topic: TopicInfo | None, state: PartitionStateMessage) -> Replica:
+        if topic is not None:
+            # One that is to lead uncleanly leads with what it has, be it nothing.
+            in_sync = self._broker_id in state.isr and not (state.unclean and state.leader == self._broker_id)
+            return await self._replicas.host(tp, topic, in_sync=in_sync)
+        replica = self._replicas.get(tp)
+        if replica is None:
+            raise UnknownTopicIdError(f"the controller named no topic id of {tp}")
+        return replica
+
+    def _become(self, replica: Replica, message: PartitionStateMessage) -> int:
+        state = PartitionState(message.leader, message.leader_epoch, message.isr, message.controller_epoch)
+        versioned = VersionedState(state, message.partition_epoch)
+        partition, tp = replica.partition, replica.topic_partition
+        if partition.is_stale(versioned):
+            # In the same epoch it is a repetition that crossed with the leader's own ISR change: that part is taken.
+            if message.leader_epoch == partition.leader_epoch:
+                return 0
+            self._journal.reject(
+                LeaderAndIsrRequest.api, f"{tp}: epoch {message.leader_epoch}, {partition.leader_epoch} is known"
+            )
+            return FencedLeaderEpochError.code
+        if message.leader == self._broker_id:
+            self._lead(replica, versioned, message.replicas)
+        elif partition.make_follower(versioned, message.replicas):
+            log.info("%s: follows broker %d in epoch %d", tp, message.leader, message.leader_epoch)
+            self._journal.become_follower(partition)
+            self._replicas.epoch_ended(replica)
+            if message.leader == NO_LEADER:
+                self._fetchers.drop(tp)
+            else:
+                self._fetchers.follow(replica)
+        return 0
+
+    def _lead(self, replica: Replica, versioned: VersionedState, replicas: tuple[int, ...]) -> None:
+        partition, tp = replica.partition, replica.topic_partition
+        leader_epoch, end = versioned.state.leader_epoch, replica.log.log_end_offset
+        begins = not replica.leads_in(leader_epoch)
+        if begins:
+            self._fetchers.drop(tp)
+            replica.log.assign_leader_epoch(leader_epoch)
+            replica.flush_if_due()
+        facts = partition.make_leader(versioned, replicas, self._live, end, self._clock.monotonic_ms())
+        if begins:
+            self._journal.become_leader(partition, end)
+        self._waiting.changed(tp)
+        if begins:
+            log.info("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
+                     partition.high_watermark, partition.isr)  # fmt: skip
+            self._replicas.epoch_ended(replica)
+        self._replicas.act(replica, facts)
+
+    def _failed(self, tp: TopicPartition, error: BrokerError) -> int:
+        log.warning("%s: cannot become a replica: %s", tp, error)
+        return self._replicas.code_of(error, tp)
+
+    def _refused(self, tp: TopicPartition, refusal: BrokerError) -> int:
+        # ZooKeeper itself has gone back. To truncate now would turn its loss into ours (FAULTS F42).
+        log.error("%s: %s; refused", tp, refusal)
+        self._journal.reject(LeaderAndIsrRequest.api, f"{tp}: {refusal}")
+        return refusal.code
+
+    # --- stopping and leaving --------------------------------------------------------------------------------
+
+    def _stop(self, stop: StopReplicaPartition) -> int:
+        tp = TopicPartition(stop.topic, stop.partition)
+        replica = self._replicas.get(tp)
+        if replica is not None:
+            known = replica.partition.leader_epoch
+            if 0 <= stop.leader_epoch < known:
+                self._journal.reject(StopReplicaRequest.api, f"{tp}: epoch {stop.leader_epoch}, {known} is known")
+                return FencedLeaderEpochError.code
+            self._replicas.stop_serving(replica)
+        return 0
+
+    async def _leave(self, states: Sequence[PartitionStateMessage], deadline_ms: int) -> None:
+        """Sets aside what it has of partitions that are others' alone in a later epoch than it knows.
+
+        As at a start: it was away when it was to be rid of them, and whoever wanted to tell it may have died since.
+        """
+        if not any(map(self._departed, states)):
+            return
+        async with turn(self._one_at_a_time, self._clock, deadline_ms):
+            for replica in list(filter(None, map(self._departed, states))):
+                await self._replicas.set_aside(replica)
+
+    def _departed(self, state: PartitionStateMessage) -> Replica | None:
+        replica = self._replicas.get(TopicPartition(state.topic, state.partition))
+        if replica is None or self._broker_id in state.replicas:
+            return None
+        return replica if state.leader_epoch > replica.partition.leader_epoch else None
+
+    # --- how far logs reach ----------------------------------------------------------------------------------
+
+    def _log_end(self, tp: TopicPartition) -> LogEndAnswer:
+        log_ = self._replicas.log_of(tp)
+        if log_ is None:
+            return LogEndAnswer(tp.topic, tp.partition, IneligibleReplicaError.code)
+        lacks = log_.log_end_offset < self._replicas.recovered_high_watermark(tp)
+        last_epoch = -1 if log_.latest_epoch is None else log_.latest_epoch
+        code = IneligibleReplicaError.code if lacks else 0
+        return LogEndAnswer(tp.topic, tp.partition, code, last_epoch, log_.log_end_offset)

@@ -179,9 +179,11 @@ class Node:
     def log(self, tp: TopicPartition = TP) -> MemoryLog:
         return cast(MemoryLog, self.replica(tp).log)
 
-    async def ask(self, request: Request, *, peer: bytes = b"client", sender_epoch: int = -1) -> Any:
+    async def ask(
+        self, request: Request, *, peer: bytes = b"client", sender_epoch: int = -1, deadline_ms: int = -1
+    ) -> Any:
         """As a client, or as a broker where a `sender_epoch` is given."""
-        context = RequestContext(peer, "test", sender_epoch, -1, sender_epoch >= 0)
+        context = RequestContext(peer, "test", sender_epoch, deadline_ms, sender_epoch >= 0)
         outcome = self.handlers.handle(request, context)
         return outcome if outcome is None or isinstance(outcome, Response) else await outcome
 

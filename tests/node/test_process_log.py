@@ -32,4 +32,4 @@ def test_of_kazoo_the_stack_is_left_out() -> None:
 
 def test_what_the_broker_says_is_always_written() -> None:
     passes = KazooNowAndThen().filter
-    assert all(passes(record("node.replicas", "t-0: leads", 0.0)) for _ in range(5))
+    assert all(passes(record("node.handlers.control", "t-0: leads", 0.0)) for _ in range(5))

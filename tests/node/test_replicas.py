@@ -54,7 +54,7 @@ async def test_behind_a_disk_that_hangs_no_queue_of_the_controllers_repetitions_
         for _ in range(20):
             deadline_ms = node.replicas.clock.monotonic_ms() + 5000
             request = cluster.leader_and_isr(other)
-            told.append(asyncio.ensure_future(node.replicas.apply_leader_and_isr(request, deadline_ms)))
+            told.append(asyncio.ensure_future(node.ask(request, sender_epoch=1, deadline_ms=deadline_ms)))
             await asyncio.sleep(5)
         await asyncio.sleep(0.1)
         assert [each.done() for each in told] == [False] + [True] * 19, "the first has its turn, and keeps it"
