@@ -41,8 +41,8 @@ class Leaderships:
         """Of the latest controller that is known to have said anything; −1: of none."""
         return max((known.controller_epoch for known in self._known.values()), default=-1)
 
-    def admit(self, replica: Replica, message: PartitionStateMessage, controller_epoch: int) -> BrokerError | None:
-        """Why this broker must not act on what the controller says; None: it may, once `write` has returned.
+    def refusal(self, replica: Replica, message: PartitionStateMessage) -> BrokerError | None:
+        """Why this broker must not act on what the controller says; None: it may, once that is noted and written.
 
         A.  The log has records of a later epoch.
         B.  The broker has acted on a later state, or on one of the same epoch under another leader. States rise with
@@ -50,49 +50,61 @@ class Leaderships:
         C.  It began to lead in this epoch before it started: whatever was in flight of its earlier life would count
             again. NotLeaderOrFollowerError, upon which the controller begins a new epoch.
         """
-        tp = replica.topic_partition
-        wanted = Leadership(
-            replica.topic_id, message.leader_epoch, message.leader, message.partition_epoch, controller_epoch
-        )
-        known = self._known.get(tp)
-        if known is not None and known.topic_id != wanted.topic_id:
-            known = None
-        refusal = self._refusal(replica, wanted, known)
-        if refusal is None and (known is None or known.partition_epoch < wanted.partition_epoch):
-            self._learn(tp, wanted)
-        elif known is not None:
-            self._learn(tp, known._replace(controller_epoch=controller_epoch))
-        return refusal
-
-    def _refusal(self, replica: Replica, wanted: Leadership, known: Leadership | None) -> BrokerError | None:
-        latest_epoch = replica.log.latest_epoch
-        if latest_epoch is not None and latest_epoch > wanted.epoch:
-            return FencedLeaderEpochError(f"the log has epoch {latest_epoch}, the controller says {wanted.epoch}")
+        latest_epoch, epoch, version = replica.log.latest_epoch, message.leader_epoch, message.partition_epoch
+        if latest_epoch is not None and latest_epoch > epoch:  # A
+            return FencedLeaderEpochError(f"the log has epoch {latest_epoch}, the controller says {epoch}")
+        known = self._known_of(replica)
         if known is None:
             return None
-        same = (known.epoch, known.leader) == (wanted.epoch, wanted.leader)
-        if same and replica.partition.leader_epoch >= wanted.epoch:
+        same = (known.epoch, known.leader) == (epoch, message.leader)
+        if same and replica.partition.leader_epoch >= epoch:
             return None  # acted upon in this life: what is older of it is a repetition
-        newer = wanted.epoch > known.epoch and wanted.partition_epoch > known.partition_epoch
-        if not newer and not (same and wanted.partition_epoch >= known.partition_epoch):
-            return FencedLeaderEpochError(f"known is {_told(known)}, the controller says {_told(wanted)}")
-        if same and wanted.leader == self._broker_id:
-            return NotLeaderOrFollowerError(f"epoch {wanted.epoch} was led before this broker started")
+        newer = epoch > known.epoch and version > known.partition_epoch
+        if not newer and not (same and version >= known.partition_epoch):  # B
+            told = _told(epoch, message.leader, version)
+            return FencedLeaderEpochError(
+                f"known is {_told(known.epoch, known.leader, known.partition_epoch)}, the controller says {told}"
+            )
+        if same and message.leader == self._broker_id:  # C
+            return NotLeaderOrFollowerError(f"epoch {epoch} was led before this broker started")
         return None
+
+    def note(self, replica: Replica, message: PartitionStateMessage, controller_epoch: int) -> None:
+        """This broker acts on it, where it has not, as soon as `write` has returned."""
+        known = self._known_of(replica)
+        if known is None or known.partition_epoch < message.partition_epoch:
+            self._learn(
+                replica.topic_partition,
+                Leadership(
+                    replica.topic_id, message.leader_epoch, message.leader, message.partition_epoch, controller_epoch
+                ),
+            )
+        else:
+            self.note_controller(replica, controller_epoch)
+
+    def note_controller(self, replica: Replica, controller_epoch: int) -> None:
+        """The controller of this epoch has said something of the replica, be it what is refused."""
+        known = self._known_of(replica)
+        if known is not None:
+            self._learn(replica.topic_partition, known._replace(controller_epoch=controller_epoch))
 
     async def note_isr(self, replica: Replica, state: PartitionState, partition_epoch: int) -> None:
         """This broker has changed the ISR of what it leads. Returns when that is written down, a little later."""
-        tp = replica.topic_partition
-        known = self._known.get(tp)
-        if known is None or (known.topic_id, known.epoch) != (replica.topic_id, state.leader_epoch):
+        known = self._known_of(replica)
+        if known is None or known.epoch != state.leader_epoch:
             return  # its epoch is over, or its topic is
-        self._learn(tp, known._replace(partition_epoch=partition_epoch))
+        self._learn(replica.topic_partition, known._replace(partition_epoch=partition_epoch))
         await asyncio.sleep(_GATHERING_S)
         while True:
             with suppress(OutOfDescriptorsError):
                 await self.write()
                 return
             await asyncio.sleep(_AGAIN_S)
+
+    def _known_of(self, replica: Replica) -> Leadership | None:
+        """None too where what is known is an earlier topic's of the name."""
+        known = self._known.get(replica.topic_partition)
+        return None if known is None or known.topic_id != replica.topic_id else known
 
     def _learn(self, tp: TopicPartition, leadership: Leadership) -> None:
         if self._known.get(tp) != leadership:
@@ -118,5 +130,5 @@ class Leaderships:
         self._known.pop(tp, None)
 
 
-def _told(state: Leadership) -> str:
-    return f"epoch {state.epoch} under broker {state.leader} in version {state.partition_epoch}"
+def _told(epoch: int, leader: int, partition_epoch: int) -> str:
+    return f"epoch {epoch} under broker {leader} in version {partition_epoch}"

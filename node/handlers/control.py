@@ -89,9 +89,11 @@ class ControlRequests:
                 except BrokerError as error:
                     outcomes[tp] = self._failed(tp, error)
                 else:
-                    if refusal := self._leaderships.admit(replica, state, request.controller_epoch):
+                    if refusal := self._leaderships.refusal(replica, state):
+                        self._leaderships.note_controller(replica, request.controller_epoch)
                         outcomes[tp] = self._refused(tp, refusal)
                     else:
+                        self._leaderships.note(replica, state, request.controller_epoch)
                         roles.append((replica, state))
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
