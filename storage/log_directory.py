@@ -40,6 +40,7 @@ from storage.checkpoints import (
 from storage.configs.log_config import LogConfig
 from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
 from storage.files import Files, Lock
+from storage.last_life import LastLife
 from storage.leader_epochs import LeaderEpochs
 from storage.leaderships import Leadership
 from storage.log import Log
@@ -56,34 +57,17 @@ _CLOSING_THREADS = 8
 class LogDirectory:
     """The logs of a broker on one disk.
 
-    logs            those that are open; changed by `LogManager` alone
-    clean           the last process left its marker, so no log needs recovery
-    possibly_short  the machine may have gone down since, or a sync had failed: what was not synced may be missing.
-                    False after a clean shutdown, and after one that only ended the process, since then the page cache
-                    survived.
-    newborn         it was nobody's before this start
-    failure         why it is offline; None while it works. Set once, by any thread
-    closed          no log is opened here any more
+    logs        those that are open; changed by `LogManager` alone
+    last_life   how the process ended that had it before this one
+    failure     why it is offline; None while it works. Set once, by any thread
+    closed      no log is opened here any more
     """
 
-    def __init__(
-        self,
-        path: Path,
-        files: Files,
-        lock: Lock,
-        *,
-        clean: bool,
-        possibly_short: bool,
-        sync_had_failed: bool,
-        newborn: bool,
-        boot_id: str,
-    ) -> None:
+    def __init__(self, path: Path, files: Files, lock: Lock, last_life: LastLife, boot_id: str) -> None:
         self.path = path
-        self.clean = clean
-        self.possibly_short = possibly_short
-        self.newborn = newborn
+        self.last_life = last_life
         self._boot_id = boot_id
-        self._sync_had_failed = sync_had_failed
+        self._vouched = False
         self._sync_failed = False
         self.failure: StorageError | None = None
         self.closed = False
@@ -127,17 +111,10 @@ class LogDirectory:
                 meta_properties.write(path, files, broker_id, cluster_id)
                 for each in (path, *unnamed):  # without its name nothing in it is on the disk
                     files.sync_directory(each.parent)
-            clean = files.exists(path / CLEAN_SHUTDOWN)
-            noted = files.read(path / BOOT_ID)
-            last_boot = (noted or b"").decode("ascii", "replace").strip()
-            possibly_short = not clean and (not last_boot or last_boot != boot_id)
+            last_life = LastLife.read(path, files, newborn=newborn, boot_id=boot_id)
             # The marker goes, durably, before anything is written that it would vouch for.
             files.remove(path / CLEAN_SHUTDOWN)
-            directory = cls(
-                path, files, lock,
-                clean=clean, possibly_short=possibly_short and not newborn,
-                sync_had_failed=not clean and noted is None, newborn=newborn, boot_id=boot_id or "",
-            )  # fmt: skip
+            directory = cls(path, files, lock, last_life, boot_id or "")
             if not directory.possibly_short:
                 directory.vouch()
             return directory
@@ -150,6 +127,11 @@ class LogDirectory:
         """Neither failed nor closed."""
         return self.failure is None and not self.closed
 
+    @property
+    def possibly_short(self) -> bool:
+        """The last life left it so, and nobody has vouched for it since."""
+        return self.last_life.possibly_short and not self._vouched
+
     def vouch(self) -> None:
         """Nothing that was lost with an earlier run of the machine matters any more: from now on this run counts.
 
@@ -158,7 +140,7 @@ class LogDirectory:
         with self._checkpoint_lock:
             if not self._sync_failed:
                 self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
-                self.possibly_short = False
+                self._vouched = True
 
     def _note_failed_sync(self) -> None:
         """The page cache may hold what never reaches the disk, and forget it at any time, though the machine runs on.
@@ -219,12 +201,12 @@ class LogDirectory:
                 recovery_point=recovery_point,
                 clean=clean,
                 compacted=compacted,
-                rewrite=self._sync_had_failed,
+                rewrite=self.last_life.sync_had_failed,
                 on_cut=lambda offset: self._lower_checkpoints(tp, offset),
                 on_sync_failed=self._note_failed_sync,
             )
 
-        clean = self.clean and tp in self._recovery_points
+        clean = self.last_life.clean and tp in self._recovery_points
         log = opened(recovery_point, clean=clean)
         if recovery_point > log.log_end_offset or (clean and recovery_point < log.log_end_offset):
             _LOG.error(
@@ -401,7 +383,7 @@ class LogDirectory:
             if clean and failure is None:
                 self.checkpoint_log_starts()
                 self.checkpoint_recovery_points()
-                if self.clean or self.logs.keys() >= set(self.found()):
+                if self.last_life.clean or self.logs.keys() >= set(self.found()):
                     self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             self._lock.release()

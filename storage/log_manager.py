@@ -80,7 +80,7 @@ class LogManager:
             return cls(opened, failures, files)
         except BaseException:
             for directory in opened:
-                directory.close(directory.clean)
+                directory.close(directory.last_life.clean)
             raise
 
     @property
@@ -200,7 +200,7 @@ class LogManager:
             self._offline = absent
         elif hosted is not None:
             before = lost_logs.read(self._files, (directory.path for directory in working))
-            born = any(directory.newborn for directory in working)
+            born = any(directory.last_life.newborn for directory in working)
             held = {tp for directory in working for tp, offset in directory.high_watermarks().items() if offset > 0}
             missing = held.difference(strays).union(doubted)
             self._lost = {

@@ -166,7 +166,7 @@ def test_whose_a_directory_is_and_that_it_was_closed_in_order(tmp_path: Path) ->
     assert (tmp_path / meta_properties.FILE_NAME).read_text() == blocks("Small files")[3]
     assert (tmp_path / CLEAN_SHUTDOWN).read_text() + "\n" == blocks("Small files")[4]
     again = LogDirectory.open(tmp_path, FILES, 1, cluster_id, "a boot")
-    assert again.clean
+    assert again.last_life.clean
     again.close()
 
 
@@ -204,7 +204,7 @@ def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -
     assert (tmp_path / "session.id").read_text() == session
     assert (tmp_path / ".lock").read_bytes() == b""
     again = LogDirectory.open(tmp_path, FILES, 1, "c", boot_id.strip())
-    assert not again.clean and not again.possibly_short
+    assert not again.last_life.clean and not again.possibly_short
     assert again.read_session() == session.strip()
     again.close()
     unnamed = LogDirectory.open(tmp_path / "other", FILES, 1, "c", None)

@@ -85,7 +85,7 @@ def as_written(log: Log) -> list[Written]:
 
 def test_every_topic_is_found_with_kafkas_own(opened: Opened) -> None:
     assert {*TOPICS, "__transaction_state"} <= opened.logs.keys()
-    assert opened.directory.clean == (opened.name == "clean")
+    assert opened.directory.last_life.clean == (opened.name == "clean")
 
 
 @pytest.mark.parametrize("topic", sorted(set(TOPICS) - {"compacted", "trimmed"}))

@@ -66,7 +66,7 @@ def test_a_directory_of_another_broker_or_cluster_is_refused_and_left_alone(tmp_
         open_directory(tmp_path, broker_id=2)
     with pytest.raises(DataDirectoryError, match=r"cluster\.id=c1, not c2"):
         open_directory(tmp_path, cluster="c2")
-    assert open_directory(tmp_path).clean
+    assert open_directory(tmp_path).last_life.clean
 
 
 def test_logs_without_an_owner_are_refused(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_only_a_machine_that_went_down_unclean_may_have_lost_its_tail(
     open_directory(tmp_path, boot_id=boot_before).close(clean=clean)
     directory = open_directory(tmp_path, boot_id=boot_now)
     assert directory.possibly_short is short
-    assert directory.clean is clean
+    assert directory.last_life.clean is clean
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 

@@ -67,7 +67,7 @@ def test_logs_are_closed_side_by_side(tmp_path: Path) -> None:
     for partition in range(2):
         append(manager.get_or_create(TopicPartition("orders", partition), "id", LogConfig()))
     manager.close()
-    assert open_manager(tmp_path).directories[0].clean
+    assert open_manager(tmp_path).directories[0].last_life.clean
 
 
 def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: 
     manager.open_logs(config_of)
     assert list(manager.logs()) == [ORDERS], "nothing is opened that somebody else may own by now"
     again = open_manager(tmp_path)
-    assert not again.directories[0].clean
+    assert not again.directories[0].last_life.clean
     again.open_logs()
     assert all(log.recovered.checked_bytes for log in again.logs().values())
 
@@ -99,7 +99,7 @@ def test_without_a_recovery_point_a_clean_end_is_not_believed(tmp_path: Path) ->
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     manager = open_manager(tmp_path)
     manager.open_logs()
-    assert manager.directories[0].clean
+    assert manager.directories[0].last_life.clean
     assert manager.logs()[ORDERS].recovered.checked_bytes == log.size_bytes
 
 

@@ -190,7 +190,7 @@ def test_a_directory_whose_disk_failed_at_the_end_is_not_called_clean(tmp_path: 
     with pytest.raises(StorageError):
         directory.close()
     again = LogDirectory.open(tmp_path, RealFiles(), 1, "c1", None)
-    assert not again.clean
+    assert not again.last_life.clean
     again.close()
 
 
