@@ -24,8 +24,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from storage import leaderships, meta_properties, partition_metadata
@@ -38,6 +39,7 @@ from storage.checkpoints import (
     write_offsets,
 )
 from storage.configs.log_config import LogConfig
+from storage.descriptors import OutOfDescriptorsError
 from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
 from storage.files import Files, Lock
 from storage.last_life import LastLife
@@ -367,6 +369,22 @@ class LogDirectory:
         for log in list(self.logs.values()):
             log.fail(error)
         return True
+
+    @contextmanager
+    def failing(self, *, reraise: bool = False, later: bool = False) -> Iterator[None]:
+        """A StorageError of what runs here is this directory's failure, and nobody else's.
+
+        `later`: what runs here is done again before long, so that it may wait for a file descriptor.
+        """
+        try:
+            yield
+        except StorageError as error:
+            if later and isinstance(error, OutOfDescriptorsError):
+                return
+            if not self.closed:
+                self.fail(error)
+            if reraise:
+                raise
 
     def close(self, clean: bool = True) -> None:
         """Gives the directory back. `clean`: first every log is completed and synced, then the marker written.

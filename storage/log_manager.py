@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 import os
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from storage import lost_logs, meta_properties
+from storage import lost_logs, meta_properties, partition_metadata
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError
 from storage.files import Files
+from storage.inventory import Inventory
 from storage.leaderships import Leadership
 from storage.log import Log
 from storage.log_directory import LogDirectory
@@ -97,7 +97,7 @@ class LogManager:
     def vouch(self) -> None:
         """The cluster has dealt with what logs may lack. May be called on any thread."""
         for directory in self.directories:
-            with self._failing(directory):
+            with directory.failing():
                 directory.vouch()
 
     # --- opening logs --------------------------------------------------------------------------------
@@ -121,91 +121,34 @@ class LogManager:
         meanwhile. DataDirectoryError where a partition has a log in two directories, StorageError where no directory
         works any more.
         """
-        doubted: set[TopicPartition] = set()
-        strays: set[TopicPartition] = set()
-        found = {directory: self._found(directory, hosted, unread, doubted, strays) for directory in self.directories}
-        homes: dict[TopicPartition, LogDirectory] = {}
-        for directory, tps in found.items():
-            for tp in tps:
-                if other := homes.get(tp):
-                    raise DataDirectoryError(
-                        f"{tp} has a log in {other.path} and one in {directory.path}: move the wrong one away"
-                    )
-                homes[tp] = directory
+        inventory = Inventory(self.directories, hosted, unread)
+        inventory.raise_if_found_twice()
 
         def open_all(directory: LogDirectory) -> None:
             def open_one(tp: TopicPartition) -> None:
                 if directory.works and tp not in directory.logs:
-                    with self._failing(directory):
+                    with directory.failing():
                         directory.open_log(tp, config_of(tp.topic))
 
-            _at_once(threads, open_one, found[directory])
+            _at_once(threads, open_one, inventory.found[directory])
 
         _at_once(len(self.directories), open_all, self.directories)
         if any(directory.closed for directory in self.directories):
             return
-        self._note_absent(homes, hosted, doubted, strays)
+        self._note_absent(inventory)
         for path, error in self.failed():
             self.take_offline(path, error)
         self._raise_if_none_works()
 
-    def _found(
-        self,
-        directory: LogDirectory,
-        hosted: Mapping[TopicPartition, str] | None,
-        unread: Collection[str],
-        doubted: set[TopicPartition],
-        strays: set[TopicPartition],
-    ) -> list[TopicPartition]:
-        found: list[TopicPartition] = []
-        with self._failing(directory):
-            directory.finish_deletions()
-            for tp in directory.found():
-                if hosted is None or tp.topic in unread:
-                    found.append(tp)
-                    continue
-                topic_id, proven = directory.metadata_of(tp)
-                if _differ(topic_id, hosted.get(tp)):
-                    stray = directory.set_aside(tp)
-                    _LOG.warning(
-                        "%s of topic id %s is not this broker's any more: set aside, %s",
-                        tp,
-                        topic_id or "unknown",
-                        stray,
-                    )
-                    (strays if proven else doubted).add(tp)
-                else:
-                    found.append(tp)
-            for name in directory.strays():
-                _LOG.warning("%s holds records of a topic that is gone", directory.path / name)
-        return found
-
-    def _note_absent(
-        self,
-        found: Iterable[TopicPartition],
-        hosted: Mapping[TopicPartition, str] | None,
-        doubted: Collection[TopicPartition],
-        strays: Collection[TopicPartition],
-    ) -> None:
-        """Which of the partitions that should be here are not: their logs are offline, or lost.
-
-        Lost are, beside those in doubt, those of a directory that was found empty, and those of which something was
-        committed here, by the checkpoint, and not to an earlier topic of the name.
-        """
+    def _note_absent(self, inventory: Inventory) -> None:
+        """Which of the partitions that should be here are not: their logs are offline, or lost."""
         working = [directory for directory in self.directories if directory.works]
-        present = {tp for directory in working for tp in directory.logs}
-        expected = dict.fromkeys(found, "") if hosted is None else hosted
-        absent = {tp: topic_id for tp, topic_id in expected.items() if tp not in present}
+        absent = inventory.absent(working)
         if self.failures or len(working) < len(self.directories):
             self._offline = absent
-        elif hosted is not None:
+        elif inventory.hosted is not None:
             before = lost_logs.read(self._files, (directory.path for directory in working))
-            born = any(directory.last_life.newborn for directory in working)
-            held = {tp for directory in working for tp, offset in directory.high_watermarks().items() if offset > 0}
-            missing = held.difference(strays).union(doubted)
-            self._lost = {
-                tp: topic_id for tp, topic_id in absent.items() if born or tp in missing or before.get(tp) == topic_id
-            }
+            self._lost = inventory.lost(absent, before)
             if self._lost:
                 _LOG.error("%d logs are gone or set aside in doubt, %s ...", len(self._lost), min(self._lost))
             if self._lost != before:
@@ -237,7 +180,7 @@ class LogManager:
         """
         log_name(tp)
         directory = self._home_of(tp)
-        if directory is not None and _differ(directory.logs[tp].topic_id, topic_id):
+        if directory is not None and partition_metadata.differ(directory.logs[tp].topic_id, topic_id):
             earlier = directory.logs[tp]
             _LOG.warning("%s belongs to topic id %s, not %s: set aside", tp, earlier.topic_id, topic_id)
             self.set_aside(tp)
@@ -250,7 +193,7 @@ class LogManager:
             directory = self._create(tp, config)
         log = directory.logs[tp]
         if topic_id and (log.topic_id, log.topic_id_proven) != (topic_id, True):
-            with self._failing(directory, reraise=True):
+            with directory.failing(reraise=True):
                 log.assign_topic_id(topic_id)
         log.config = config
         return log
@@ -258,15 +201,15 @@ class LogManager:
     def _create(self, tp: TopicPartition, config: LogConfig) -> LogDirectory:
         while working := [each for each in self.directories if each.works]:
             directory = min(working, key=lambda each: len(each.logs))
-            with self._failing(directory):
+            with directory.failing():
                 directory.open_log(tp, config)
                 return directory
         raise self._none_works()
 
     def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
-        if tp in self._offline and not _differ(self._offline[tp], topic_id):
+        if tp in self._offline and not partition_metadata.differ(self._offline[tp], topic_id):
             raise StorageError(f"the log of {tp} may lie in a directory that is offline: {self._failed_paths()}")
-        if tp in self._lost and not _differ(self._lost[tp], topic_id):
+        if tp in self._lost and not partition_metadata.differ(self._lost[tp], topic_id):
             if in_sync:
                 raise IneligibleReplicaError(
                     f"the log of {tp} is gone, or set aside in doubt, and the cluster still counts on its records"
@@ -280,7 +223,7 @@ class LogManager:
         directory = self._home_of(tp)
         if directory is None:
             raise StorageError(f"there is no log of {tp}")
-        with self._failing(directory, reraise=True):
+        with directory.failing(reraise=True):
             return directory.set_aside(tp)
         raise AssertionError
 
@@ -342,22 +285,6 @@ class LogManager:
         directory.close(clean=False)
         return gone
 
-    @contextmanager
-    def _failing(self, directory: LogDirectory, *, reraise: bool = False, later: bool = False) -> Iterator[None]:
-        """A StorageError of what runs here is this directory's failure, and nobody else's.
-
-        `later`: what runs here is done again before long, so that it may wait for a file descriptor.
-        """
-        try:
-            yield
-        except StorageError as error:
-            if later and isinstance(error, OutOfDescriptorsError):
-                return
-            if not directory.closed:
-                directory.fail(error)
-            if reraise:
-                raise
-
     def _raise_if_none_works(self) -> None:
         if not self.works:
             raise self._none_works()
@@ -375,7 +302,7 @@ class LogManager:
         """As last checkpointed, for the logs that are open."""
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
-            with self._failing(directory):
+            with directory.failing():
                 offsets = directory.high_watermarks()
                 found |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
         return found
@@ -383,7 +310,7 @@ class LogManager:
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces the checkpoints durably. May run on another thread; so may all checkpoints."""
         for directory in self.directories:
-            with self._failing(directory, later=True):
+            with directory.failing(later=True):
                 mine = {tp: offsets[tp] for tp in list(directory.logs) if tp in offsets}
                 directory.checkpoint_high_watermarks(mine)
 
@@ -403,7 +330,7 @@ class LogManager:
         """
         wanting: OutOfDescriptorsError | None = None
         for directory in self.directories:
-            with self._failing(directory):
+            with directory.failing():
                 mine = {tp: leaderships[tp] for tp in list(directory.logs) if tp in leaderships}
                 try:
                     directory.checkpoint_leaderships(mine)
@@ -415,13 +342,13 @@ class LogManager:
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced."""
         for directory in self.directories:
-            with self._failing(directory, later=True):
+            with directory.failing(later=True):
                 directory.checkpoint_recovery_points()
 
     def checkpoint_log_starts(self) -> None:
         """Notes where logs start."""
         for directory in self.directories:
-            with self._failing(directory, later=True):
+            with directory.failing(later=True):
                 directory.checkpoint_log_starts()
 
     @property
@@ -432,7 +359,7 @@ class LogManager:
     def write_epochs(self) -> None:
         """Notes the leader epochs that have begun."""
         for directory in self.directories:
-            with self._failing(directory, later=True):
+            with directory.failing(later=True):
                 directory.write_epochs()
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
@@ -443,12 +370,12 @@ class LogManager:
     def note_cleaned(self, tp: TopicPartition, offset: int) -> None:
         """Notes, durably, that a log is compacted up to `offset`."""
         if directory := self._home_of(tp):
-            with self._failing(directory, later=True):
+            with directory.failing(later=True):
                 directory.checkpoint_cleaner_offset(tp, offset)
 
     def _write_lost(self) -> None:
         for directory in self.directories:
-            with self._failing(directory):
+            with directory.failing():
                 lost_logs.write(self._files, directory.path, self._lost)
 
     # --- session and end -----------------------------------------------------------------------------
@@ -456,7 +383,7 @@ class LogManager:
     def read_session(self) -> str | None:
         """The ZooKeeper session of the process before this one."""
         for directory in self.directories:
-            with self._failing(directory):
+            with directory.failing():
                 if session := directory.read_session():
                     return session
         return None
@@ -464,7 +391,7 @@ class LogManager:
     def write_session(self, session: str) -> None:
         """For the next process, into every directory. StorageError where none works any more."""
         for directory in self.directories:
-            with self._failing(directory):
+            with directory.failing():
                 directory.write_session(session)
         self._raise_if_none_works()
 
@@ -498,8 +425,3 @@ def _has_owner(path: Path, files: Files) -> bool:
         return files.exists(path / meta_properties.FILE_NAME)
     except StorageError:
         return False
-
-
-def _differ(topic_id: str, other: str | None) -> bool:
-    """The other topic does not exist (None), or both ids are known and not the same."""
-    return other is None or bool(topic_id and other and topic_id != other)

@@ -72,3 +72,8 @@ def write(files: Files, directory: Path, topic_id: str) -> None:
 def _encode(topic_id: str) -> bytes:
     lines = f"version: 0\ntopic_id: {topic_id}\n".encode("ascii")
     return lines + f"crc32c: {crc32c(lines):08x}\n".encode("ascii")
+
+
+def differ(topic_id: str, other: str | None) -> bool:
+    """The other topic does not exist (None), or both ids are known and not the same."""
+    return other is None or bool(topic_id and other and topic_id != other)
