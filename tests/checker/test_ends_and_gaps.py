@@ -12,6 +12,7 @@ from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.operations import (
     LatestOk,
+    ProduceFailed,
     ProduceInvoked,
     ProduceOk,
     ProduceUnknown,
@@ -118,10 +119,33 @@ def test_who_waits_until_all_is_whole_again_has_waited_so_long() -> None:
     assert not found("I19", long_before, window(most_gap_ns=180))
 
 
-def test_what_waits_since_before_the_fault_is_counted_from_the_next_record_on() -> None:
-    early = produced((90, 95), (96, 150), (102, 151))
-    assert len(found("I19", early, window(most_gap_ns=47))) == 1
-    assert not found("I19", early, window(most_gap_ns=48))
+@pytest.mark.parametrize("behind", [[], [(102, 151)]], ids=["alone", "with another behind it"])
+def test_what_waits_since_before_the_fault_is_counted_from_the_fault_on(behind: list[tuple[int, int]]) -> None:
+    early = produced((90, 95), (96, 150), *behind)
+    assert len(found("I19", early, window(most_gap_ns=49))) == 1
+    assert not found("I19", early, window(most_gap_ns=50))
+
+
+def test_what_waits_when_another_is_acknowledged_is_counted_from_there_on() -> None:
+    told = produced((90, 95), (110, 180), (111, 130))
+    assert len(found("I19", told, window(most_gap_ns=49))) == 1
+    assert not found("I19", told, window(most_gap_ns=50))
+
+
+@pytest.mark.parametrize("end", [ProduceUnknown, ProduceFailed])
+def test_who_gives_up_has_waited_until_then(end: type[ProduceUnknown | ProduceFailed]) -> None:
+    told = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [96]), end(TP, [9], ["REQUEST_TIMED_OUT"], [180])]
+    for later in ([], produced((250, 260), first=10)):
+        assert len(found("I19", [*told, *later], window(most_gap_ns=79))) == 1
+        assert not found("I19", [*told, *later], window(most_gap_ns=80))
+    (gap,) = found("I19", [*told, *produced((170, 260), first=10)], window(most_gap_ns=159))
+    assert gap.t == 260, "somebody asked before the first one gave up"
+
+
+def test_what_was_left_without_an_end_before_the_fault_does_not_wait() -> None:
+    killed = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [96])]
+    assert not found("I19", killed, window(most_gap_ns=1))
+    assert not found("I19", [*killed, *produced((400, 401), first=10)], window(most_gap_ns=1))
 
 
 def test_a_partition_to_which_nobody_produces_is_not_unavailable() -> None:

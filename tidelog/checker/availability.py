@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from operator import itemgetter
 
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant, Window
-from tidelog.checker.operations import ProduceOk, Read
+from tidelog.checker.operations import ProduceFailed, ProduceOk, ProduceUnknown, Read
+from tidelog.model import TopicPartition
 
 
 class Availability(Invariant):
     """I19, of each fault's window: what was asked for is answered within its bound, and enough is; and the bounds that
     the fault judges itself were kept.
 
-    A gap begins with the first record that is produced after the last acknowledgement, or with the fault: where nobody
-    produces, nothing is unavailable.
+    A gap begins with the last acknowledgement, or with the fault, where a record waits at that moment, else with the
+    first one that is produced afterwards: where nobody produces, nothing is unavailable.
     """
 
     key, name = "I19", "unavailable no longer than allowed"
@@ -25,12 +29,22 @@ class Availability(Invariant):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._operations = array("q")
+        #: By id: when its producer gave it up, or was refused.
+        self._given_up: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
 
     def handlers(self) -> Mapping[type, Handler]:
-        return {ProduceOk: self._produced, Read: self._read}
+        return {
+            ProduceOk: self._produced,
+            ProduceFailed: self._gave_up,
+            ProduceUnknown: self._gave_up,
+            Read: self._read,
+        }
 
     def _produced(self, _source: Source, event: ProduceOk) -> None:
         self._operations.extend(event.t)
+
+    def _gave_up(self, _source: Source, event: ProduceFailed | ProduceUnknown) -> None:
+        self._given_up[event.tp].update(zip(event.ids, event.t, strict=True))
 
     def _read(self, _source: Source, event: Read) -> None:
         if event.ids:
@@ -38,7 +52,7 @@ class Availability(Invariant):
 
     def conclude(self, ending: Ending) -> None:
         operations = sorted(self._operations) if ending.windows else []
-        invoked = {facts.tp: sorted(facts.invoked_at.values()) for facts in self.partitions()} if ending.windows else {}
+        waits = {facts.tp: _Waits(facts, self._given_up[facts.tp]) for facts in self.partitions() if ending.windows}
         for window in ending.windows:
             done = bisect_right(operations, window.healed) - bisect_left(operations, window.injected)
             during = f"during {window.row}, {seconds(window.injected)}–{seconds(window.healed)}"
@@ -55,10 +69,10 @@ class Availability(Invariant):
             if window.most_gap_ns is not None:
                 for facts in self.partitions():
                     if facts.acknowledged:
-                        self._judge_gaps(facts, invoked[facts.tp], window, window.most_gap_ns)
+                        self._judge_gaps(facts, waits[facts.tp], window, window.most_gap_ns)
 
-    def _judge_gaps(self, facts: PartitionFacts, invoked: list[int], window: Window, most_ns: int) -> None:
-        for begin, end in _gaps(facts, invoked, window):
+    def _judge_gaps(self, facts: PartitionFacts, waits: _Waits, window: Window, most_ns: int) -> None:
+        for begin, end in _gaps(facts, waits, window):
             self.tally.observations += 1
             if end - begin > most_ns and not self.only_counted():
                 took = f"{(end - begin) / 1e6:.0f} ms"
@@ -66,16 +80,41 @@ class Availability(Invariant):
                 self.violated(facts.tp, end, says, f"no acknowledgement from {seconds(begin)} to {seconds(end)}")
 
 
-def _gaps(facts: PartitionFacts, invoked: list[int], window: Window) -> Iterator[tuple[int, int]]:
+class _Waits:
+    """Who waits for a partition. What has no end, since its client was killed or hangs, counts only as asked for."""
+
+    def __init__(self, facts: PartitionFacts, given_up: Mapping[int, int]) -> None:
+        invoked = sorted(facts.invoked_at.items(), key=itemgetter(1))
+        ends = (facts.acknowledged.get(each) or given_up.get(each, 0) for each, _ in invoked)
+        self._asked = [t for _, t in invoked]
+        self._ended = list(accumulate(ends, max))
+
+    def asked(self, since: int) -> int | None:
+        """When the next record was produced."""
+        place = bisect_left(self._asked, since)
+        return self._asked[place] if place < len(self._asked) else None
+
+    def until(self, moment: int) -> int:
+        """When the last of those that were produced before had its end; if not after the moment, none of them waits."""
+        place = bisect_left(self._asked, moment)
+        return self._ended[place - 1] if place else 0
+
+
+def _gaps(facts: PartitionFacts, waits: _Waits, window: Window) -> Iterator[tuple[int, int]]:
     """From when somebody waited for the next acknowledgement, to that: all that touch the window."""
     times, _ = facts.acknowledgements.settled()
     place = bisect_left(times, window.injected)
     begin = window.injected
     while begin < window.whole:
-        asked = bisect_left(invoked, begin)
-        if asked == len(invoked) or invoked[asked] >= window.whole:
-            return
+        asked, until = waits.asked(begin), waits.until(begin)
+        if asked is None or asked >= window.whole:
+            asked = window.whole
+            if until <= begin:
+                return
         end = int(times[place]) if place < len(times) else window.whole
-        yield invoked[asked], max(invoked[asked], end)
+        if begin < until:
+            yield begin, end if asked <= until else min(until, end)
+        if until < asked < window.whole:
+            yield asked, max(asked, end)
         begin = end
         place += 1
