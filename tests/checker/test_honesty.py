@@ -31,6 +31,8 @@ from tidelog.checker.operations import (
     ProduceUnknown,
     Read,
     ReadFailed,
+    ReadInvoked,
+    StillThere,
     TrimOk,
     TrimUnknown,
 )
@@ -112,6 +114,25 @@ def test_a_produce_hangs_once_its_client_has_gone_on_for_longer_than_it_may_take
     (hangs,) = found(began, LatestOk(TP, 0, BEGAN + MOST, BEGAN + MOST + 1))
     assert "produce of 0:1 hangs" in hangs.says
     assert not found(began, LatestOk(TP, 0, BEGAN + MOST - 1, BEGAN + MOST))
+
+
+def test_a_read_without_an_end_hangs_and_a_client_that_is_still_there_is_one_that_goes_on() -> None:
+    (hangs,) = found(ReadInvoked(TP, BEGAN), StillThere(BEGAN + MOST + 1))
+    assert hangs.says == "read hangs: it never ended, and client went on"
+    assert hangs.tp == TP and hangs.operations
+    assert not found(ReadInvoked(TP, BEGAN), StillThere(BEGAN + MOST))
+    assert not found(ReadInvoked(TP, BEGAN)), "it was killed"
+    assert len(found(CommitInvoked("g", TP, 5, BEGAN), StillThere(BEGAN + MOST + 1))) == 1
+    assert len(found(ProduceInvoked(TP, [1], [5], [BEGAN]), StillThere(BEGAN + MOST + 1))) == 1
+
+
+def test_a_read_that_ends_too_late_is_named_once() -> None:
+    began = [ReadInvoked(TP, BEGAN), StillThere(BEGAN + MOST + 1)]
+    for kind in ("read", "failed read"):
+        (late,) = found(*began, ended(BEGAN + MOST + MS)[kind])
+        assert "took 1101 ms" in late.says
+    later = Read(TP, 1, 0, BEGAN + 1, BEGAN + 2, [], [], [])
+    assert len(found(*began, later)) == 1, "another one ended"
 
 
 def test_a_commit_hangs_like_a_produce() -> None:

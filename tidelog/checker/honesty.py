@@ -12,15 +12,23 @@ from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.group_operations import CommitFailed, CommitInvoked, CommitOk, CommitUnknown
 from tidelog.checker.invariant import Ending, Handler, Invariant
-from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.checker.operations import (
+    Client,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    ProduceUnknown,
+    Read,
+    ReadFailed,
+    ReadInvoked,
+    StillThere,
+)
 from tidelog.checker.outcomes import DOCUMENTED
 from tidelog.model import TopicPartition
 
 #: So much later than its request timeout an operation may end.
 GRACE_NS: Final = 1_000_000_000
 _WITH_TWO_TIMES: Final = (
-    operations.Read,
-    operations.ReadFailed,
     operations.LatestOk,
     operations.LatestFailed,
     operations.EarliestOk,
@@ -38,8 +46,8 @@ _Commit: TypeAlias = tuple[str, TopicPartition, int]
 
 
 class Honesty(Invariant):
-    """I22. What a history names before it begins, a produce or a commit, hangs if it has no end and its client's life
-    goes on for longer than it may take.
+    """I22. What a history names before it ends, a produce, a commit or a read, hangs if it has no end and its client's
+    life goes on for longer than it may take.
     """
 
     key, name = "I22", "every operation ends, and says how"
@@ -49,6 +57,7 @@ class Honesty(Invariant):
         #: Of each life: what was invoked and has not ended, and the last moment of which it tells.
         self._open: dict[Source, dict[int, int]] = defaultdict(dict)
         self._open_commits: dict[Source, dict[_Commit, int]] = defaultdict(dict)
+        self._open_reads: dict[Source, dict[TopicPartition, int]] = defaultdict(dict)
         self._last: dict[Source, int] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -58,6 +67,10 @@ class Honesty(Invariant):
             ProduceFailed: self._refused,
             ProduceUnknown: self._refused,
             **dict.fromkeys(_WITH_TWO_TIMES, self._one_line),
+            ReadInvoked: self._read_invoked,
+            Read: self._read_ended,
+            ReadFailed: self._read_ended,
+            StillThere: self._still_there,
             CommitInvoked: self._commit_invoked,
             **dict.fromkeys(_ENDS_OF_COMMITS, self._commit_ended),
         }
@@ -99,6 +112,17 @@ class Honesty(Invariant):
         self._open_commits[source].pop((event.group, event.tp, event.offset), None)
         self._one_line(source, event)
 
+    def _read_invoked(self, source: Source, event: ReadInvoked) -> None:
+        self._open_reads[source][event.tp] = event.t
+
+    def _read_ended(self, source: Source, event: Read | ReadFailed) -> None:
+        if self._open_reads[source].get(event.tp) == event.t0:
+            del self._open_reads[source][event.tp]
+        self._one_line(source, event)
+
+    def _still_there(self, source: Source, event: StillThere) -> None:
+        self._last[source] = max(self._last.get(source, 0), event.t)
+
     def _ended_with(self, source: Source, tp: TopicPartition, what: str, error: str, t: int) -> None:
         if error not in DOCUMENTED and not self.only_counted():
             says = f"{what} ended with {error}, which is not documented"
@@ -117,6 +141,10 @@ class Honesty(Invariant):
             for (group, tp, offset), t in commits.items():
                 if self._hangs(source, t):
                     self._never_ended(source, tp, f"commit of {offset} by {group}", t)
+        for source, reads in self._open_reads.items():
+            for tp, t in reads.items():
+                if self._hangs(source, t):
+                    self._never_ended(source, tp, "read", t)
 
     def _hangs(self, source: Source, t: int) -> bool:
         """Whether what was invoked then should have had its end, whose client has gone on."""

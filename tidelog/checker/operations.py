@@ -79,6 +79,24 @@ class ProduceUnknown:
 
 
 @frozen
+class ReadInvoked:
+    """A read that takes longer than it may: only then it is written before it ends, if it ever does.
+
+    t   when it was asked for
+    """
+
+    tp: TopicPartition
+    t: int
+
+
+@frozen
+class StillThere:
+    """Of a client that waits for an operation that should have ended."""
+
+    t: int
+
+
+@frozen
 class Read:
     """What one answer showed to a consumer, in order.
 
@@ -195,6 +213,8 @@ Operation: TypeAlias = (
     | ProduceOk
     | ProduceFailed
     | ProduceUnknown
+    | ReadInvoked
+    | StillThere
     | Read
     | ReadFailed
     | LatestOk

@@ -86,7 +86,9 @@ class Committer:
             while not around.stopping.is_set():
                 t0 = self._begin()
                 try:
-                    await consumer.commit({tp: OffsetAndMetadata(self._value) for tp in self._tps}, around.timeout_ms)
+                    with around.noticed(self._history):
+                        wanted = {tp: OffsetAndMetadata(self._value) for tp in self._tps}
+                        await consumer.commit(wanted, around.timeout_ms)
                 except TidelogError as error:
                     # Whatever came last, an earlier attempt of the client's may have been written.
                     self._ended(dict.fromkeys(self._tps, (Outcome.UNKNOWN, error_name(error))), t0)
@@ -123,7 +125,8 @@ class Committer:
         entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
         refusal: TidelogError | None = None
         try:
-            answer = await line.ask(OffsetCommitRequest(self._group, entries), _PATIENCE_MS)
+            with self._around.noticed(self._history):
+                answer = await line.ask(OffsetCommitRequest(self._group, entries), _PATIENCE_MS)
             if not isinstance(answer, OffsetCommitResponse) or len(answer.partitions) != len(entries):
                 raise ProtocolError(f"a commit was answered with {answer!r}")
         except TidelogError as error:

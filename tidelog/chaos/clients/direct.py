@@ -86,7 +86,8 @@ class DirectReader:
         request = FetchRequest(CONSUMER_REPLICA_ID, _MOST_WAIT_MS, 1, _MOST_BYTES, (wanted,))
         error: TidelogError | None = None
         try:
-            answer = await line.ask(request, around.timeout_ms)
+            with around.noticed(self._history, (tp,), t0):
+                answer = await line.ask(request, around.timeout_ms)
             if not isinstance(answer, FetchResponse) or len(answer.partitions) != 1:
                 raise ProtocolError(f"a fetch of one partition was answered with {answer!r}")
             (found,) = answer.partitions

@@ -51,7 +51,7 @@ class MemberClient(ConsumerRebalanceListener):
         self._strategy = strategy
         self._longest_work_s = longest_work_s
         self._history = around.history(name)
-        self._sessions = Sessions(self._history, around.now_ns)
+        self._sessions = Sessions(self._history, around)
         self._consumer: Consumer | None = None
 
     async def run(self) -> None:
@@ -71,9 +71,8 @@ class MemberClient(ConsumerRebalanceListener):
                 self._consumer = consumer
                 consumer.subscribe([topic.name for topic in around.topics], listener=self)
                 while not around.stopping.is_set():
-                    self._sessions.polling()
                     try:
-                        polled = await consumer.poll(around.poll_ms, _MOST_AT_ONCE)
+                        polled = await self._sessions.polled(consumer.poll(around.poll_ms, _MOST_AT_ONCE))
                     except TidelogError as error:
                         if (tp := partition_of(error, around.tps)) is not None:
                             self._sessions.failed(tp, error)
@@ -95,7 +94,9 @@ class MemberClient(ConsumerRebalanceListener):
         for tp, offset in offsets.items():
             self._history.write(CommitInvoked(self._group, tp, offset, t0, me.generation_id, me.member_id))
         try:
-            await consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}, around.timeout_ms)
+            with around.noticed(self._history):
+                committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+                await consumer.commit(committed, around.timeout_ms)
         except TidelogError as error:
             # Whatever came last, an earlier attempt of the client's may have been written.
             name, t1 = error_name(error), around.now_ns()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
-from tidelog.chaos.clients.surroundings import History
+from tidelog.chaos.clients.surroundings import History, Surroundings
 from tidelog.chaos.payload import id_of
 from tidelog.checker.columns import DAMAGED
 from tidelog.checker.operations import Read, ReadFailed
@@ -14,6 +15,8 @@ from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records.decode import decode_columns
 from tidelog.records.header import iter_headers
+
+T = TypeVar("T")
 
 
 def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[int]]:
@@ -40,13 +43,14 @@ def _id_of(value: bytes | None) -> int:
 class Sessions:
     """The sessions of one consumer, each of one partition; numbers are the client's own, from 0."""
 
-    def __init__(self, history: History, now_ns: Callable[[], int]) -> None:
+    def __init__(self, history: History, around: Surroundings) -> None:
         self._history = history
-        self._now_ns = now_ns
+        self._around = around
+        self._now_ns = around.now_ns
         self._next = 0
         self._session: dict[TopicPartition, int] = {}
         self._position: dict[TopicPartition, int] = {}
-        self._polled = now_ns()
+        self._polled = around.now_ns()
 
     def begin(self, tp: TopicPartition) -> None:
         """At an assignment, a seek or a reset."""
@@ -56,6 +60,12 @@ class Sessions:
     def polling(self) -> None:
         """What is told next came of a call that begins now."""
         self._polled = self._now_ns()
+
+    async def polled(self, poll: Awaitable[T]) -> T:
+        """What this poll brings, which begins now."""
+        self.polling()
+        with self._around.noticed(self._history, self._session, self._polled):
+            return await poll
 
     def position(self, tp: TopicPartition) -> int:
         """Where it goes on in its session; −1 where nothing was read yet."""

@@ -33,7 +33,7 @@ class Reader(ABC):
         self.name = name
         self._around = around
         self._history = around.history(name)
-        self._sessions = Sessions(self._history, around.now_ns)
+        self._sessions = Sessions(self._history, around)
 
     async def run(self) -> None:
         """Until clients are to come to an end."""
@@ -49,8 +49,8 @@ class Reader(ABC):
     async def _stay(self, consumer: Consumer, tp: TopicPartition) -> None:
         """Reads some of what comes from where it is."""
         for _ in range(_POLLS_OF_A_VISIT):
-            self._sessions.polling()
-            for fetched in (await consumer.poll_batches(self._around.poll_ms)).values():
+            polled = await self._sessions.polled(consumer.poll_batches(self._around.poll_ms))
+            for fetched in polled.values():
                 self._sessions.read_batches(tp, fetched)
 
 
@@ -76,14 +76,14 @@ class TailReader(Reader):
                 await around.pause(_PAUSE_S)
 
     async def _poll(self, consumer: Consumer) -> None:
-        self._sessions.polling()
+        sessions, poll_ms = self._sessions, self._around.poll_ms
         try:
             if self._batches:
-                for tp, fetched in (await consumer.poll_batches(self._around.poll_ms)).items():
-                    self._sessions.read_batches(tp, fetched)
+                for tp, fetched in (await sessions.polled(consumer.poll_batches(poll_ms))).items():
+                    sessions.read_batches(tp, fetched)
             else:
-                for tp, records in (await consumer.poll(self._around.poll_ms, _MOST_AT_ONCE)).items():
-                    self._sessions.read(tp, records)
+                for tp, records in (await sessions.polled(consumer.poll(poll_ms, _MOST_AT_ONCE))).items():
+                    sessions.read(tp, records)
         except TidelogError as error:
             self._recover(consumer, error)
             await self._around.pause(0.1)

@@ -5,17 +5,20 @@ In a run these are the real ones; in a simulation the same clients get virtual o
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.aio import Admin, Consumer, Producer
 from tidelog.chaos.load import LoadTopic
 from tidelog.checker.events import Event
-from tidelog.checker.operations import Client
+from tidelog.checker.honesty import GRACE_NS
+from tidelog.checker.operations import Client, ReadInvoked, StillThere
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import TopicPartition
@@ -23,6 +26,9 @@ from tidelog.signals import Flag
 
 #: What is remembered of each partition, for others to ask for.
 _REMEMBERED = 512
+#: So much later than its timeout an operation may end, and a little more.
+_LATE_S = GRACE_NS / 1e9 + 0.1
+_LOOK_AGAIN_S = 1.0
 
 
 class History(Protocol):
@@ -84,6 +90,27 @@ class Surroundings:
 
     def admin(self, name: str) -> Admin:
         return Admin(self.servers, client_id=name, default_api_timeout_ms=self.timeout_ms, **self._seams())
+
+    @contextmanager
+    def noticed(self, history: History, tps: Iterable[TopicPartition] = (), t0: int = 0) -> Iterator[None]:
+        """What hangs inside is told of, while it does: a read of `tps` that began at `t0`, or what was told already."""
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            for tp in tps:
+                history.write(ReadInvoked(tp, t0))
+            history.write(StillThere(self.now_ns()))
+
+        def look_again() -> None:
+            # Whoever was stopped finds all its timers due: what has not ended a while later hangs.
+            timers.append(loop.call_later(_LOOK_AGAIN_S, tell))
+
+        timers = [loop.call_later(self.timeout_ms / 1000 + _LATE_S, look_again)]
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
 
     async def pause(self, least_s: float, most_s: float | None = None) -> None:
         """Sleeps that long (drawn, where two are given), or until clients are to come to an end."""

@@ -1,0 +1,91 @@
+"""What hangs for ever is told of by who waits for it, so that the checker can name it (I22)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.chaos.clients.a_world import World
+from tests.checker.judging import verdict_on
+from tests.tidelog.clients import put
+from tests.virtual_time import on_virtual_time, until
+from tidelog.aio import Consumer
+from tidelog.chaos.clients.committing import Committer
+from tidelog.chaos.clients.direct import DirectReader
+from tidelog.chaos.clients.lines import Line
+from tidelog.chaos.clients.members import MemberClient
+from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from tidelog.chaos.load import LoadTopic
+from tidelog.chaos.payload import make_id, payload
+from tidelog.checker.findings import Finding
+from tidelog.checker.group_operations import CommitOk
+from tidelog.checker.operations import Read, ReadInvoked, StillThere
+
+ORDERS = LoadTopic("orders", 2)
+
+
+async def never(*_: object, **__: object) -> NoReturn:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody ends it")
+
+
+@pytest.mark.parametrize("kind", [TailReader, Wanderer, ResetReader, DirectReader, MemberClient])
+@on_virtual_time
+async def test_a_read_that_hangs_for_ever_stands_in_the_history_as_one_without_an_end(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(LoadTopic("orders", 1))
+    put(world.cluster.partitions["orders"][0], payload(make_id(1, 1), 30))
+    options: dict[type[Any], Any] = {TailReader: {"batches": True}, MemberClient: {"group": "g", "strategy": "range"}}
+    reader = kind(world.around, "r", **options.get(kind, {}))
+    running = asyncio.create_task(reader.run())
+    await until(lambda: bool(world.told(Read)))
+    for owner, call in ((Consumer, "poll"), (Consumer, "poll_batches"), (Line, "ask")):
+        monkeypatch.setattr(owner, call, never)
+    await until(lambda: bool(world.told(StillThere)))
+    running.cancel()
+    await asyncio.wait({running})
+    hanging = honesty(world, "r")
+    assert hanging and {each.says for each in hanging} == {"read hangs: it never ended, and r went on"}
+
+
+@on_virtual_time
+async def test_a_read_whose_client_slept_is_told_of_only_if_it_does_not_end_then() -> None:
+    world = World(LoadTopic("orders", 1))
+    history, ended = world.around.history("r"), asyncio.Event()
+
+    async def read() -> None:
+        with world.around.noticed(history, world.around.tps, world.around.now_ns()):
+            await ended.wait()
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(world.around.timeout_ms / 1000 + 1.5)  # the timer was due, and so was the answer
+    ended.set()
+    await reading
+    await asyncio.sleep(60)
+    assert not world.told(StillThere) and not world.told(ReadInvoked)
+
+
+@pytest.mark.parametrize("by_request", [False, True])
+@on_virtual_time
+async def test_a_commit_that_hangs_for_ever_is_named_though_its_client_does_nothing_else(
+    by_request: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ORDERS)
+    committer = Committer(world.around, "c", "g", world.around.tps, by_request=by_request)
+    running = asyncio.create_task(committer.run())
+    await until(lambda: bool(world.told(CommitOk)))
+    for owner, call in ((Consumer, "commit"), (Line, "ask")):
+        monkeypatch.setattr(owner, call, never)
+    await until(lambda: bool(world.told(StillThere)))
+    running.cancel()
+    await asyncio.wait({running})
+    assert {each.tp for each in honesty(world, "c")} == set(world.around.tps)
+
+
+def honesty(world: World, name: str) -> Sequence[Finding]:
+    diary = world.diaries[name]
+    return verdict_on(diary.events, "I22", client=diary.header).findings
