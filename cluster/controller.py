@@ -77,7 +77,7 @@ class Controller(Decisions):
         leaderless = {tp for tp in self.held if self.states[tp].state.leader not in self.brokers}
         awaited = self._in_flight.keys() | self.renewing | leaderless
         told = {tp: state for tp, state in self.states.items() if tp not in awaited and self.departures.stays(tp)}
-        return effects + self._tell(told) + writes + self._admit()
+        return effects + self._tell(told, whole=True) + writes + self._admit()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
         """The registrations as they are now.
@@ -317,6 +317,11 @@ class Controller(Decisions):
 
     # --- what the shell asks -------------------------------------------------------------------------
 
+    def every_topic(self) -> dict[str, str]:
+        """The ids of all topics that stay, by name; "" of those of which nothing can be read."""
+        ids = {name: topic.topic_id for name, topic in self.topics.items() if not self.departures.is_deleting(name)}
+        return dict.fromkeys(self.unread, "") | ids
+
     def busy_with(self, broker_id: int) -> bool:
         """Whether something is still to be decided or written of a partition of this broker."""
         return self._entangled(broker_id) or not self.held.keys().isdisjoint(self.hosted.get(broker_id, ()))
@@ -384,7 +389,7 @@ class Controller(Decisions):
             effects.append(SendMetadata(before))
         everything = {tp: state for tp, state in self.states.items() if self.departures.stays(tp)}
         effects += self.leader_and_isr(everything, ready)
-        effects.append(SendMetadata(tuple(ready), self.messages(everything)))
+        effects.append(SendMetadata(tuple(ready), self.messages(everything), whole=True))
         effects += self.departures.admitted(ready)
         effects += self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
         return effects + self._absolve()
@@ -412,11 +417,11 @@ class Controller(Decisions):
                 effects.append(Absolve(broker))
         return effects
 
-    def _tell(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
+    def _tell(self, states: Mapping[TopicPartition, VersionedState], *, whole: bool = False) -> list[Effect]:
         everybody = tuple(sorted(self.brokers))
         if not everybody:
             return []
-        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states))]
+        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states), whole=whole)]
 
     def _departed(self) -> list[Effect]:
         return self.departures.due(self._in_flight)

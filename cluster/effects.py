@@ -36,11 +36,15 @@ class SendStopReplica:
 
 @dataclass(frozen=True, slots=True)
 class SendMetadata:
-    """To these brokers, until they answer: the live brokers as of now, these partitions, these topics gone."""
+    """To these brokers, until they answer: the live brokers as of now, these partitions, these topics gone.
+
+    `whole`: also which topics there are at all, since they may not have heard what has become of others.
+    """
 
     broker_ids: tuple[int, ...]
     partitions: tuple[PartitionStateMessage, ...] = ()
     deleted_topics: tuple[str, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class Picture:
     lacking   replicas that have lost what was committed, by broker: not in sync, whatever the state says
     forced    the leader epochs in which one of those leads all the same
     topics    all assignments
+    unread    names of topics whose assignments cannot be read
     states    the last seen state of each partition that has one
     moves     the partitions that are being reassigned
     hosted    the partitions of which a broker has a replica that counts
@@ -32,6 +33,7 @@ class Picture:
         self.lacking: dict[int, set[TopicPartition]] = {}
         self.forced: dict[TopicPartition, int] = {}
         self.topics: dict[str, TopicAssignment] = {}
+        self.unread: set[str] = set()
         self.states: dict[TopicPartition, VersionedState] = {}
         self.moves: dict[TopicPartition, Move] = {}
         self.hosted: dict[int, set[TopicPartition]] = {}

@@ -85,8 +85,8 @@ class ControllerChannel:
                 self.outbox.put_stops(stops)
             case AskLogEnds(_, tps):
                 self.outbox.put_questions(tps)
-            case SendMetadata(_, states, deleted_topics):
-                self.outbox.put_metadata(states, deleted_topics)
+            case SendMetadata(_, states, deleted_topics, whole):
+                self.outbox.put_metadata(states, deleted_topics, whole=whole)
         self._wake.set()
 
     def close(self) -> None:

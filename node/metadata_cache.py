@@ -66,7 +66,10 @@ class MetadataCache:
         Returns the topics whose settings are others than were known.
         """
         reconfigured = []
-        for name in request.deleted_topics:
+        deleted = request.deleted_topics
+        if request.every_topic is not None:
+            deleted += tuple(name for name in self._topics if name not in request.every_topic and name not in deleted)
+        for name in deleted:
             self._topics.pop(name, None)
         for info in request.topics:
             topic = self._topics.get(info.name)
@@ -79,8 +82,8 @@ class MetadataCache:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
         self.informed = True
         self.progress.made()
-        if request.deleted_topics:
-            self.on_deleted(request.deleted_topics)
+        if deleted:
+            self.on_deleted(deleted)
         return reconfigured
 
     @property

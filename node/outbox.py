@@ -58,11 +58,15 @@ class StopBatch:
 
 @dataclass(frozen=True, slots=True)
 class MetadataBatch:
-    """Entries of an UpdateMetadata, which is also sent with none: the live brokers have changed."""
+    """Entries of an UpdateMetadata, which is also sent with none: the live brokers have changed.
+
+    `whole`: and with the names of all topics.
+    """
 
     entries: dict[TopicPartition, PartitionStateMessage]
     deleted_topics: frozenset[str]
     generation: int
+    whole: bool = False
 
     def request(self, controller: Controller) -> Request:
         """With the live brokers and the topics as the controller knows them now."""
@@ -73,6 +77,7 @@ class MetadataBatch:
             tuple(self.entries.values()),
             controller.topic_infos(tp.topic for tp in self.entries),
             tuple(sorted(self.deleted_topics)),
+            controller.every_topic() if self.whole else None,
         )
 
 
@@ -102,6 +107,7 @@ class Outbox:
         self._questions: dict[TopicPartition, DescribePartition] = {}
         self._metadata: dict[TopicPartition, PartitionStateMessage] = {}
         self._deleted: set[str] = set()
+        self._whole = False
         self._generation = 0
         self._answered_generation = 0
         self._clients_turn = False
@@ -124,9 +130,12 @@ class Outbox:
         """These partitions, for LogEnds; what is on its way already does not answer it."""
         self._questions |= {tp: DescribePartition(tp.topic, tp.partition) for tp in partitions}
 
-    def put_metadata(self, messages: Iterable[PartitionStateMessage], deleted_topics: Iterable[str] = ()) -> None:
-        """These partitions, for UpdateMetadata; with none, the live brokers alone."""
+    def put_metadata(
+        self, messages: Iterable[PartitionStateMessage], deleted_topics: Iterable[str] = (), *, whole: bool = False
+    ) -> None:
+        """These partitions, for UpdateMetadata; with none, the live brokers alone. `whole`: and all topics' names."""
         self._generation += 1
+        self._whole = self._whole or whole
         for topic in deleted_topics:
             self._deleted.add(topic)
             for tp in [tp for tp in self._metadata if tp.topic == topic]:
@@ -155,9 +164,12 @@ class Outbox:
         untold = self._states.keys() | self._stops.keys()
         ready = [(tp, message) for tp, message in self._metadata.items() if tp not in untold]
         entries = dict(ready[:MAX_ENTRIES])
+        has_all = len(entries) == len(self._metadata)
+        # Last of all: of a topic that is on its way out a broker is told to delete it, and would set it aside.
+        whole = self._whole and has_all and not untold
         # With more to come the request is not the last one of its generation.
-        generation = self._generation if len(entries) == len(self._metadata) else self._answered_generation
-        return MetadataBatch(entries, frozenset(self._deleted), generation)
+        generation = self._generation if has_all and whole == self._whole else self._answered_generation
+        return MetadataBatch(entries, frozenset(self._deleted), generation, whole)
 
     def answered(self, batch: Batch) -> None:
         """What was sent has arrived; what has changed meanwhile stays."""
@@ -173,6 +185,7 @@ class Outbox:
                 _drop(self._metadata, entries)
                 if generation == self._generation:
                     self._deleted -= deleted
+                    self._whole = False
                 self._answered_generation = max(self._answered_generation, generation)
 
     @property

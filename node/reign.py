@@ -267,7 +267,9 @@ class Reign:
             await self._detector.convict(self._refused)  # before it is read, so that one look deals with its death
         async with self.topics_lock:
             brokers = await coordination.read_brokers(watch=True)
-            topics = await coordination.read_topics(await coordination.topic_names(watch=True))
+            names = await coordination.topic_names(watch=True)
+            topics = await coordination.read_topics(names)
+            self.controller.unread = set(names) - topics.keys()
             states = await coordination.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
             deletions = await coordination.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
@@ -291,6 +293,7 @@ class Reign:
             fresh = await coordination.read_topics(name for name in names if name not in known)
             states = await coordination.read_states(tp for topic in fresh.values() for tp in topic.topic_partitions())
             still_there = {name: known[name] for name in names if name in known}
+            self.controller.unread = set(names) - still_there.keys() - fresh.keys()
             self.perform(self.controller.topics_changed(still_there | fresh, states))
 
     async def _read_deletions(self) -> None:

@@ -132,6 +132,11 @@ class Replicas:
         """Also of a partition that nobody has said yet to be this broker's."""
         return self._logs.logs().get(tp)
 
+    def topic_ids(self) -> dict[TopicPartition, str]:
+        """Of all that it hosts, and of all logs that are open; "" where a log's is not known."""
+        logs = {tp: log_.topic_id for tp, log_ in self._logs.logs().items()}
+        return logs | {replica.topic_partition: replica.topic_id for replica in self}
+
     def recovered_high_watermark(self, tp: TopicPartition) -> int:
         """Up to where its log was committed in an earlier life of this broker; 0 where it had none."""
         return self._recovered_high_watermarks.get(tp, 0)
@@ -194,14 +199,12 @@ class Replicas:
             replica.flush_if_due()
             self._synced(replica)
 
-    async def set_aside(self, replica: Replica) -> None:
+    async def set_aside(self, tp: TopicPartition) -> None:
         """It is not this broker's any more: its log is kept where nobody looks for it."""
-        tp = replica.topic_partition
         log.warning("%s is not this broker's any more: set aside", tp)
-        del self._replicas[tp]
-        self.stop_serving(replica)
-        self._recovered_high_watermarks.pop(tp, None)
-        self.leaderships.forget(tp)
+        if (replica := self._replicas.get(tp)) is not None:
+            self.stop_serving(replica)
+        self._forget(tp)
         try:
             await self.offload(self._logs.set_aside, tp)
         except StorageError:
@@ -212,14 +215,17 @@ class Replicas:
         logs = self._logs.logs()
         doomed = []
         for tp in tps:
-            self._replicas.pop(tp, None)
-            self._recovered_high_watermarks.pop(tp, None)
-            self.leaderships.forget(tp)
-            self._log_settings.forget(tp.topic)
+            self._forget(tp)
             if tp in logs:
                 doomed.append(tp)
         if doomed:
             await self.offload(self._logs.delete, *doomed)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        self._replicas.pop(tp, None)
+        self._recovered_high_watermarks.pop(tp, None)
+        self.leaderships.forget(tp)
+        self._log_settings.forget(tp.topic)
 
     # --- acting on the rules ---------------------------------------------------------------------------------
 

@@ -144,7 +144,8 @@ class UpdateMetadataResponse(Response):
 class UpdateMetadataRequest(Request):
     """What the addressee tells clients from now on: all live brokers, and the partitions that changed.
 
-    `deleted_topics` leave the picture.
+    `deleted_topics` leave the picture, and so does what is not in `every_topic`: the ids of all topics by their names,
+    "" where that is not known; None where only what has changed is told.
     """
 
     controller_id: int
@@ -153,6 +154,7 @@ class UpdateMetadataRequest(Request):
     partitions: tuple[PartitionStateMessage, ...]
     topics: tuple[TopicInfo, ...]
     deleted_topics: tuple[str, ...] = ()
+    every_topic: dict[str, str] | None = None
 
     api = ApiKey.UPDATE_METADATA
     response = UpdateMetadataResponse

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from cluster.state import PartitionState, VersionedState
+from node.last_told import LastTold
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -66,6 +67,7 @@ class ControlRequests:
         self._journal = replicas.journal
         self._one_at_a_time = asyncio.Lock()
         self._live: Mapping[int, int] = {}
+        self._last_told = LastTold(replicas.broker_id)
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
         """Become leader or follower of each partition; those whose state is old are refused one by one.
@@ -77,6 +79,7 @@ class ControlRequests:
             if not self._admit(request):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
             self._brokers_changed(request.live_brokers)
+            self._last_told.note(request)
             topics = {info.name: info for info in request.topics}
             outcomes: dict[TopicPartition, int] = {}
             roles: list[tuple[Replica, PartitionStateMessage]] = []
@@ -129,6 +132,8 @@ class ControlRequests:
             deleted = [each for each, code in codes.items() if not code and each.delete]
             try:
                 await self._replicas.delete(TopicPartition(each.topic, each.partition) for each in deleted)
+                for each in deleted:
+                    self._last_told.forget(TopicPartition(each.topic, each.partition))
             except StorageError as error:
                 self._replicas.notice_failures()
                 codes |= dict.fromkeys(deleted, error.code)
@@ -142,7 +147,7 @@ class ControlRequests:
             return UpdateMetadataResponse(StaleControllerEpochError.code)
         self._brokers_changed(request.live_brokers)
         self._replicas.reconfigure(self._metadata.update(request))
-        await self._leave(request.partitions, context.deadline_ms)
+        await self._leave(request, context.deadline_ms)
         return UpdateMetadataResponse(0)
 
     def log_ends(self, request: LogEndsRequest) -> LogEndsResponse:
@@ -256,22 +261,31 @@ class ControlRequests:
             self._replicas.stop_serving(replica)
         return 0
 
-    async def _leave(self, states: Sequence[PartitionStateMessage], deadline_ms: int) -> None:
-        """Sets aside what it has of partitions that are others' alone in a later epoch than it knows.
+    async def _leave(self, update: UpdateMetadataRequest, deadline_ms: int) -> None:
+        """Sets aside what it has of topics that are gone, and of partitions that are others' alone in a later epoch.
 
         As at a start: it was away when it was to be rid of them, and whoever wanted to tell it may have died since.
         """
-        if not any(map(self._departed, states)):
+        if not self._departed(update):
             return
         async with turn(self._one_at_a_time, self._clock, deadline_ms):
-            for replica in list(filter(None, map(self._departed, states))):
-                await self._replicas.set_aside(replica)
+            for tp in self._departed(update):
+                self._last_told.forget(tp)
+                await self._replicas.set_aside(tp)
 
-    def _departed(self, state: PartitionStateMessage) -> Replica | None:
+    def _departed(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
+        elsewhere = [TopicPartition(each.topic, each.partition) for each in update.partitions if self._is_others(each)]
+        # A deposed controller does not know what later ones have created, which may be here from an earlier life.
+        if update.every_topic is None or update.controller_epoch < self._replicas.controller_epoch:
+            return elsewhere
+        gone = self._last_told.gone(update.every_topic, update.live_brokers, self._replicas.topic_ids())
+        return list(dict.fromkeys(elsewhere + gone))
+
+    def _is_others(self, state: PartitionStateMessage) -> bool:
         replica = self._replicas.get(TopicPartition(state.topic, state.partition))
         if replica is None or self._broker_id in state.replicas:
-            return None
-        return replica if state.leader_epoch > replica.partition.leader_epoch else None
+            return False
+        return state.leader_epoch > replica.partition.leader_epoch
 
     # --- how far logs reach ----------------------------------------------------------------------------------
 

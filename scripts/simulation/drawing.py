@@ -61,6 +61,8 @@ _MENDED = frozenset(Kind) - {
     Kind.STRANGE,
     Kind.ELECT,
     Kind.REASSIGN,
+    Kind.CREATE,
+    Kind.DELETE,
 }
 _TWO_BROKERS = frozenset({Kind.CUT, Kind.ONE_WAY, Kind.RESET})
 _OF_CLIENTS = frozenset({Kind.CLIENT_CUT, Kind.CLIENT_DEAF, Kind.CLIENT_KILL})
@@ -80,6 +82,8 @@ _TWO_AT_ONCE = 0.15
 #: The share of faults that wait for a moment, and of faults in whose place a whole plot comes.
 _UPON = 0.3
 _PLOT = 0.08
+#: The share of stories in which a topic is deleted.
+_FORGETFUL = 0.2
 _FIRST_FAULT_MS = 3_000
 
 _AMOUNTS: Mapping[Kind, tuple[int, ...]] = {
@@ -150,9 +154,11 @@ def draw_faults(
     while True:
         at_ms += round(dice.expovariate(1 / (calm * 1000)))
         if at_ms > seconds * 1000:
-            # Last of all, so that stories without committers are what they were.
+            # Last of all, so that stories without committers or deletions are what they were.
             if COMMITTER in clients:
                 faults += _unread_offsets(_early_ms(dice, seconds), dice)
+            if dice.random() < _FORGETFUL:
+                faults += _deleted_meanwhile(_early_ms(dice, seconds), dice)
             return tuple(sorted(faults, key=lambda fault: fault.at_ms))
         if dice.random() < _PLOT:
             faults += dice.choice(_PLOTS)(at_ms, dice)
@@ -263,6 +269,23 @@ def _unread_offsets(at_ms: int, dice: Random) -> list[Fault]:
         Fault(at_ms, Kind.HOLD, (COORDINATORS_FOLLOWER,), dice.randint(2_000, 5_000)),
         Fault(at_ms + dice.randint(0, 1_000), Kind.EXPIRE, (COORDINATOR,)),
     ]
+
+
+def _deleted_meanwhile(at_ms: int, dice: Random) -> list[Fault]:
+    """A topic is deleted while one of its replicas has no session, and perhaps made anew on fewer brokers; whoever
+    deleted it may be gone when the one that slept is back.
+    """
+    asleep_ms = dice.randint(8_500, 13_000)
+    faults = [
+        Fault(at_ms, Kind.CREATE, amount=3),
+        Fault(at_ms + 1_500, dice.choice((Kind.HOLD, Kind.ZOOKEEPER_CUT)), (dice.choice("123"),), asleep_ms),
+        Fault(at_ms + 9_000, Kind.DELETE),
+    ]
+    if dice.random() < 0.5:
+        faults.append(Fault(at_ms + 9_000 + dice.randint(300, 4_000), Kind.CREATE, amount=2))
+    if dice.random() < 0.3:
+        faults.append(Fault(at_ms + 9_000 + dice.randint(100, 4_000), Kind.KILL, (CONTROLLER,), 3_000))
+    return faults
 
 
 _Plot = Callable[[int, Random], list[Fault]]

@@ -108,6 +108,9 @@ class Harms:
             case Kind.REASSIGN:
                 move = self._operator.reassign(cluster.first, fault.amount)
                 yield Harm(bit=lambda: move.bit)
+            case Kind.CREATE | Kind.DELETE:
+                order = self._operator.create(fault.amount) if kind is Kind.CREATE else self._operator.delete()
+                yield Harm(bit=lambda: order.bit)
             case _:
                 for broker in brokers:
                     yield from self._strike_broker(fault, broker)

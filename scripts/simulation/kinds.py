@@ -39,6 +39,8 @@ class Kind(StrEnum):
     STRANGE = "strange-offsets"
     ELECT = "elect"
     REASSIGN = "reassign"
+    CREATE = "create-topic"
+    DELETE = "delete-topic"
 
 
 class Moment(StrEnum):

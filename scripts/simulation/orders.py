@@ -11,10 +11,13 @@ from typing import Any
 from simulation.cluster import ClientProcess, Cluster
 from tidelog.aio import Admin, Consumer
 from tidelog.errors import TidelogError
+from tidelog.messages import NewTopic
 from tidelog.model import TopicPartition
 from tidelog.partition_messages import ElectionType
 
 _PATIENCE_MS = 8_000
+#: A topic that comes and goes, and that no client of a story knows.
+PASSING = "passing"
 
 
 class Order:
@@ -44,6 +47,14 @@ class Operator:
     def reassign(self, tp: TopicPartition, count: int) -> Order:
         """As many replicas as that, wherever the dice put them."""
         return self._give(partial(self._reassign, tp, count))
+
+    def create(self, replicas: int) -> Order:
+        """The topic that comes and goes."""
+        return self._give(partial(self._create, replicas))
+
+    def delete(self) -> Order:
+        """That topic."""
+        return self._give(self._delete)
 
     def read(self, tp: TopicPartition, begin: int, end: int) -> Order:
         """Bites where not all of these records are to be had."""
@@ -84,6 +95,16 @@ class Operator:
             if len(wanted) < 2 or wanted == before:
                 return False
             await admin.alter_partition_reassignments({tp: wanted}, _PATIENCE_MS)
+        return True
+
+    async def _create(self, replicas: int) -> bool:
+        async with self._admin() as admin:
+            await admin.create_topics([NewTopic(PASSING, 2, replicas)], _PATIENCE_MS)
+        return True
+
+    async def _delete(self) -> bool:
+        async with self._admin() as admin:
+            await admin.delete_topics([PASSING], _PATIENCE_MS)
         return True
 
     async def _read(self, tp: TopicPartition, begin: int, end: int) -> bool:

@@ -259,6 +259,22 @@ def test_a_deletion_waits_for_the_write_that_is_under_way() -> None:
     assert cluster.news() == ["remove t"], "and nobody was told to lead it"
 
 
+def test_who_comes_is_told_which_topics_there_are_and_everybody_is_by_the_next_controller() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.create("u", (1, 2))
+    cluster.settle()
+    whole = [cluster.controller.begin(cluster.live, cluster.topics, cluster.states)]
+    cluster.die(2)
+    cluster.settle()
+    whole.append(cluster.controller.brokers_changed(cluster.live | {2: broker(2, 99)}))
+    told = [[each.broker_ids for each in effects if isinstance(each, SendMetadata) and each.whole] for effects in whole]
+    assert told == [[(1, 2)], [(2,)]]
+    cluster.controller.unread = {"odd"}
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "of what is on its way out nothing is to stay"
+
+
 def test_a_wish_to_delete_what_does_not_exist_is_only_cleared() -> None:
     cluster = Cluster(1)
     cluster.news()

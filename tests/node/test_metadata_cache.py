@@ -47,6 +47,17 @@ async def test_metadata_names_no_leader_that_is_not_live_and_forgets_deleted_top
         assert (gone.error_code, gone.partitions) == (UnknownTopicOrPartitionError.code, ())
 
 
+def test_topics_that_are_not_among_all_that_there_are_leave_the_picture() -> None:
+    cache = MetadataCache("c")
+    states = tuple(PartitionStateMessage(name, 0, 1, 1, 0, (1,), 0, (1,)) for name in ("stays", "went", "goes"))
+    cache.update(UpdateMetadataRequest(1, 1, (), states, ()))
+    deleted: list[str] = []
+    cache.on_deleted = deleted.extend
+    cache.update(UpdateMetadataRequest(1, 1, (), (), (), ("goes",), {"stays": "id", "comes": "id-2"}))
+    assert {state.topic for state in cache.partitions} == {"stays"}
+    assert sorted(deleted) == ["goes", "went"]
+
+
 def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> None:
     cache = MetadataCache("c")
     inside = ListenerAddress("TIDELOG", "broker-1", 9600)

@@ -93,6 +93,38 @@ def test_what_a_broker_is_to_delete_it_does_not_hear_of_before() -> None:
     assert kinds == [StateBatch, StopBatch, MetadataBatch]
 
 
+def test_which_topics_there_are_is_told_last_of_all_and_once() -> None:
+    """What is on its way out is to be deleted by then: otherwise it would be set aside."""
+    box = Outbox()
+    box.put_states([state(0), state(1)])
+    box.put_metadata([state(number) for number in range(MAX_ENTRIES + 1)], whole=True)
+    box.put_stops([stop(MAX_ENTRIES + 2)])
+    batches = []
+    while (batch := box.peek()) is not None:
+        batches.append(batch)
+        box.answered(batch)
+    assert [batch.whole for batch in batches if isinstance(batch, MetadataBatch)].count(True) == 1
+    last = batches[-1]
+    assert isinstance(last, MetadataBatch)
+    assert last.whole
+    box.put_metadata([state(0)])
+    later = box.peek()
+    assert isinstance(later, MetadataBatch)
+    assert not later.whole
+
+
+def test_what_is_told_meanwhile_does_not_take_the_place_of_which_topics_there_are() -> None:
+    box = Outbox()
+    box.put_metadata([state(0)], whole=True)
+    first = box.peek()
+    assert first is not None
+    box.put_metadata([state(1)])
+    box.answered(first)
+    second = box.peek()
+    assert isinstance(second, MetadataBatch)
+    assert second.whole
+
+
 def test_news_of_brokers_alone_wait_for_those_who_lead() -> None:
     box = Outbox()
     box.put_states([state(0)])

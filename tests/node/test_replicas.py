@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cluster.state import PartitionState, VersionedState
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import MemoryCluster
@@ -160,6 +162,52 @@ async def test_who_slept_while_its_replica_went_elsewhere_hears_it_from_any_cont
         await hear(known.leader_epoch + 2, 1, 2)
         assert len(node.replicas) == len(node.directory.logs()) == 0
         assert isinstance(node.directory, MemoryLogs)
+        assert [log.values for log in node.directory.stray] == [[b"a"]]
+
+
+@pytest.mark.parametrize("now", [{}, {TP.topic: "made anew"}], ids=["gone", "made-anew"])
+@on_virtual_time
+async def test_who_slept_while_a_topic_was_deleted_hears_which_topics_there_are_and_sets_its_log_aside(
+    now: dict[str, str],
+) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        node = cluster.nodes[3]
+        await until(lambda: node.log().values == [b"a"])
+
+        async def hear(every_topic: dict[str, str] | None, epoch: int) -> None:
+            live = tuple(replace(each, epoch=epoch) if each.broker_id == 3 else each for each in cluster.live())
+            update = UpdateMetadataRequest(1, cluster.controller_epoch, live, (), (), (), every_topic)
+            assert (await node.ask(update, sender_epoch=1)).error_code == 0
+
+        registered = node.info.epoch
+        await hear(now, registered)
+        assert node.replicas.get(TP), "it would be told, and was told of it later than this was said"
+        await hear(None, registered + 1)
+        await hear({TP.topic: node.replica().topic_id}, registered + 1)
+        await hear({TP.topic: ""}, registered + 1)
+        assert node.replicas.get(TP), "its topic is there, or may be"
+        await hear(now, registered + 1)
+        assert len(node.replicas) == len(node.directory.logs()) == 0
+        assert isinstance(node.directory, MemoryLogs)
+        assert [log.values for log in node.directory.stray] == [[b"a"]]
+
+
+@on_virtual_time
+async def test_a_log_that_was_opened_while_its_topic_was_deleted_is_set_aside() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.kill(3)
+        cluster.restart(3)
+        node = cluster.nodes[3]
+        assert len(node.replicas) == 0
+        assert isinstance(node.directory, MemoryLogs)
+        for controller_epoch, left in ((cluster.controller_epoch - 1, 1), (cluster.controller_epoch, 0)):
+            update = UpdateMetadataRequest(1, controller_epoch, cluster.live(), (), (), (), {})
+            assert (await node.ask(update, sender_epoch=1)).error_code == 0
+            assert len(node.directory.logs()) == left, "a controller that is over does not know all topics"
         assert [log.values for log in node.directory.stray] == [[b"a"]]
 
 

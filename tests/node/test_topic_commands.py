@@ -85,6 +85,28 @@ def test_a_deleted_topic_is_gone_from_brokers_and_zookeeper_before_the_answer_co
     run(story)
 
 
+def test_a_broker_that_was_away_while_a_topic_was_deleted_hears_which_topics_there_are() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("t")
+        await cluster.create("u")
+        await cluster.brokers[1].store.create("/brokers/topics/odd", b"nothing that anybody understands")
+        sleeper = cluster.brokers[3]
+        sleeper.store.way.cut()
+        cluster.zookeeper.expire(sleeper.store.session_id)
+        await cluster.until(lambda: cluster.brokers[1].live == (1, 2))
+        answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=5000))
+        assert answer.topics[0].error_code == 0
+        assert TopicPartition("t", 0) in sleeper.hosted, "nobody has told it"
+        sleeper.requests.clear()
+        sleeper.store.way.heal()
+        await cluster.until(lambda: any(getattr(each, "every_topic", None) for each in sleeper.requests))
+        (told,) = [each.every_topic for each in sleeper.requests if getattr(each, "every_topic", None)]
+        assert told.keys() == {"u", "odd"}
+        assert (bool(told["u"]), told["odd"]) == (True, "")
+
+    run(story)
+
+
 def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from simulation.cluster import SESSION_TIMEOUT_MS
 from simulation.drawing import COMMITTER, DURABLE, PLAIN, UNCLEAN
 from simulation.kinds import COORDINATOR, COORDINATORS_FOLLOWER, IT, Fault, Kind, Moment
 from simulation.story import Story
@@ -40,6 +41,14 @@ def test_where_offsets_are_committed_a_coordinator_is_deposed_while_who_follows_
         for fault in held:
             deposed = [each for each in story.faults if each.kind is Kind.EXPIRE and each.whom == (COORDINATOR,)]
             assert any(fault.at_ms <= each.at_ms < fault.at_ms + fault.for_ms for each in deposed)
+
+
+def test_a_topic_is_deleted_while_one_of_its_replicas_has_no_session() -> None:
+    for story in STORIES:
+        for deletion in (fault for fault in story.faults if fault.kind is Kind.DELETE):
+            away = [each for each in story.faults if each.kind in (Kind.HOLD, Kind.ZOOKEEPER_CUT)]
+            expired_ms = [each.at_ms + SESSION_TIMEOUT_MS for each in away if each.at_ms + each.for_ms > deletion.at_ms]
+            assert any(each <= deletion.at_ms for each in expired_ms)
 
 
 def test_topics_promise_what_they_may_promise() -> None:

@@ -41,6 +41,7 @@ def bitten(outcome: Outcome) -> dict[str, int]:
         Fault(1_000, Kind.DISK_WRITE, (LEADER,), 3_000),
         Fault(1_000, Kind.DISK_FULL, (FOLLOWER,), 3_000),
         Fault(1_000, Kind.REASSIGN, (), 0, 2),
+        Fault(1_000, Kind.CREATE, (), 0, 3),
         Fault(1_000, Kind.POWER, (LEADER,), 2_000),
     ],
     ids=lambda fault: "-".join((fault.kind.value, *fault.whom)),
@@ -49,6 +50,13 @@ def test_a_fault_bites_and_nothing_is_lost(fault: Fault) -> None:
     outcome = told(fault)
     assert not outcome.wrong
     assert bitten(outcome)[fault.kind.value] == 1
+
+
+def test_a_topic_comes_and_goes_and_comes_again_and_no_history_takes_it_for_one() -> None:
+    faults = Fault(1_000, Kind.CREATE, (), 0, 3), Fault(4_000, Kind.DELETE), Fault(6_000, Kind.CREATE, (), 0, 2)
+    outcome = told(*faults)
+    assert not outcome.wrong
+    assert (bitten(outcome)["create-topic"], bitten(outcome)["delete-topic"]) == (2, 1)
 
 
 def test_a_bit_that_flips_in_a_closed_segment_is_met_by_whoever_reads_it() -> None:
