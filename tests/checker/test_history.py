@@ -25,10 +25,9 @@ from tidelog.checker.operations import (
     EarliestOk,
     LatestFailed,
     LookUpFailed,
+    Overdue,
     ProduceInvoked,
     ProduceOk,
-    ReadInvoked,
-    StillThere,
     TrimOk,
     TrimUnknown,
 )
@@ -81,8 +80,7 @@ def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
     told |= {
         type(each): each
         for each in (
-            ReadInvoked(TP, 1),
-            StillThere(2),
+            Overdue("read", TP, 1, 2),
             LatestFailed(TP, "TIMEOUT", 1, 2),
             EarliestOk(TP, 3, 1, 2),
             EarliestFailed(TP, "TIMEOUT", 1, 2),

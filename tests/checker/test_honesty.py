@@ -25,14 +25,13 @@ from tidelog.checker.operations import (
     LatestOk,
     LookUpFailed,
     LookUpOk,
+    Overdue,
     ProduceFailed,
     ProduceInvoked,
     ProduceOk,
     ProduceUnknown,
     Read,
     ReadFailed,
-    ReadInvoked,
-    StillThere,
     TrimOk,
     TrimUnknown,
 )
@@ -116,23 +115,21 @@ def test_a_produce_hangs_once_its_client_has_gone_on_for_longer_than_it_may_take
     assert not found(began, LatestOk(TP, 0, BEGAN + MOST - 1, BEGAN + MOST))
 
 
-def test_a_read_without_an_end_hangs_and_a_client_that_is_still_there_is_one_that_goes_on() -> None:
-    (hangs,) = found(ReadInvoked(TP, BEGAN), StillThere(BEGAN + MOST + 1))
-    assert hangs.says == "read hangs: it never ended, and client went on"
+def test_what_its_client_still_waits_for_when_it_should_have_ended_hangs() -> None:
+    (hangs,) = found(Overdue("read", TP, BEGAN, BEGAN + MOST + MS))
+    assert hangs.says == "read hangs: 1101 ms later it had not ended"
     assert hangs.tp == TP and hangs.operations
-    assert not found(ReadInvoked(TP, BEGAN), StillThere(BEGAN + MOST))
-    assert not found(ReadInvoked(TP, BEGAN)), "it was killed"
-    assert len(found(CommitInvoked("g", TP, 5, BEGAN), StillThere(BEGAN + MOST + 1))) == 1
-    assert len(found(ProduceInvoked(TP, [1], [5], [BEGAN]), StillThere(BEGAN + MOST + 1))) == 1
+    assert not found(Overdue("read", TP, BEGAN, BEGAN + MOST))
 
 
-def test_a_read_that_ends_too_late_is_named_once() -> None:
-    began = [ReadInvoked(TP, BEGAN), StillThere(BEGAN + MOST + 1)]
-    for kind in ("read", "failed read"):
-        (late,) = found(*began, ended(BEGAN + MOST + MS)[kind])
-        assert "took 1101 ms" in late.says
-    later = Read(TP, 1, 0, BEGAN + 1, BEGAN + 2, [], [], [])
-    assert len(found(*began, later)) == 1, "another one ended"
+def test_a_client_that_waits_or_asks_for_more_is_one_that_goes_on() -> None:
+    began, late = CommitInvoked("g", TP, 5, BEGAN), BEGAN + MOST + 1
+    assert not found(began), "it was killed"
+    for later in (Overdue("read", TP, late, late), ProduceInvoked(TP, [1], [5], [late])):
+        (hangs,) = found(began, later)
+        assert hangs.says.startswith("commit of 5 by g hangs")
+    (hangs,) = found(ProduceInvoked(TP, [1], [5], [BEGAN]), CommitInvoked("g", TP, 5, late))
+    assert hangs.says.startswith("produce of 0:1 hangs")
 
 
 def test_a_commit_hangs_like_a_produce() -> None:

@@ -152,8 +152,8 @@ def test_a_minute_of_a_thousand_records_a_second_without_faults_is_accepted(tmp_
     verdict = RunDirectory(directory).check()
     print("\n".join(verdict.lines()))
     assert not verdict.violated
-    # These two speak of faults, and of what brokers hold before and after them.
-    assert {row.key for row in verdict.without_data} <= {"I19", "I21"}
+    # Of faults, of what brokers hold before and after them, and of leaders that were deposed, which need not happen.
+    assert {row.key for row in verdict.without_data} <= {"I13", "I19", "I21"}
 
 
 _EXPECTED = (

@@ -14,14 +14,11 @@ from tidelog.checker.group_operations import CommitFailed, CommitInvoked, Commit
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.operations import (
     Client,
+    Overdue,
     ProduceFailed,
     ProduceInvoked,
     ProduceOk,
     ProduceUnknown,
-    Read,
-    ReadFailed,
-    ReadInvoked,
-    StillThere,
 )
 from tidelog.checker.outcomes import DOCUMENTED
 from tidelog.model import TopicPartition
@@ -29,6 +26,8 @@ from tidelog.model import TopicPartition
 #: So much later than its request timeout an operation may end.
 GRACE_NS: Final = 1_000_000_000
 _WITH_TWO_TIMES: Final = (
+    operations.Read,
+    operations.ReadFailed,
     operations.LatestOk,
     operations.LatestFailed,
     operations.EarliestOk,
@@ -46,8 +45,8 @@ _Commit: TypeAlias = tuple[str, TopicPartition, int]
 
 
 class Honesty(Invariant):
-    """I22. What a history names before it ends, a produce, a commit or a read, hangs if it has no end and its client's
-    life goes on for longer than it may take.
+    """I22. A produce or a commit, which a history names before it ends, hangs if it has no end and its client's life
+    goes on for longer than it may take; of the others who waits for them tells.
     """
 
     key, name = "I22", "every operation ends, and says how"
@@ -57,7 +56,6 @@ class Honesty(Invariant):
         #: Of each life: what was invoked and has not ended, and the last moment of which it tells.
         self._open: dict[Source, dict[int, int]] = defaultdict(dict)
         self._open_commits: dict[Source, dict[_Commit, int]] = defaultdict(dict)
-        self._open_reads: dict[Source, dict[TopicPartition, int]] = defaultdict(dict)
         self._last: dict[Source, int] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -67,22 +65,20 @@ class Honesty(Invariant):
             ProduceFailed: self._refused,
             ProduceUnknown: self._refused,
             **dict.fromkeys(_WITH_TWO_TIMES, self._one_line),
-            ReadInvoked: self._read_invoked,
-            Read: self._read_ended,
-            ReadFailed: self._read_ended,
-            StillThere: self._still_there,
+            Overdue: self._overdue,
             CommitInvoked: self._commit_invoked,
             **dict.fromkeys(_ENDS_OF_COMMITS, self._commit_ended),
         }
 
     def _invoked(self, source: Source, event: ProduceInvoked) -> None:
         self._open[source].update(zip(event.ids, event.t, strict=True))
+        self._goes_on(source, max(event.t, default=0))
 
     def _ended(self, source: Source, event: ProduceOk | ProduceFailed | ProduceUnknown) -> None:
         if not event.ids:
             return
         self.tally.observations += len(event.ids)
-        self._last[source] = max(self._last.get(source, 0), max(event.t))
+        self._goes_on(source, max(event.t))
         most = _most_ns(source)
         began = list(map(self._open[source].pop, event.ids, event.t))
         if max(map(sub, event.t, began)) > most:
@@ -98,7 +94,7 @@ class Honesty(Invariant):
 
     def _one_line(self, source: Source, event: Any) -> None:
         self.tally.observations += 1
-        self._last[source] = max(self._last.get(source, 0), event.t1)
+        self._goes_on(source, event.t1)
         if event.t1 - event.t0 > _most_ns(source) and not self.only_counted():
             self._late(source, event.tp, type(event).__name__, event.t0, event.t1)
         error = getattr(event, "error", None)
@@ -107,21 +103,21 @@ class Honesty(Invariant):
 
     def _commit_invoked(self, source: Source, event: CommitInvoked) -> None:
         self._open_commits[source][event.group, event.tp, event.offset] = event.t
+        self._goes_on(source, event.t)
 
     def _commit_ended(self, source: Source, event: CommitOk | CommitFailed | CommitUnknown) -> None:
         self._open_commits[source].pop((event.group, event.tp, event.offset), None)
         self._one_line(source, event)
 
-    def _read_invoked(self, source: Source, event: ReadInvoked) -> None:
-        self._open_reads[source][event.tp] = event.t
+    def _overdue(self, source: Source, event: Overdue) -> None:
+        self.tally.observations += 1
+        self._goes_on(source, event.t1)
+        if event.t1 - event.t0 > _most_ns(source) and not self.only_counted():
+            says = f"{event.what} hangs: {(event.t1 - event.t0) / 1e6:.0f} ms later it had not ended"
+            self.violated(event.tp, event.t1, says, f"{source.name}: {event.what} at {seconds(event.t0)}")
 
-    def _read_ended(self, source: Source, event: Read | ReadFailed) -> None:
-        if self._open_reads[source].get(event.tp) == event.t0:
-            del self._open_reads[source][event.tp]
-        self._one_line(source, event)
-
-    def _still_there(self, source: Source, event: StillThere) -> None:
-        self._last[source] = max(self._last.get(source, 0), event.t)
+    def _goes_on(self, source: Source, t: int) -> None:
+        self._last[source] = max(self._last.get(source, 0), t)
 
     def _ended_with(self, source: Source, tp: TopicPartition, what: str, error: str, t: int) -> None:
         if error not in DOCUMENTED and not self.only_counted():
@@ -141,10 +137,6 @@ class Honesty(Invariant):
             for (group, tp, offset), t in commits.items():
                 if self._hangs(source, t):
                     self._never_ended(source, tp, f"commit of {offset} by {group}", t)
-        for source, reads in self._open_reads.items():
-            for tp, t in reads.items():
-                if self._hangs(source, t):
-                    self._never_ended(source, tp, "read", t)
 
     def _hangs(self, source: Source, t: int) -> bool:
         """Whether what was invoked then should have had its end, whose client has gone on."""

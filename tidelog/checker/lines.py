@@ -22,7 +22,6 @@ _OPERATIONS: Final[dict[tuple[str, str], type[Any]]] = {
     ("ok", "produce"): operations.ProduceOk,
     ("failed", "produce"): operations.ProduceFailed,
     ("unknown", "produce"): operations.ProduceUnknown,
-    ("invoke", "read"): operations.ReadInvoked,
     ("ok", "read"): operations.Read,
     ("failed", "read"): operations.ReadFailed,
     ("ok", "latest"): operations.LatestOk,
@@ -41,7 +40,7 @@ _OPERATIONS: Final[dict[tuple[str, str], type[Any]]] = {
     ("failed", "committed"): group_operations.CommittedFailed,
     ("ok", "assigned"): group_operations.Assigned,
     ("ok", "revoked"): group_operations.Revoked,
-    ("waits", "client"): operations.StillThere,
+    ("overdue", "operation"): operations.Overdue,
 }
 _BROKER_EVENTS: Final[dict[str, type[Any]]] = {
     "become_leader": broker_events.BecomeLeader,
@@ -114,8 +113,7 @@ class Shape:
         names = [name for name, *_ in self._fields]
         self._runs = "offsets" in names and "ids" in names
         self._columns = [name for name, _, read, _ in self._fields if read is column or name == "errors"]
-        # Of one name alone it would return the value itself.
-        self._values = attrgetter(*names) if len(names) > 1 else lambda event: (getattr(event, names[0]),)
+        self._values = attrgetter(*names)
 
     def read(self, line: Mapping[str, Any]) -> Any:
         """KeyError, TypeError, ValueError, OverflowError where the line is none of these."""

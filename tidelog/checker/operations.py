@@ -79,21 +79,17 @@ class ProduceUnknown:
 
 
 @frozen
-class ReadInvoked:
-    """A read that takes longer than it may: only then it is written before it ends, if it ever does.
+class Overdue:
+    """An operation that should have ended, and for which its client still waits; most are not named before they end.
 
-    t   when it was asked for
+    what     its name in a sentence
+    t0, t1   when it was asked for, and when this was written
     """
 
+    what: str
     tp: TopicPartition
-    t: int
-
-
-@frozen
-class StillThere:
-    """Of a client that waits for an operation that should have ended."""
-
-    t: int
+    t0: int
+    t1: int
 
 
 @frozen
@@ -213,8 +209,7 @@ Operation: TypeAlias = (
     | ProduceOk
     | ProduceFailed
     | ProduceUnknown
-    | ReadInvoked
-    | StillThere
+    | Overdue
     | Read
     | ReadFailed
     | LatestOk

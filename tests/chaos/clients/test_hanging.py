@@ -13,7 +13,8 @@ from tests.checker.judging import verdict_on
 from tests.tidelog.clients import put
 from tests.virtual_time import on_virtual_time, until
 from tidelog.aio import Consumer
-from tidelog.chaos.clients.committing import Committer
+from tidelog.chaos.clients.asking import Asker
+from tidelog.chaos.clients.committing import CommittedReader, Committer
 from tidelog.chaos.clients.direct import DirectReader
 from tidelog.chaos.clients.lines import Line
 from tidelog.chaos.clients.members import MemberClient
@@ -22,9 +23,21 @@ from tidelog.chaos.load import LoadTopic
 from tidelog.chaos.payload import make_id, payload
 from tidelog.checker.findings import Finding
 from tidelog.checker.group_operations import CommitOk
-from tidelog.checker.operations import Read, ReadInvoked, StillThere
+from tidelog.checker.operations import Overdue
 
 ORDERS = LoadTopic("orders", 2)
+_WAITING = (TailReader, Wanderer, ResetReader, DirectReader, MemberClient, Asker, CommittedReader)
+#: All of a consumer that a client may wait for, beside a commit.
+_CALLS = (
+    "poll",
+    "poll_batches",
+    "position",
+    "committed",
+    "seek_to_time",
+    "offsets_for_times",
+    "beginning_offsets",
+    "end_offsets",
+)
 
 
 async def never(*_: object, **__: object) -> NoReturn:
@@ -32,24 +45,30 @@ async def never(*_: object, **__: object) -> NoReturn:
     raise AssertionError("nobody ends it")
 
 
-@pytest.mark.parametrize("kind", [TailReader, Wanderer, ResetReader, DirectReader, MemberClient])
+@pytest.mark.parametrize("kind", _WAITING)
 @on_virtual_time
-async def test_a_read_that_hangs_for_ever_stands_in_the_history_as_one_without_an_end(
+async def test_whatever_hangs_for_ever_is_named_while_its_client_waits(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(LoadTopic("orders", 1))
     put(world.cluster.partitions["orders"][0], payload(make_id(1, 1), 30))
-    options: dict[type[Any], Any] = {TailReader: {"batches": True}, MemberClient: {"group": "g", "strategy": "range"}}
-    reader = kind(world.around, "r", **options.get(kind, {}))
-    running = asyncio.create_task(reader.run())
-    await until(lambda: bool(world.told(Read)))
-    for owner, call in ((Consumer, "poll"), (Consumer, "poll_batches"), (Line, "ask")):
-        monkeypatch.setattr(owner, call, never)
-    await until(lambda: bool(world.told(StillThere)))
+    options: dict[type[Any], Any] = {
+        TailReader: {"batches": True},
+        MemberClient: {"group": "g", "strategy": "range"},
+        CommittedReader: {"groups": ["g"], "tps": world.around.tps},
+    }
+    client = kind(world.around, "r", **options.get(kind, {}))
+    running = asyncio.create_task(client.run())
+    await until(lambda: bool(world.diaries["r"].events))
+    for call in _CALLS:
+        monkeypatch.setattr(Consumer, call, never)
+    monkeypatch.setattr(Line, "ask", never)
+    await until(lambda: bool(world.told(Overdue)))
     running.cancel()
     await asyncio.wait({running})
-    hanging = honesty(world, "r")
-    assert hanging and {each.says for each in hanging} == {"read hangs: it never ended, and r went on"}
+    named = honesty(world, "r")
+    assert named and {each.tp for each in named} == set(world.around.tps)
+    assert all("hangs" in each.says for each in named)
 
 
 @on_virtual_time
@@ -58,7 +77,7 @@ async def test_a_read_whose_client_slept_is_told_of_only_if_it_does_not_end_then
     history, ended = world.around.history("r"), asyncio.Event()
 
     async def read() -> None:
-        with world.around.noticed(history, world.around.tps, world.around.now_ns()):
+        with world.around.noticed(history, "read", world.around.tps):
             await ended.wait()
 
     reading = asyncio.create_task(read())
@@ -66,7 +85,7 @@ async def test_a_read_whose_client_slept_is_told_of_only_if_it_does_not_end_then
     ended.set()
     await reading
     await asyncio.sleep(60)
-    assert not world.told(StillThere) and not world.told(ReadInvoked)
+    assert not world.told(Overdue)
 
 
 @pytest.mark.parametrize("by_request", [False, True])
@@ -80,7 +99,7 @@ async def test_a_commit_that_hangs_for_ever_is_named_though_its_client_does_noth
     await until(lambda: bool(world.told(CommitOk)))
     for owner, call in ((Consumer, "commit"), (Line, "ask")):
         monkeypatch.setattr(owner, call, never)
-    await until(lambda: bool(world.told(StillThere)))
+    await until(lambda: bool(world.told(Overdue)))
     running.cancel()
     await asyncio.wait({running})
     assert {each.tp for each in honesty(world, "c")} == set(world.around.tps)

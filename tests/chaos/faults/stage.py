@@ -19,7 +19,9 @@ from tidelog.chaos.undo import UndoFile
 from tidelog.chaos.views import Views
 
 TPS = [TopicPartition("t", partition) for partition in range(3)]
-TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "100000", "message.timestamp.type": "LogAppendTime"}
+#: So that what the load sends is more than a narrow network takes at once.
+VALUE_BYTES = 512
+TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "500000", "message.timestamp.type": "LogAppendTime"}
 
 
 @dataclass
@@ -68,7 +70,7 @@ async def stage(directory: Path, furnishings: Sequence[Furnishing] = ()) -> Asyn
         target.tps = tuple(TPS)
         views = Views(target.view)
         watching = asyncio.create_task(views.watch())
-        workload = await asyncio.to_thread(Workload(target.bootstrap_servers, TPS).__enter__)
+        workload = await asyncio.to_thread(Workload(target.bootstrap_servers, TPS, VALUE_BYTES).__enter__)
         try:
             yield Stage(target, views, workload)
         except BaseException as error:

@@ -21,13 +21,19 @@ _BURST = 4
 class Workload:
     """Sends numbered records to `tps` in turn, with acks=all, from `with` to its end.
 
-    Each record's value is its number; numbers rise within a partition in the order of sending.
+    Each record's value is its number, behind zeros up to `value_bytes`; numbers rise within a partition in the order of
+    sending.
     """
 
     def __init__(
-        self, bootstrap_servers: str | Sequence[str], tps: Sequence[TopicPartition], **options: object
+        self,
+        bootstrap_servers: str | Sequence[str],
+        tps: Sequence[TopicPartition],
+        value_bytes: int = 1,
+        **options: object,
     ) -> None:
         self._tps = list(tps)
+        self._value_bytes = value_bytes
         self._sent: list[tuple[TopicPartition, int, RecordFuture]] = []
         self._acknowledged: dict[TopicPartition, list[float]] = {tp: [] for tp in tps}
         self._stop = threading.Event()
@@ -60,7 +66,9 @@ class Workload:
             while not self._stop.is_set():
                 for _ in range(_BURST):
                     tp = self._tps[number % len(self._tps)]
-                    future = self._producer.send(tp.topic, b"%d" % number, partition=tp.partition)
+                    future = self._producer.send(
+                        tp.topic, b"%0*d" % (self._value_bytes, number), partition=tp.partition
+                    )
                     times = self._acknowledged[tp]
                     future.add_callback(lambda _, times=times: times.append(time.monotonic()))
                     self._sent.append((tp, number, future))

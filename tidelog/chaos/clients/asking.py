@@ -46,7 +46,8 @@ class Asker:
         now_ns, history = self._around.now_ns, self._history
         targets, t0 = {tp: self._target(tp) for tp in tps}, now_ns()
         try:
-            told = await consumer.offsets_for_times(targets)
+            with self._around.noticed(history, "look-up", tps):
+                told = await consumer.offsets_for_times(targets)
         except TidelogError as error:
             name, t1 = error_name(error), now_ns()
             for tp, target in targets.items():
@@ -73,7 +74,8 @@ class Asker:
     ) -> None:
         t0 = self._around.now_ns()
         try:
-            told = await ask(tps)
+            with self._around.noticed(self._history, "question for an end", tps):
+                told = await ask(tps)
         except TidelogError as error:
             name, t1 = error_name(error), self._around.now_ns()
             for tp in tps:

@@ -86,7 +86,7 @@ class Committer:
             while not around.stopping.is_set():
                 t0 = self._begin()
                 try:
-                    with around.noticed(self._history):
+                    with around.noticed(self._history, "commit", self._tps):
                         wanted = {tp: OffsetAndMetadata(self._value) for tp in self._tps}
                         await consumer.commit(wanted, around.timeout_ms)
                 except TidelogError as error:
@@ -125,7 +125,7 @@ class Committer:
         entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
         refusal: TidelogError | None = None
         try:
-            with self._around.noticed(self._history):
+            with self._around.noticed(self._history, "commit", self._tps):
                 answer = await line.ask(OffsetCommitRequest(self._group, entries), _PATIENCE_MS)
             if not isinstance(answer, OffsetCommitResponse) or len(answer.partitions) != len(entries):
                 raise ProtocolError(f"a commit was answered with {answer!r}")
@@ -202,7 +202,8 @@ class CommittedReader:
         while not around.stopping.is_set():
             tp, t0 = around.dice.choice(self._tps), around.now_ns()
             try:
-                found = (await consumer.committed([tp], around.timeout_ms))[tp]
+                with around.noticed(self._history, "question for a committed offset", (tp,)):
+                    found = (await consumer.committed([tp], around.timeout_ms))[tp]
             except TidelogError as error:
                 self._history.write(CommittedFailed(group, tp, error_name(error), t0, around.now_ns()))
             else:
@@ -226,7 +227,8 @@ class CommittedReader:
         around, t0 = self._around, self._around.now_ns()
         wanted = tuple(DescribePartition(*tp) for tp in self._tps)
         try:
-            answer = await line.ask(OffsetFetchRequest(group, wanted), around.timeout_ms)
+            with around.noticed(self._history, "question for committed offsets", self._tps):
+                answer = await line.ask(OffsetFetchRequest(group, wanted), around.timeout_ms)
             if not isinstance(answer, OffsetFetchResponse):
                 raise ProtocolError(f"a question for offsets was answered with {answer!r}")
             if refusal := error_for(answer.error_code):

@@ -86,7 +86,7 @@ class DirectReader:
         request = FetchRequest(CONSUMER_REPLICA_ID, _MOST_WAIT_MS, 1, _MOST_BYTES, (wanted,))
         error: TidelogError | None = None
         try:
-            with around.noticed(self._history, (tp,), t0):
+            with around.noticed(self._history, "fetch", (tp,)):
                 answer = await line.ask(request, around.timeout_ms)
             if not isinstance(answer, FetchResponse) or len(answer.partitions) != 1:
                 raise ProtocolError(f"a fetch of one partition was answered with {answer!r}")

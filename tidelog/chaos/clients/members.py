@@ -94,7 +94,7 @@ class MemberClient(ConsumerRebalanceListener):
         for tp, offset in offsets.items():
             self._history.write(CommitInvoked(self._group, tp, offset, t0, me.generation_id, me.member_id))
         try:
-            with around.noticed(self._history):
+            with around.noticed(self._history, "commit", offsets):
                 committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
                 await consumer.commit(committed, around.timeout_ms)
         except TidelogError as error:

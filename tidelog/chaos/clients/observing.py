@@ -64,7 +64,7 @@ class Sessions:
     async def polled(self, poll: Awaitable[T]) -> T:
         """What this poll brings, which begins now."""
         self.polling()
-        with self._around.noticed(self._history, self._session, self._polled):
+        with self._around.noticed(self._history, "read", self._session):
             return await poll
 
     def position(self, tp: TopicPartition) -> int:

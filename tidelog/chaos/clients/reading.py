@@ -128,9 +128,13 @@ class Wanderer(Reader):
         if known and around.dice.random() < 0.3:  # what was acknowledged last must be there
             consumer.seek(tp, known[-1].offset)
         elif known and around.dice.random() < 0.3:
-            await consumer.seek_to_time(around.dice.choice(known).timestamp, tp)
+            with around.noticed(self._history, "look-up", (tp,)):
+                await consumer.seek_to_time(around.dice.choice(known).timestamp, tp)
         else:
-            begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+            with around.noticed(self._history, "question for the first offset", (tp,)):
+                begin = (await consumer.beginning_offsets([tp]))[tp]
+            with around.noticed(self._history, "question for the last offset", (tp,)):
+                end = (await consumer.end_offsets([tp]))[tp]
             consumer.seek(tp, around.dice.randint(begin, end))
         self._sessions.begin(tp)
         await self._stay(consumer, tp)
@@ -157,15 +161,19 @@ class ResetReader(Reader):
         consumer.assign([tp])
         if around.dice.random() < 0.5:
             consumer.seek(tp, _NOWHERE)
-            while await consumer.position(tp) == _NOWHERE and not around.stopping.is_set():
+            while await self._position(consumer, tp) == _NOWHERE and not around.stopping.is_set():
                 await around.pause(0.02)
         self._sessions.begin(tp)
-        offset = await consumer.position(tp)
+        offset = await self._position(consumer, tp)
         # Of what took several calls nobody can say that one of them took too long.
         if offset != _NOWHERE and around.now_ns() - since <= around.timeout_ms * 1_000_000:
             answer = EarliestOk if policy == "earliest" else LatestOk
             self._history.write(answer(tp, offset, since, around.now_ns()))
         await self._stay(consumer, tp)
+
+    async def _position(self, consumer: Consumer, tp: TopicPartition) -> int:
+        with self._around.noticed(self._history, "question for a position", (tp,)):
+            return await consumer.position(tp)
 
 
 def partition_of(error: TidelogError, tps: tuple[TopicPartition, ...] | list[TopicPartition]) -> TopicPartition | None:

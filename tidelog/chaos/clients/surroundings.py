@@ -18,7 +18,7 @@ from tidelog.aio import Admin, Consumer, Producer
 from tidelog.chaos.load import LoadTopic
 from tidelog.checker.events import Event
 from tidelog.checker.honesty import GRACE_NS
-from tidelog.checker.operations import Client, ReadInvoked, StillThere
+from tidelog.checker.operations import Client, Overdue
 from tidelog.client import Opener, open_connection
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import TopicPartition
@@ -92,14 +92,13 @@ class Surroundings:
         return Admin(self.servers, client_id=name, default_api_timeout_ms=self.timeout_ms, **self._seams())
 
     @contextmanager
-    def noticed(self, history: History, tps: Iterable[TopicPartition] = (), t0: int = 0) -> Iterator[None]:
-        """What hangs inside is told of, while it does: a read of `tps` that began at `t0`, or what was told already."""
-        loop = asyncio.get_running_loop()
+    def noticed(self, history: History, what: str, tps: Iterable[TopicPartition]) -> Iterator[None]:
+        """If what begins here hangs, the history is told so while it does."""
+        loop, t0 = asyncio.get_running_loop(), self.now_ns()
 
         def tell() -> None:
             for tp in tps:
-                history.write(ReadInvoked(tp, t0))
-            history.write(StillThere(self.now_ns()))
+                history.write(Overdue(what, tp, t0, self.now_ns()))
 
         def look_again() -> None:
             # Whoever was stopped finds all its timers due: what has not ended a while later hangs.
