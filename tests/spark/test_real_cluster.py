@@ -141,16 +141,21 @@ def events(progress: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def signals() -> Iterator[None]:
-    """The job takes them for itself."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+def as_a_job(spark: SparkSession) -> Iterator[None]:
+    """With the settings that the job needs, and with signals, which it takes for itself."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    settings = {name: spark.conf.get(name) for name in windowed_counts.SETTINGS}
+    for name, value in windowed_counts.SETTINGS.items():
+        spark.conf.set(name, value)
     yield
-    for number, handler in before.items():
+    for name, before in settings.items():
+        spark.conf.set(name, before)
+    for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
 def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
-    spark: SparkSession, brokers: RunningCluster, tmp_path: Path, signals: None
+    spark: SparkSession, brokers: RunningCluster, tmp_path: Path, as_a_job: None
 ) -> None:
     """In the session of all these tests: the demo, whose test takes minutes, runs the job as a process of its own."""
     partitions = brokers.create_topic("lines", 3)
@@ -175,13 +180,10 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
         stop.with_suffix(".new").write_text(json.dumps(end))
         stop.with_suffix(".new").rename(stop)
 
-    own = spark.newSession()
-    for name, value in windowed_counts.SETTINGS.items():
-        own.conf.set(name, value)
     with ThreadPoolExecutor(1) as pool:
         teller = pool.submit(tell)
         status = windowed_counts.count_until_stopped(
-            own, windowed_counts.parse_arguments(arguments), Progress(progress, own)
+            spark, windowed_counts.parse_arguments(arguments), Progress(progress, spark)
         )
         teller.result()
     told = events(progress)
