@@ -62,6 +62,8 @@ def run_python(
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
+            # In the background of a shell Ctrl-C is ignored, which a command would inherit.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         status: int | None = None
         try:

@@ -28,7 +28,7 @@ class Step:
 def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
     """In the order in which they are taken. Chaos has `seed` where no other is asked for."""
     return [
-        Step("slow-tests", "the tests that take minutes", ("test", "--slow"), 15),
+        Step("slow-tests", "the tests that take minutes", ("test", "--slow"), 45),
         Step(
             "checker",
             "the checker judges a million writes in ten seconds",

@@ -130,6 +130,7 @@ def quiet_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
         zookeeper.stop()
 
 
+@pytest.mark.slow
 def test_a_broker_waits_for_zookeeper_and_gives_up_after_its_time(
     tmp_path: Path, quiet_zookeeper: EmbeddedZooKeeper
 ) -> None:

@@ -72,6 +72,7 @@ def test_ctrl_c_heals_what_is_broken_and_gives_the_verdict_on_what_was_seen(user
     assert list((user.home / "chaos").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_leaves_is_ended_and_removed_by_the_next_one(user: Shell) -> None:
     with user.start("chaos", "--scenario", "zombie", "--seconds", "600", "--seed", "1") as process:
         wait_for("a broker to be paused", lambda: brokers_in(user, "T"), timeout_s=120)

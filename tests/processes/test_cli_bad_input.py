@@ -445,6 +445,7 @@ def up(shell: Shell, newcomer: Shell) -> list[str]:
     return ["up", "--brokers", "1", "--zookeeper", f"{zookeeper}/{newcomer.directory.name}"]
 
 
+@pytest.mark.slow
 def test_brokers_that_stop_in_the_middle_end_the_commands_in_time(newcomer: Shell, up: list[str]) -> None:
     newcomer.succeed(*up, "--detach")
     newcomer.succeed("topic", "create", "t")

@@ -360,6 +360,7 @@ def test_two_members_share_the_partitions_and_write_each_record_once(shell: Shel
 # --- brokers that are not there ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_broker_that_hangs_is_named_and_the_groups_of_the_others_are_listed(
     shell: Shell, cluster: RunningCluster
 ) -> None:

@@ -172,6 +172,7 @@ def test_who_was_not_in_sync_at_the_end_does_not_lead_however_early_it_is_back(c
         assert {each.state.leader for each in under.history.of(tp)} <= {*last, leader, NO_LEADER}
 
 
+@pytest.mark.slow
 def test_a_controller_killed_between_two_writes_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
     with (
         EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,

@@ -87,6 +87,7 @@ def test_a_purge_removes_what_is_ours_and_nothing_else(shell: Shell) -> None:
     assert shell.run("status").status == 1
 
 
+@pytest.mark.slow
 def test_two_clusters_of_one_user_live_side_by_side(shell: Shell) -> None:
     for name in ("a", "b"):
         shell.succeed("up", "--brokers", "1", "--detach", "--data-dir", name)
@@ -100,6 +101,7 @@ def test_two_clusters_of_one_user_live_side_by_side(shell: Shell) -> None:
     shell.succeed("down", "--data-dir", "a")
 
 
+@pytest.mark.slow
 def test_an_existing_zookeeper_can_be_used_below_a_chroot(shell: Shell) -> None:
     shell.succeed("up", "--brokers", "1", "--detach", "--data-dir", "a")
     zookeeper = json.loads(shell.succeed("status", "--json"))["zookeeper"]

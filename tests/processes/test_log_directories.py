@@ -85,6 +85,7 @@ def create_on_both(cluster: RunningCluster, broker: TwoDisks) -> tuple[list[Topi
     return there, [tp for tp in tps if tp not in there]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SOON], indirect=True)
 def test_a_directory_that_vanishes_takes_its_partitions_to_other_brokers_and_no_others(
     cluster: RunningCluster, tmp_path: Path

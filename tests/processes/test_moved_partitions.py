@@ -66,6 +66,7 @@ def test_a_topic_grows_moves_and_gets_its_preferred_leaders_under_load(four: Run
     assert_replicas_identical(four, [first])
 
 
+@pytest.mark.slow
 def test_a_reassignment_goes_on_whoever_dies_meanwhile(four: RunningCluster) -> None:
     tps = four.create_topic("t", partitions=4)
     targets = {

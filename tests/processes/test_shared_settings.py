@@ -21,6 +21,7 @@ def partitions_of(shell: Shell, topic: str) -> int:
     return len(json.loads(shell.succeed("topic", "describe", topic, "--json"))["partitions"])
 
 
+@pytest.mark.slow
 def test_every_broker_reads_the_file_and_the_next_up_remembers_it(shell: Shell, tmp_path: Path) -> None:
     config = tmp_path / "cluster.toml"
     config.write_text("num_partitions = 7\ndefault_replication_factor = 1\n")

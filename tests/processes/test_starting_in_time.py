@@ -134,6 +134,7 @@ def test_a_record_that_no_follower_has_yet_is_above_the_high_watermark(cluster: 
         assert (found.offset, found.timestamp) == (1, 2000)
 
 
+@pytest.mark.slow
 def test_one_partition_without_a_leader_loses_no_other(cluster: RunningCluster) -> None:
     (alone,) = cluster.create_topic("alone", replicas=1, configs={"min.insync.replicas": "1"})
     (tp,) = cluster.create_topic("t")

@@ -108,6 +108,7 @@ def test_they_are_there_after_every_broker_was_killed(cluster: RunningCluster) -
     assert offsets == {TopicPartition("t", number): ZooKeeperOffset(number) for number in range(3)}
 
 
+@pytest.mark.slow
 def test_without_zookeeper_a_commit_ends_with_an_error_that_passes(
     tmp_path: Path, zookeeper: EmbeddedZooKeeper
 ) -> None:

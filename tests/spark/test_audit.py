@@ -78,11 +78,13 @@ def test_one_dropped_one_altered_one_doubled_and_two_swapped_are_exactly_that(au
     ]
 
 
+@pytest.mark.slow
 def test_a_copy_in_the_place_of_a_lost_record_is_one_loss_and_one_double(audit: Audit) -> None:
     stored = [*WHOLE[:-1], (2, 99, WHOLE[0][2])]
     assert counts(audit(WHOLE, stored)) == {"acked": 300, "read": 300, "matched": 299, "lost": 1, "doubled": 1}
 
 
+@pytest.mark.slow
 def test_equal_lines_that_were_each_promised_are_no_doubles(audit: Audit) -> None:
     equal: list[Sent] = [(0, n, b"the same line") for n in range(10)]
     assert audit(equal, equal).ok
@@ -90,6 +92,7 @@ def test_equal_lines_that_were_each_promised_are_no_doubles(audit: Audit) -> Non
     assert counts(audit(equal, equal[:-1]))["lost"] == 1
 
 
+@pytest.mark.slow
 def test_a_record_that_was_sent_and_never_acknowledged_may_be_there_or_not(audit: Audit) -> None:
     there = audit(WHOLE, [*WHOLE, (0, 100, b"maybe")], unacknowledged=[b"maybe", b"not there"])
     assert there.ok
@@ -103,6 +106,7 @@ def test_a_record_that_nobody_sent_is_foreign(audit: Audit) -> None:
     assert (figures.foreign, figures.altered, figures.ok) == (1, 0, False)
 
 
+@pytest.mark.slow
 def test_an_offset_that_was_promised_twice_was_promised_once_too_often(audit: Audit) -> None:
     assert audit([*WHOLE, (0, 0, b"promised the same place")], WHOLE).lost == 1
     assert audit([*WHOLE, WHOLE[0]], WHOLE).lost == 1
