@@ -91,10 +91,12 @@ class KeptJournal(Journal):
     def controller(self, epoch: int) -> None:
         self._keep(broker_events.Controller(self._now_ns(), epoch))
 
-    def processed(self, api: int, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
-        # A deadline of whole milliseconds holds to the end of its last one.
-        deadline = (deadline_ms + 1) * _NS_PER_MS if deadline_ms >= 0 else 0
-        self._keep(broker_events.Processed(self._now_ns(), _name(api), deadline, epoch, known))
+    def processed(self, api: int, now_ms: int = -1, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
+        t, deadline = self._now_ns(), 0
+        if deadline_ms >= 0:
+            # It is held against the time at which it was decided: what is on time may be written down somewhat later.
+            t, deadline = min(t, _end_of(now_ms)), _end_of(deadline_ms)
+        self._keep(broker_events.Processed(t, _name(api), deadline, epoch, known))
 
     def reject(self, api: int, why: str) -> None:
         self._keep(broker_events.Reject(self._now_ns(), _name(api), why))
@@ -104,6 +106,11 @@ class KeptJournal(Journal):
 
     def traceback(self, text: str) -> None:
         self._keep(broker_events.Traceback(self._now_ns(), text))
+
+
+def _end_of(ms: int) -> int:
+    """A time of whole milliseconds holds to the end of its last one."""
+    return (ms + 1) * _NS_PER_MS
 
 
 def _name(api: int) -> str:

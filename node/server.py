@@ -239,7 +239,8 @@ class Server:
             del self._unanswered[peer]
 
     def _checked_request(self, header: RequestHeader, body: Body) -> Request:
-        if stale := self._why_stale(header):
+        now_ms = self._clock.monotonic_ms()
+        if stale := self._why_stale(header, now_ms):
             self._journal.reject(header.api_key, str(stale))
             raise stale
         cls = _REQUESTS.get(header.api_key)
@@ -257,17 +258,18 @@ class Server:
             raise InvalidRequestError(str(error)) from None
         if not self._between_brokers and is_for_brokers(request):
             raise ClusterAuthorizationFailedError(f"{cls.api.name} of this kind is for brokers")
-        self._journal.processed(header.api_key, header.deadline_ms, header.addressee_epoch, self._identity.broker_epoch)
+        known = self._identity.broker_epoch
+        self._journal.processed(header.api_key, now_ms, header.deadline_ms, header.addressee_epoch, known)
         return request
 
-    def _why_stale(self, header: RequestHeader) -> BrokerError | None:
+    def _why_stale(self, header: RequestHeader, now_ms: int) -> BrokerError | None:
         """What has waited in a queue may be of an earlier world, or nobody waits for its answer any more."""
         identity = self._identity
         if header.cluster_id and header.cluster_id != identity.cluster_id:
             return InconsistentClusterIdError(f"this is cluster {identity.cluster_id}, not {header.cluster_id}")
         if header.addressee_epoch not in (-1, identity.broker_epoch):
             return StaleBrokerEpochError(f"broker {identity.broker_id} has epoch {identity.broker_epoch} now")
-        if 0 <= header.deadline_ms < self._clock.monotonic_ms():
+        if 0 <= header.deadline_ms < now_ms:
             return RequestTimedOutError("the request came after its deadline")
         return None
 

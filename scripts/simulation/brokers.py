@@ -81,8 +81,10 @@ class MachineJournal(KeptJournal):
         super().__init__(keep, now_ns)
         self._zero_ms = zero_ms
 
-    def processed(self, api: int, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
-        super().processed(api, deadline_ms - self._zero_ms if deadline_ms >= 0 else -1, epoch, known)
+    def processed(self, api: int, now_ms: int = -1, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
+        if deadline_ms >= 0:
+            now_ms, deadline_ms = now_ms - self._zero_ms, deadline_ms - self._zero_ms
+        super().processed(api, now_ms, deadline_ms, epoch, known)
 
 
 class SimulatedBroker:

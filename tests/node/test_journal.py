@@ -242,3 +242,13 @@ async def test_whatever_is_logged_with_a_stack_is_told_from_any_thread() -> None
     assert isinstance(event, broker_events.Traceback)
     assert event.text.startswith("it failed\n")
     assert "nobody foresaw this" in event.text
+
+
+@pytest.mark.parametrize(("decided_ms", "late"), [(774, False), (775, False), (776, True), (780, True)])
+def test_what_was_decided_in_time_is_on_time_however_much_later_it_is_written_down(decided_ms: int, late: bool) -> None:
+    """I20 holds the time of the event against the deadline; both are of whole milliseconds before that."""
+    kept: list[BrokerEvent] = []
+    KeptJournal(kept.append, lambda: 790_000_027).processed(LeaderAndIsrRequest.api, decided_ms, deadline_ms=775)
+    (event,) = kept
+    assert isinstance(event, broker_events.Processed)
+    assert (event.deadline < event.t) is late
