@@ -202,10 +202,11 @@ class Controller(Decisions):
             and (tp not in self.states or state.partition_epoch > self.states[tp].partition_epoch)
         }
         self.states |= newer
-        if not newer:
+        told = {tp: state for tp, state in newer.items() if self.departures.stays(tp)}
+        if not told:
             return []
-        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(newer))]
-        return effects + self._reconsider(newer)
+        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(told))]
+        return effects + self._reconsider(told)
 
     def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> list[Effect]:
         """Topics' own settings as they are now. Everybody is told those that are news, and they hold at once."""

@@ -259,6 +259,15 @@ def test_a_deletion_waits_for_the_write_that_is_under_way() -> None:
     assert cluster.news() == ["remove t"], "and nobody was told to lead it"
 
 
+def test_nobody_is_told_again_of_a_topic_on_its_way_out_whose_leader_has_changed_an_isr() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.leader_sets_isr(TP, 1)
+    assert cluster.controller.states_read({TP: cluster.states[TP]}) == [], "nothing would make them forget it again"
+
+
 def test_who_comes_is_told_which_topics_there_are_and_everybody_is_by_the_next_controller() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
