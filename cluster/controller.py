@@ -76,8 +76,14 @@ class Controller(Decisions):
         writes = self._reconsider(self.partitions())
         leaderless = {tp for tp in self.held if self.states[tp].state.leader not in self.brokers}
         awaited = self._in_flight.keys() | self.renewing | leaderless
-        told = {tp: state for tp, state in self.states.items() if tp not in awaited and self.departures.stays(tp)}
-        return effects + self._tell(told, whole=True) + writes + self._admit()
+        staying = {tp: state for tp, state in self.states.items() if self.departures.stays(tp)}
+        told = {tp: state for tp, state in staying.items() if tp not in awaited}
+        everybody = tuple(sorted(self.brokers))
+        if everybody:
+            effects += self.leader_and_isr(told, everybody)
+            # Clients are told of all: of a partition that waits for a leader, too, there is something to know.
+            effects.append(SendMetadata(everybody, self.messages(staying), whole=True))
+        return effects + writes + self._admit()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
         """The registrations as they are now.
@@ -418,11 +424,11 @@ class Controller(Decisions):
                 effects.append(Absolve(broker))
         return effects
 
-    def _tell(self, states: Mapping[TopicPartition, VersionedState], *, whole: bool = False) -> list[Effect]:
+    def _tell(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
         everybody = tuple(sorted(self.brokers))
         if not everybody:
             return []
-        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states), whole=whole)]
+        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states))]
 
     def _departed(self) -> list[Effect]:
         return self.departures.due(self._in_flight)

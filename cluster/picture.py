@@ -105,9 +105,11 @@ class Picture:
         )
 
     def topic_infos(self, topics: Iterable[str]) -> tuple[TopicInfo, ...]:
-        """Identity and settings of those topics that exist."""
+        """Identity, settings and size of those topics that exist."""
         known = (self.topics[topic] for topic in sorted(set(topics)) if topic in self.topics)
-        return tuple(TopicInfo(topic.topic, topic.topic_id, dict(topic.configs)) for topic in known)
+        return tuple(
+            TopicInfo(topic.topic, topic.topic_id, dict(topic.configs), len(topic.partitions)) for topic in known
+        )
 
     def messages(self, states: Mapping[TopicPartition, VersionedState]) -> tuple[PartitionStateMessage, ...]:
         """What to tell of these states."""

@@ -19,11 +19,16 @@ from tidelog.model import NO_LEADER
 
 @dataclass(slots=True)
 class CachedTopic:
-    """One topic: its identity, its settings, and the state of each partition."""
+    """One topic: its identity, its settings, and what is known of its partitions.
+
+    `partition_count`: how many it has. Of some nothing may have been told yet: what clients are told must name them all
+    the same, since who writes chooses a partition by a key and their number.
+    """
 
     name: str
     topic_id: str = ""
     configs: Mapping[str, str] = field(default_factory=dict)
+    partition_count: int = 0
     partitions: dict[int, PartitionStateMessage] = field(default_factory=dict)
 
 
@@ -75,6 +80,7 @@ class MetadataCache:
             topic = self._topics.get(info.name)
             if topic is None or topic.topic_id != info.topic_id:
                 topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
+            topic.partition_count = info.partition_count
             if topic.configs != info.configs:
                 topic.configs = info.configs
                 reconfigured.append(info)
@@ -100,6 +106,11 @@ class MetadataCache:
         cached = self._topics.get(topic)
         return None if cached is None else cached.partitions.get(partition)
 
+    def exists(self, topic: str, partition: int) -> bool:
+        """Whether the topic has this partition, also where nothing is known of it yet."""
+        cached = self._topics.get(topic)
+        return cached is not None and (partition in cached.partitions or 0 <= partition < cached.partition_count)
+
     def describe(self, topics: tuple[str, ...] | None, listener: str = CLIENTS) -> MetadataResponse:
         """The answer to a client that asks for these topics, or for all, and that came through this listener.
 
@@ -122,9 +133,11 @@ class MetadataCache:
         topic = self._topics.get(name)
         if topic is None:
             return TopicMetadata(name, UnknownTopicOrPartitionError.code)
-        partitions = tuple(
-            self._describe_partition(topic.partitions[number], reachable) for number in sorted(topic.partitions)
-        )
+        described = {number: self._describe_partition(state, reachable) for number, state in topic.partitions.items()}
+        for number in range(topic.partition_count):
+            if number not in described:
+                described[number] = PartitionMetadata(number, LeaderNotAvailableError.code, NO_LEADER, -1, (), ())
+        partitions = tuple(described[number] for number in sorted(described))
         return TopicMetadata(name, 0, topic.topic_id, name.startswith("__"), partitions)
 
     def _describe_partition(self, state: PartitionStateMessage, reachable: Container[int]) -> PartitionMetadata:

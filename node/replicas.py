@@ -119,7 +119,7 @@ class Replicas:
         replica = self._replicas.get(tp)
         if replica is None:
             # Another broker's partition is a matter of stale metadata; an unheard-of one may just have been created.
-            if self.metadata.partition_state(*tp) is not None:
+            if self.metadata.exists(*tp):
                 raise NotLeaderOrFollowerError(f"broker {self.broker_id} hosts no replica of {tp}")
             raise UnknownTopicOrPartitionError(f"{tp} is not known here")
         return replica

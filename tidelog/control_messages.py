@@ -63,11 +63,12 @@ class PartitionStateMessage(Message):
 
 @frozen
 class TopicInfo(Message):
-    """A topic's identity and its settings (only those that differ from the defaults)."""
+    """A topic's identity, its settings (only those that differ from the defaults), and how many partitions it has."""
 
     name: str
     topic_id: str
     configs: dict[str, str]
+    partition_count: int
 
 
 @frozen

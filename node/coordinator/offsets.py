@@ -106,7 +106,7 @@ class OffsetManager:
 
     def _refusal(self, part: OffsetCommitPartition) -> BrokerError | None:
         coordinator = self._coordinator
-        if coordinator.metadata.partition_state(part.topic, part.partition) is None:
+        if not coordinator.metadata.exists(part.topic, part.partition):
             return UnknownTopicOrPartitionError()
         if len(part.committed_metadata.encode()) > coordinator.settings.offset_metadata_max_bytes:
             return OffsetMetadataTooLargeError()
@@ -143,7 +143,7 @@ class OffsetManager:
             tp = TopicPartition(part.topic, part.partition)
             if subscribed is None or part.topic in subscribed:
                 codes[tp] = GroupSubscribedToTopicError.code
-            elif self._coordinator.metadata.partition_state(*tp) is None and hosted.offsets.get(tp) is None:
+            elif not self._coordinator.metadata.exists(*tp) and hosted.offsets.get(tp) is None:
                 codes[tp] = UnknownTopicOrPartitionError.code
             else:
                 doomed[tp] = None

@@ -128,7 +128,7 @@ class ZooKeeperOffsetHandlers:
     def _fetched(self, tp: TopicPartition, outcome: int | BrokerError | None) -> OffsetFetchPartition:
         if isinstance(outcome, BrokerError):
             return OffsetFetchPartition(*tp, outcome.code)
-        gone = self._metadata.informed and self._metadata.partition_state(*tp) is None
+        gone = self._metadata.informed and not self._metadata.exists(*tp)
         return OffsetFetchPartition(
             *tp, UnknownTopicOrPartitionError.code if gone else 0, -1 if outcome is None else outcome
         )
@@ -137,7 +137,7 @@ class ZooKeeperOffsetHandlers:
         if not self._metadata.informed:
             # Else a consumer that comes to a broker which has just started would hear that it has no offset.
             raise CoordinatorNotAvailableError("this broker has not been told of the topics yet")
-        if self._metadata.partition_state(*tp) is None:
+        if not self._metadata.exists(*tp):
             raise UnknownTopicOrPartitionError(f"{tp} is not in the cluster")
 
     # --- in time ---------------------------------------------------------------------------------------------

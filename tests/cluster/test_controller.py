@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.controller import Controller
 from cluster.effects import (
+    SendLeaderAndIsr,
     SendMetadata,
 )
 from cluster.state import PartitionState, VersionedState
@@ -137,7 +138,8 @@ def test_settings_that_change_are_told_to_every_broker_and_those_that_do_not_are
     (told,) = [effect for effect in effects if isinstance(effect, SendMetadata)]
     assert told.broker_ids == (1, 2, 3)
     assert [(message.topic, message.partition, message.leader) for message in told.partitions] == [("t", 0, 1)]
-    assert cluster.controller.topic_infos(["t"])[0].configs == {"retention.ms": "5"}
+    (info,) = cluster.controller.topic_infos(["t"])
+    assert (info.configs, info.partition_count) == ({"retention.ms": "5"}, 1)
     assert cluster.controller.configs_changed({"t": {"retention.ms": "5"}}) == []
 
 
@@ -282,6 +284,17 @@ def test_who_comes_is_told_which_topics_there_are_and_everybody_is_by_the_next_c
     cluster.controller.unread = {"odd"}
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "of what is on its way out nothing is to stay"
+
+
+def test_the_next_controller_tells_clients_also_of_what_still_waits_for_a_leader() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2), (2, 1))
+    cluster.settle()
+    del cluster.live[1]
+    effects = Controller(2, 7).begin(cluster.live, cluster.topics, cluster.states)
+    (told,) = [each for each in effects if isinstance(each, SendMetadata)]
+    assert [(state.partition, state.leader) for state in told.partitions] == [(0, 1), (1, 2)]
+    assert not any(isinstance(each, SendLeaderAndIsr) for each in effects), "both are written first"
 
 
 def test_a_wish_to_delete_what_does_not_exist_is_only_cleared() -> None:

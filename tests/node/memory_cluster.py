@@ -147,7 +147,7 @@ class MemoryCluster:
             versioned.partition_epoch,
             self.replicas,
         )
-        topics = (TopicInfo(tp.topic, topic_id, self.configs),)
+        topics = (TopicInfo(tp.topic, topic_id, self.configs, 1),)
         return LeaderAndIsrRequest(1, self.controller_epoch, (message,), topics, self.live())
 
     @property

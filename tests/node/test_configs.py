@@ -154,7 +154,7 @@ async def test_the_answer_comes_when_this_broker_obeys_or_nobody_tells_it_to() -
     topics, metadata = TopicSettings({"t": {}}), MetadataCache("c")
 
     def controller_tells(flush_ms: str) -> None:
-        told = (TopicInfo("t", TOPIC_ID, {"flush.ms": flush_ms}),)
+        told = (TopicInfo("t", TOPIC_ID, {"flush.ms": flush_ms}, 1),)
         metadata.update(UpdateMetadataRequest(1, 1, (), (), told))
 
     controller_tells("1")
@@ -233,7 +233,7 @@ async def test_without_zookeeper_nothing_is_told_and_nothing_promised() -> None:
 
 async def tell(cluster: MemoryCluster, topic_id: str = TOPIC_ID, **settings: str) -> None:
     """As the controller does when settings have changed."""
-    info = TopicInfo(TP.topic, topic_id, {name.replace("_", "."): value for name, value in settings.items()})
+    info = TopicInfo(TP.topic, topic_id, {name.replace("_", "."): value for name, value in settings.items()}, 1)
     for node in cluster.nodes.values():
         update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (), (info,))
         assert (await node.ask(update, sender_epoch=1)).error_code == 0

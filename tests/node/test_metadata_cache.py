@@ -32,7 +32,7 @@ async def test_metadata_names_no_leader_that_is_not_live_and_forgets_deleted_top
         await cluster.elect(1)
         node = cluster.nodes[2]
         state = cluster.leader_and_isr().partitions
-        topics = (TopicInfo("t", "id", {}),)
+        topics = (TopicInfo("t", "id", {}, 1),)
         await node.ask(UpdateMetadataRequest(3, 1, cluster.live(), state, topics), sender_epoch=1)
         described = await node.ask(MetadataRequest())
         assert described.controller_id == 3
@@ -56,6 +56,19 @@ def test_topics_that_are_not_among_all_that_there_are_leave_the_picture() -> Non
     cache.update(UpdateMetadataRequest(1, 1, (), (), (), ("goes",), {"stays": "id", "comes": "id-2"}))
     assert {state.topic for state in cache.partitions} == {"stays"}
     assert sorted(deleted) == ["goes", "went"]
+
+
+def test_a_partition_of_which_nothing_was_told_yet_stands_among_the_others_without_a_leader() -> None:
+    cache = MetadataCache("c")
+    cache.set_brokers([BrokerInfo(1, 10, (ListenerAddress("TIDELOG", "h", 1),))])
+    states = tuple(PartitionStateMessage("t", number, 1, 1, 0, (1,), 0, (1,)) for number in (0, 2))
+    cache.update(UpdateMetadataRequest(1, 1, (), states, (TopicInfo("t", "id", {}, 4),)))
+    (topic,) = cache.describe(("t",)).topics
+    seen = [(each.partition, each.error_code, each.leader, each.leader_epoch) for each in topic.partitions]
+    unknown = LeaderNotAvailableError.code
+    assert seen == [(0, 0, 1, 0), (1, unknown, -1, -1), (2, 0, 1, 0), (3, unknown, -1, -1)]
+    assert [cache.exists("t", number) for number in (-1, 0, 1, 3, 4)] == [False, True, True, True, False]
+    assert not cache.exists("u", 0)
 
 
 def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> None:

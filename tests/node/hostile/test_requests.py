@@ -153,7 +153,7 @@ def test_a_name_that_is_none_reaches_no_file(live: LiveDoors, name: str) -> None
         assert not isinstance(told, int) and told.topics[0].error_code > 0  # type: ignore[attr-defined]
     with live.knock(BROKERS) as caller:
         state = PartitionStateMessage(name, 0, 1, 1, 0, (1,), 0, (1,))
-        topics = (TopicInfo(name, "id-of-none", {}),)
+        topics = (TopicInfo(name, "id-of-none", {}, 1),)
         obeyed = caller.call(LeaderAndIsrRequest(1, 1, (state,), topics, live.cluster.live()), sender_epoch=1)
         assert isinstance(obeyed, int) or (
             isinstance(obeyed, LeaderAndIsrResponse) and obeyed.partitions[0].error_code != 0
