@@ -274,18 +274,25 @@ class ControlRequests:
                 await self._replicas.set_aside(tp)
 
     def _departed(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
-        elsewhere = [TopicPartition(each.topic, each.partition) for each in update.partitions if self._is_others(each)]
-        # A deposed controller does not know what later ones have created, which may be here from an earlier life.
-        if update.every_topic is None or update.controller_epoch < self._replicas.controller_epoch:
-            return elsewhere
+        # A deposed controller does not know what later ones have done, which may be here from an earlier life.
+        deposed = update.controller_epoch < self._replicas.controller_epoch
+        elsewhere = {
+            TopicPartition(state.topic, state.partition): state.leader_epoch
+            for state in update.partitions
+            if self._broker_id not in state.replicas
+        }
+        kept = [tp for tp, epoch in elsewhere.items() if self._is_kept(tp, epoch, deposed=deposed)]
+        if update.every_topic is None or deposed:
+            return kept
         gone = self._last_told.gone(update.every_topic, update.live_brokers, self._replicas.topic_ids())
-        return list(dict.fromkeys(elsewhere + gone))
+        return list(dict.fromkeys(kept + gone))
 
-    def _is_others(self, state: PartitionStateMessage) -> bool:
-        replica = self._replicas.get(TopicPartition(state.topic, state.partition))
-        if replica is None or self._broker_id in state.replicas:
-            return False
-        return state.leader_epoch > replica.partition.leader_epoch
+    def _is_kept(self, tp: TopicPartition, leader_epoch: int, *, deposed: bool) -> bool:
+        """Whether it still has what is others' alone in this epoch: a replica, or a log that nobody has claimed yet."""
+        replica = self._replicas.get(tp)
+        if replica is None:
+            return not deposed and self._replicas.log_of(tp) is not None
+        return leader_epoch > replica.partition.leader_epoch
 
     # --- how far logs reach ----------------------------------------------------------------------------------
 

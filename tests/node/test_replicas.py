@@ -14,7 +14,12 @@ from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_log import MemoryLogs
 from tests.virtual_time import on_virtual_time, until
-from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, UpdateMetadataRequest
+from tidelog.control_messages import (
+    PartitionStateMessage,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
 from tidelog.errors import (
     FencedLeaderEpochError,
     IneligibleReplicaError,
@@ -194,20 +199,29 @@ async def test_who_slept_while_a_topic_was_deleted_hears_which_topics_there_are_
         assert [log.values for log in node.directory.stray] == [[b"a"]]
 
 
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "moved-elsewhere"])
 @on_virtual_time
-async def test_a_log_that_was_opened_while_its_topic_was_deleted_is_set_aside() -> None:
+async def test_a_log_that_was_opened_while_its_partition_left_is_set_aside(deleted: bool) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
+        (known,) = cluster.leader_and_isr().partitions
+        elsewhere = replace(known, isr=(1, 2), replicas=(1, 2))
         await cluster.kill(3)
         cluster.restart(3)
         node = cluster.nodes[3]
         assert len(node.replicas) == 0
         assert isinstance(node.directory, MemoryLogs)
-        for controller_epoch, left in ((cluster.controller_epoch - 1, 1), (cluster.controller_epoch, 0)):
-            update = UpdateMetadataRequest(1, controller_epoch, cluster.live(), (), (), (), {})
+
+        async def hear(controller_epoch: int, *states: PartitionStateMessage, topics: dict[str, str] | None) -> int:
+            update = UpdateMetadataRequest(1, controller_epoch, cluster.live(), states, (), (), topics)
             assert (await node.ask(update, sender_epoch=1)).error_code == 0
-            assert len(node.directory.logs()) == left, "a controller that is over does not know all topics"
+            return len(node.directory.logs())
+
+        states, topics = ((), {}) if deleted else ((elsewhere,), None)
+        assert await hear(cluster.controller_epoch - 1, *states, topics=topics) == 1, "who is over does not know all"
+        assert await hear(cluster.controller_epoch, known, topics=None) == 1, "it is this broker's still"
+        assert await hear(cluster.controller_epoch, *states, topics=topics) == 0
         assert [log.values for log in node.directory.stray] == [[b"a"]]
 
 
