@@ -99,7 +99,7 @@ class ContainerTarget:
     def lacks(self, need: Need) -> str | None:
         """Why a need cannot be met here; None: it can."""
         match need:
-            case Need.NETWORK | Need.DISKS | Need.SHIM:
+            case Need.NETWORK | Need.DISKS | Need.SHIM | Need.OWN:
                 return "the cluster was not started by this run"
             case Need.FILES:
                 return "the brokers' files lie in containers"

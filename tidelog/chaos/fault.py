@@ -34,10 +34,13 @@ class Need(Enum):
     PROCESSES = "the brokers' processes"
     #: The target can start its brokers again, with other settings or another environment.
     RESTARTS = "starting brokers"
-    #: The brokers' data directories, settings and logs.
+    #: The brokers' data directories, settings and logs can be read.
     FILES = "the brokers' files"
+    #: What lies in those of brokers and of ZooKeeper may be damaged: nobody else misses it if a run is killed before it
+    #: has put it back.
+    OWN = "a cluster of the run's own"
     #: ZooKeeper is ours to stop, pause and start again.
-    ZOOKEEPER = "a ZooKeeper of the run's own"
+    ZOOKEEPER = "a ZooKeeper of the cluster's own"
     #: A way to ZooKeeper from here, as for ending a session.
     ZOOKEEPER_ACCESS = "a way to ZooKeeper"
     #: Each broker and ZooKeeper in a network namespace of its own, which the clients reach from outside.

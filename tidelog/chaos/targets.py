@@ -2,7 +2,7 @@
 
 A cluster of the run's own lies in the run's directory, is furnished for every fault that can be had here, and its
 brokers keep histories. One that runs keeps them where `tidelog up` was told to, and only what can be done to its
-processes is offered.
+processes is offered: of its files nothing would be put back after a SIGKILL of the run.
 """
 
 from __future__ import annotations
@@ -190,9 +190,9 @@ class LocalTarget:
 
     def lacks(self, need: Need) -> str | None:
         """Why a need cannot be met here; None: it can."""
+        if need in (Need.NETWORK, Need.DISKS, Need.SHIM, Need.OWN) and not self.is_ours:
+            return "the cluster was not started by this run"
         if need in (Need.NETWORK, Need.DISKS, Need.SHIM):
-            if not self.is_ours:
-                return "the cluster was not started by this run"
             return None if need in self._furnishings else self._unfurnished.get(need, "nothing here makes it")
         if need is Need.ROOT:
             return None if os.geteuid() == 0 else "needs root"

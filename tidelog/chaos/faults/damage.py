@@ -31,7 +31,7 @@ Closed = tuple[TopicPartition, int, Path]
 class Damage(BrokerFault):
     """To the files of a leader that was killed; it starts with them when the fault is healed."""
 
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
     lasts_ms = (200, 1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -210,7 +210,7 @@ class BitFlipped(Harm):
     """In a closed segment of a leader that runs: whoever reads it finds that out, and is served no such record."""
 
     row, name = "F47", "one bit flipped in a closed segment"
-    needs = frozenset({Need.PROCESSES, Need.FILES})
+    needs = frozenset({Need.PROCESSES, Need.FILES, Need.OWN})
     lasts_ms = (500, 1_500)
 
     def __init__(self, timing: Timing | None = None) -> None:

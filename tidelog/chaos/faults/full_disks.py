@@ -104,7 +104,7 @@ async def fill_disk(fault: Harm, target: Target, name: str) -> None:
 class StartRefused(BrokerFault):
     """A broker is killed, and started with a directory that it may not use."""
 
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
     lasts_ms = (500, 1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -176,7 +176,7 @@ class Vanished(BrokerFault):
     """
 
     row, name = "F53", "data directory vanished"
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
     lasts_ms = (3_000, 4_000)  # until it has started without
 
     def __init__(self, timing: Timing | None = None) -> None:

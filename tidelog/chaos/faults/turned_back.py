@@ -43,7 +43,7 @@ class ZooKeeperTurnedBack(Harm):
     """
 
     row, name = "F42", "ZooKeeper restored from an earlier state"
-    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS, Need.OWN})
     availability = UNAVAILABLE
     lasts_ms = (500, 1_000)
 

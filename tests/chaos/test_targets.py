@@ -1,0 +1,53 @@
+"""What may be done to which cluster: one of the run's own, and one that somebody uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidelog.chaos.container_target import ContainerTarget
+from tidelog.chaos.fault import Fault, Need
+from tidelog.chaos.faults import catalogue
+from tidelog.chaos.targets import Cluster, LocalTarget
+from tidelog.chaos.undo import UndoFile
+from tidelog.local.cluster import LocalCluster
+from tidelog.local.state import BrokerState, ClusterState, ProcessState, save_state
+
+#: Whose harm lies in files of brokers or of ZooKeeper, where nothing tells a later run how to put it back.
+DAMAGES = {"F42", "F46", "F47", "F48", "F49", "F53"}
+FAULTS: list[Fault] = [kind() for kinds in catalogue().values() for kind in kinds]
+
+
+def target(directory: Path, brokers: int | None) -> LocalTarget:
+    """Three brokers and a ZooKeeper of theirs; `brokers` None: they ran before."""
+    members = tuple(BrokerState(20_000 + broker_id, broker_id=broker_id) for broker_id in (1, 2, 3))
+    save_state(directory, ClusterState("127.0.0.1:2181", ProcessState(2181), members, {}))
+    cluster = LocalCluster(directory, home=directory / "home")
+    return LocalTarget(directory, directory / "results", UndoFile(directory), cluster, brokers=brokers)
+
+
+def refused(cluster: Cluster) -> set[str]:
+    """Rows of which nothing is offered."""
+    possible = {fault.row for fault in FAULTS if not any(cluster.lacks(need) for need in fault.needs)}
+    return {fault.row for fault in FAULTS} - possible
+
+
+def test_nobody_damages_the_files_of_a_cluster_that_ran_before(tmp_path: Path) -> None:
+    used = target(tmp_path, None)
+    assert refused(used) >= DAMAGES
+    assert used.lacks(Need.FILES) is None  # they may be read
+
+
+def test_the_files_of_a_cluster_of_the_runs_own_are_damaged(tmp_path: Path) -> None:
+    assert not refused(target(tmp_path, 3)) & DAMAGES
+
+
+@pytest.mark.parametrize("row", ["F1", "F6", "F7", "F13", "F35", "F37"])
+def test_the_processes_of_a_cluster_that_ran_before_are_killed_and_paused(tmp_path: Path, row: str) -> None:
+    assert row not in refused(target(tmp_path, None))
+
+
+def test_a_cluster_in_containers_is_nobodys_own(tmp_path: Path) -> None:
+    there = ContainerTarget(tmp_path, tmp_path / "results", "127.0.0.1:9092", UndoFile(tmp_path))
+    assert refused(there) >= DAMAGES
