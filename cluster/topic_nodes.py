@@ -31,8 +31,8 @@ from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: Operations of one multi, which has to stay well below ZooKeeper's 1 MB.
-_REMOVAL_BATCH = 500
+#: Partitions of one multi, which has to stay well below ZooKeeper's 1 MB.
+_REMOVAL_BATCH = 250
 
 
 class TopicNodes:
@@ -125,34 +125,39 @@ class TopicNodes:
         await self._patient.ensure(znodes.delete_topic_path(topic))
 
     async def remove_topic(self, topic: str, epoch_version: int) -> None:
-        """Removes everything of a topic, the wish itself last: whoever comes after an early end finds the rest."""
+        """Removes everything of a topic, the wish itself last: whoever comes after an early end finds the rest.
+
+        A topic of many partitions takes many multis, each of which has a patience of its own.
+        """
+        while await self._remove_some(topic, epoch_version):
+            pass
+
+    async def _remove_some(self, topic: str, epoch_version: int) -> bool:
+        """One multi. False: nothing is left."""
         async with self._patient.patience():
-            while True:
-                operations = await self._removal(topic)
-                if not operations:
-                    return
+            while operations := await self._removal(topic):
                 try:
-                    for start in range(0, len(operations), _REMOVAL_BATCH):
-                        await self._fenced(epoch_version, operations[start : start + _REMOVAL_BATCH])
+                    await self._fenced(epoch_version, operations)
+                    return True
                 except (TransactionFailedError, OutcomeUnknownError):
                     await self._patient.pause()
+            return False
 
     async def _removal(self, topic: str) -> list[Operation]:
-        operations: list[Operation] = []
+        """Of so many partitions as one multi takes, and with the last of them of all else."""
         parent = znodes.partitions_path(topic)
         try:
             numbers = await self._patient.until_answered(lambda: self._store.children(parent))
         except NoNodeError:
-            numbers = None
-        for number in numbers or ():
-            tp = TopicPartition(topic, int(number))
-            if await self._patient.until_answered(partial(self._store.exists, znodes.state_path(tp))):
-                operations.append(Delete(znodes.state_path(tp)))
-            operations.append(Delete(znodes.partition_path(tp)))
-        if numbers is not None:
-            operations.append(Delete(parent))
-        rest = (znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic))
-        return operations + [Delete(path) for path in rest if await self._patient.get_or_none(path) is not None]
+            numbers = []
+        tps = [TopicPartition(topic, int(number)) for number in numbers[:_REMOVAL_BATCH]]
+        paths = [path for tp in tps for path in (znodes.state_path(tp), znodes.partition_path(tp))]
+        if len(tps) == len(numbers):
+            paths += parent, znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic)
+        found = await asyncio.gather(
+            *(self._patient.until_answered(partial(self._store.exists, path)) for path in paths)
+        )
+        return [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None]
 
     async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
         """A controller's multi. Indices in TransactionFailedError count from the check."""

@@ -10,11 +10,12 @@ import pytest
 from cluster import znodes
 from cluster.conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
 from cluster.coordination import Coordination
-from cluster.memory import MemoryStore, MemoryZooKeeper
+from cluster.memory import MemoryStore, MemoryZooKeeper, Weather
 from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from cluster.store import Node, OutcomeUnknownError
 from cluster.uuids import random_uuid
 from tests.cluster.stores import Server
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
 from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
@@ -200,6 +201,23 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     assert await coordination.store.exists(znodes.topic_config_path("t")) is None
     assert await coordination.create_topic(TOPIC, seat.epoch_version)
     await coordination.store.close()
+
+
+@on_virtual_time
+async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() -> None:
+    zookeeper = MemoryZooKeeper(VirtualClock())
+    store = zookeeper.connect()
+    coordination = Coordination(store, VirtualClock(), patience_ms=500)
+    await coordination.ensure_paths()
+    seat = await reign(coordination)
+    many = replace(TOPIC, partitions=dict.fromkeys(range(1000), (1, 2)))
+    await coordination.create_topic(many, seat.epoch_version)
+    for tp in many.topic_partitions():
+        await coordination.write_state(tp, STATE, -1, seat.epoch_version)
+    await coordination.request_deletion("t")
+    store.way.weather = Weather(request_ms=(30, 30), answer_ms=(30, 30))
+    await coordination.remove_topic("t", seat.epoch_version)
+    assert await coordination.topic_names() == await coordination.topics_to_delete() == []
 
 
 async def test_a_topic_of_another_tool_gets_its_states_all_the_same(server: Server) -> None:
