@@ -36,7 +36,9 @@ from tidelog.records.header import BatchHeader, validate_batch
 
 
 @dataclass(slots=True)
-class _Columns:
+class Columns:
+    """What a log's batches hold, one after another, as a checker compares it."""
+
     offsets: array[int] = field(default_factory=lambda: array("q"))
     ids: array[int] = field(default_factory=lambda: array("q"))
     ts: array[int] = field(default_factory=lambda: array("q"))
@@ -44,7 +46,7 @@ class _Columns:
     batches: list[StoredBatch] = field(default_factory=list)
 
     def add(self, data: memoryview, header: BatchHeader) -> None:
-        """One batch, from its first byte to its last."""
+        """One batch, from its first byte to its last; where it is damaged its records have the id −1."""
         self.batches.append(StoredBatch(header.base_offset, header.last_offset, zlib.crc32(data)))
         if header.is_control:
             return
@@ -53,6 +55,16 @@ class _Columns:
         self.ids.extend(ids)
         self.ts.extend(ts)
         self.epochs.extend([header.partition_leader_epoch] * (len(self.offsets) - len(self.epochs)))
+
+    def log(
+        self, broker: str, tp: TopicPartition, begin: int, end: int, hw: int, epochs: Sequence[EpochStart] | None
+    ) -> FinalLog:
+        """Without what stands before the log start `begin`, which nobody is given."""
+        skipped = sum(offset < begin for offset in self.offsets)
+        offsets, ids = self.offsets[skipped:], self.ids[skipped:]
+        ts, leader_epochs = self.ts[skipped:], self.epochs[skipped:]
+        batches = [batch for batch in self.batches if batch.last >= begin]
+        return FinalLog(broker, tp, begin, end, hw, epochs, offsets, ids, ts, leader_epochs, batches)
 
 
 def _records(data: memoryview, header: BatchHeader) -> tuple[Iterable[int], Iterable[int], Iterable[int]]:
@@ -70,7 +82,7 @@ def read_replica(
     directory: Path, broker: str, tp: TopicPartition, *, log_start: int | None = None, hw: int = -1
 ) -> FinalLog:
     """The log in this directory. `log_start` where its checkpoint has one, else where the files begin. OSError."""
-    columns, end = _Columns(), 0
+    columns, end = Columns(), 0
     segments = offsets_named((path.name for path in directory.iterdir()), LOG_SUFFIX)
     for path in sorted(path for path in directory.glob(f"*{LOG_SUFFIX}") if offset_of(path.stem) is not None):
         with Source(path) as source:
@@ -81,21 +93,7 @@ def read_replica(
     noted = LeaderEpochs.load(directory, RealFiles())
     epochs = None if noted is None else [EpochStart(each.epoch, each.start_offset) for each in noted.entries()]
     end = max(end, segments[-1] if segments else 0)
-    return _from(begin, FinalLog(broker, tp, begin, end, hw, epochs, *_of(columns), columns.batches))
-
-
-def _of(columns: _Columns) -> tuple[array[int], array[int], array[int], array[int]]:
-    return columns.offsets, columns.ids, columns.ts, columns.epochs
-
-
-def _from(begin: int, log: FinalLog) -> FinalLog:
-    """Without what stands before the log start, which nobody is given."""
-    skipped = sum(offset < begin for offset in log.offsets)
-    if skipped:
-        log.offsets, log.ids = log.offsets[skipped:], log.ids[skipped:]
-        log.ts, log.leader_epochs = log.ts[skipped:], log.leader_epochs[skipped:]
-        log.batches = [batch for batch in log.batches if batch.last >= begin]
-    return log
+    return columns.log(broker, tp, begin, end, hw, epochs)
 
 
 def _whole(found: Iterator[Batch | Damage]) -> Iterator[Batch]:

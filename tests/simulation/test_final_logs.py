@@ -1,0 +1,62 @@
+"""What a simulated replica holds in the end: the same as its files tell, also where they are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulation.crashable_files import CrashableFiles
+from simulation.final_logs import replica_log
+
+from cluster.partition import Partition
+from node.replica import Replica
+from storage.files import Files
+from storage.log import Log
+from storage.replica_logs import read_replica
+from tests.storage.logs import NOW, UnsyncedFiles, config
+from tidelog.chaos.payload import make_id, payload
+from tidelog.checker.columns import DAMAGED
+from tidelog.model import TopicPartition
+from tidelog.records import HEADER_BYTES, encode_batch, iter_headers
+
+TP = TopicPartition("orders", 0)
+IDS = [make_id(1, sequence) for sequence in range(8)]
+
+
+def replica_in(directory: Path, files: Files) -> Replica:
+    """Four batches of two records, in two epochs."""
+    files.make_directory(directory)
+    log = Log.open(directory, config(), files, recovery_point=0, clean=True)
+    for number, epoch in enumerate((0, 0, 2, 2)):
+        records = [(NOW + number, None, payload(each, 50), ()) for each in IDS[2 * number : 2 * number + 2]]
+        log.append_as_leader(encode_batch(records), epoch, NOW)
+    return Replica("id", log, Partition(1, TP, max_lag_ms=1_000, high_watermark=8))
+
+
+@pytest.mark.parametrize("log_start", [0, 3], ids=["whole", "begins within a batch"])
+def test_a_replica_tells_what_its_files_tell(tmp_path: Path, log_start: int) -> None:
+    replica = replica_in(tmp_path / "orders-0", UnsyncedFiles())
+    replica.log.raise_log_start(log_start)
+    replica.log.flush()
+    told = replica_log(replica, 1)
+    assert told == read_replica(tmp_path / "orders-0", "1", TP, log_start=log_start, hw=8)
+    assert list(told.ids) == IDS[log_start:]
+
+
+@pytest.mark.parametrize(
+    ("place", "ids"),
+    [
+        pytest.param(HEADER_BYTES + 7, [*IDS[:2], DAMAGED, DAMAGED, *IDS[4:]], id="a record"),
+        pytest.param(0, IDS[:2], id="the offset"),
+        pytest.param(16, IDS[:2], id="the magic byte"),
+    ],
+)
+def test_what_is_damaged_is_told_and_ends_no_simulation(place: int, ids: list[int]) -> None:
+    files = CrashableFiles()
+    replica = replica_in(Path("/data/orders-0"), files)
+    (path,) = (path for path in files.paths() if path.suffix == ".log")
+    second = [position for position, _ in iter_headers(files.read(path) or b"")][1]
+    files.flip(path, second + place)
+    told = replica_log(replica, 1)
+    assert list(told.ids) == ids
+    assert (told.log_start, told.leo) == (0, 8)
