@@ -46,7 +46,7 @@ from storage.last_life import LastLife
 from storage.leader_epochs import LeaderEpochs
 from storage.leaderships import Leadership
 from storage.log import Log
-from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
+from storage.log_names import DELETED, STRAY, log_name, partition_named, partition_set_aside, retired_name
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
@@ -89,6 +89,8 @@ class LogDirectory:
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
         self._log_starts = read_offsets(files, path / LOG_STARTS)
         self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
+        #: Of which a log was set aside here, in this life or an earlier one.
+        self._left = {tp for name in self.strays() if (tp := partition_set_aside(name)) is not None}
 
     @classmethod
     def open(cls, path: Path, files: Files, broker_id: int, cluster_id: str, boot_id: str | None) -> LogDirectory:
@@ -167,6 +169,13 @@ class LogDirectory:
         """The names of the logs that were set aside."""
         return [name for name in self._files.names(self.path) if name.endswith(STRAY)]
 
+    def strays_of(self, tp: TopicPartition, topic_id: str) -> list[str]:
+        """The names of the logs of this partition of this very topic that were set aside."""
+        if tp not in self._left:
+            return []
+        named = (name for name in self.strays() if partition_set_aside(name) == tp)
+        return [name for name in named if partition_metadata.read(self._files, self.path / name).topic_id == topic_id]
+
     def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
         """Which topic the log belongs to, open or not."""
         return partition_metadata.read(self._files, self.path / log_name(tp))
@@ -238,7 +247,12 @@ class LogDirectory:
     def set_aside(self, tp: TopicPartition) -> Path:
         """Takes a log out of use but keeps its files; the directory that they are in now."""
         self._take_out_of_use(tp)
+        self._left.add(tp)
         return self._rename(tp, STRAY)
+
+    def put_back(self, tp: TopicPartition, stray: str) -> None:
+        """Gives a log that was set aside its name again; it can be opened."""
+        self._files.rename(self.path / stray, self.path / log_name(tp))
 
     def delete(self, *tps: TopicPartition) -> None:
         """Removes logs for good. Renamed first, so that a crash never leaves half a log under the partition's name.
@@ -255,7 +269,7 @@ class LogDirectory:
         return retired
 
     def _take_out_of_use(self, *tps: TopicPartition) -> None:
-        """A later log of the same name must not inherit a recovery point or a log start, not even after a crash."""
+        """A later log of the same name must inherit nothing that a checkpoint says of it, not even after a crash."""
         for tp in tps:
             if log := self.logs.pop(tp, None):
                 log.abandon()
@@ -264,11 +278,12 @@ class LogDirectory:
                 (LOG_STARTS, self._log_starts),
                 (CLEANER_OFFSETS, self._cleaner_offsets),
                 (RECOVERY_POINTS, self._recovery_points),
+                (HIGH_WATERMARKS, self.high_watermarks()),
             ):
                 if known := offsets.keys() & set(tps):
                     for tp in known:
                         del offsets[tp]
-                    write_offsets(self._files, self.path / name, offsets)
+                    self._write(name, offsets)
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
@@ -277,9 +292,9 @@ class LogDirectory:
         return read_offsets(self._files, self.path / HIGH_WATERMARKS)
 
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the checkpoint (all partitions at once), durably."""
+        """Replaces the checkpoint, durably, with those of the logs that are here."""
         with self._checkpoint_lock:
-            self._write(HIGH_WATERMARKS, offsets)
+            self._write(HIGH_WATERMARKS, {tp: offsets[tp] for tp in list(self.logs) if tp in offsets})
 
     @property
     def leaderships(self) -> Mapping[TopicPartition, Leadership]:

@@ -174,9 +174,9 @@ class LogManager:
         """The log of this partition of this topic, with these settings; a new one in the directory with the fewest.
 
         One that belongs to an earlier topic of the same name is set aside first and never read. `in_sync`: the cluster
-        counts on the records of this replica. StorageError where its log may lie in a directory that is offline;
-        IneligibleReplicaError, with `in_sync`, where it is lost; InvalidTopicError for a name that could lead out of
-        the directory.
+        counts on the records of this replica; where its log was set aside, that is taken again. StorageError where its
+        log may lie in a directory that is offline; IneligibleReplicaError, with `in_sync`, where it is lost, or cannot
+        be told from others; InvalidTopicError for a name that could lead out of the directory.
         """
         log_name(tp)
         directory = self._home_of(tp)
@@ -190,7 +190,7 @@ class LogManager:
                 self._write_lost()
         if directory is None:
             self._raise_if_elsewhere(tp, topic_id, in_sync)
-            directory = self._create(tp, config)
+            directory = (self._put_back(tp, topic_id, config) if in_sync else None) or self._create(tp, config)
         log = directory.logs[tp]
         if topic_id and (log.topic_id, log.topic_id_proven) != (topic_id, True):
             with directory.failing(reraise=True):
@@ -205,6 +205,22 @@ class LogManager:
                 directory.open_log(tp, config)
                 return directory
         raise self._none_works()
+
+    def _put_back(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> LogDirectory | None:
+        """A log of this very topic that was set aside when the cluster, by a ZooKeeper of earlier days, had it not."""
+        working = (each for each in self.directories if each.works)
+        strays = [(directory, name) for directory in working for name in directory.strays_of(tp, topic_id)]
+        if not strays:
+            return None
+        if len(strays) > 1:
+            places = ", ".join(str(directory.path / name) for directory, name in strays)
+            raise IneligibleReplicaError(f"which of these is the log of {tp} cannot be told: {places}")
+        ((directory, name),) = strays
+        _LOG.warning("%s is this broker's again: %s is put back", tp, directory.path / name)
+        with directory.failing(reraise=True):
+            directory.put_back(tp, name)
+            directory.open_log(tp, config)
+        return directory
 
     def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
         if tp in self._offline and not partition_metadata.differ(self._offline[tp], topic_id):
@@ -311,8 +327,7 @@ class LogManager:
         """Replaces the checkpoints durably. May run on another thread; so may all checkpoints."""
         for directory in self.directories:
             with directory.failing(later=True):
-                mine = {tp: offsets[tp] for tp in list(directory.logs) if tp in offsets}
-                directory.checkpoint_high_watermarks(mine)
+                directory.checkpoint_high_watermarks(offsets)
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
         """As last checkpointed. Where two directories know of one (its log was moved by hand), the later one."""

@@ -16,6 +16,7 @@ from tidelog.model import TopicPartition, validate_topic
 DELETED, STRAY = "-delete", "-stray"
 
 _LOG_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
+_SET_ASIDE = re.compile(r"(?P<log>.+)\.[0-9a-f]{32}" + STRAY + r"\Z")
 _MAX_NAME = 255
 
 
@@ -36,6 +37,12 @@ def partition_named(name: str) -> TopicPartition | None:
         return TopicPartition(validate_topic(match["topic"]), int(match["partition"]))
     except InvalidTopicError:
         return None
+
+
+def partition_set_aside(name: str) -> TopicPartition | None:
+    """The partition of which a directory of this name holds a log that was set aside; of a long topic its cut name."""
+    match = _SET_ASIDE.match(name)
+    return partition_named(match["log"]) if match else None
 
 
 def retired_name(tp: TopicPartition, kind: str) -> str:

@@ -176,6 +176,7 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     log.raise_log_start(3)
     log.flush()
     manager.checkpoint_recovery_points()
+    manager.checkpoint_high_watermarks({ORDERS: 5})
     manager.delete(ORDERS)
     append(manager.get_or_create(ORDERS, "new", LogConfig()))
     manager.close(clean=False)
@@ -184,6 +185,62 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     log = manager.logs()[ORDERS]
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 1, 0)
     assert log.recovered.checked_bytes == log.size_bytes
+    assert not manager.high_watermarks()
+    assert not manager.possibly_short, "nothing is missing of the new one"
+
+
+def test_a_topic_that_was_deleted_is_not_missed_where_the_next_of_its_name_has_no_log_yet(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(ORDERS, "old", LogConfig()))
+    manager.checkpoint_high_watermarks({ORDERS: 1})
+    manager.delete(ORDERS)
+    manager.close(clean=False)
+    manager = restarted(tmp_path, "new")
+    assert manager.get_or_create(ORDERS, "new", LogConfig(), in_sync=True).log_end_offset == 0
+
+
+def test_what_is_trimmed_as_its_namesake_was_is_noted_all_the_same(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    for topic_id in ("old", "new"):
+        log = manager.get_or_create(ORDERS, topic_id, LogConfig())
+        for _ in range(5):
+            append(log)
+        log.raise_log_start(3)
+        if topic_id == "old":
+            manager.checkpoint_log_starts()
+            manager.delete(ORDERS)
+    manager.close()
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert manager.logs()[ORDERS].log_start_offset == 3
+
+
+def test_a_log_that_an_earlier_zookeeper_had_set_aside_is_put_back_where_a_later_one_counts_on_it(
+    tmp_path: Path,
+) -> None:
+    written(tmp_path, high_watermark=3)
+    manager = open_manager(tmp_path)
+    manager.open_logs(hosted={})
+    manager.checkpoint_high_watermarks({})
+    assert not manager.logs()
+    manager.close()
+    manager = restarted(tmp_path, "old")
+    assert manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True).log_end_offset == 3
+    manager.set_aside(ORDERS)  # while it runs, too
+    assert manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True).log_end_offset == 3
+    manager.set_aside(ORDERS)
+    assert manager.get_or_create(ORDERS, "new", LogConfig(), in_sync=True).log_end_offset == 0, "another topic's"
+
+
+def test_which_of_two_logs_that_were_set_aside_is_meant_cannot_be_told(tmp_path: Path) -> None:
+    written(tmp_path, high_watermark=3)
+    manager = restarted(tmp_path, "old")
+    manager.set_aside(ORDERS)
+    manager.get_or_create(ORDERS, "old", LogConfig())  # nobody counts on it
+    manager.set_aside(ORDERS)
+    with pytest.raises(IneligibleReplicaError, match="cannot be told"):
+        manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True)
+    assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
 
 
 def test_a_log_that_is_deleted_while_it_is_synced_does_not_fail_the_disk(tmp_path: Path) -> None:
