@@ -134,7 +134,7 @@ class Replicas:
 
     def topic_ids(self) -> dict[TopicPartition, str]:
         """Of all that it hosts, and of all logs that are open; "" where a log's is not known."""
-        logs = {tp: log_.topic_id for tp, log_ in self._logs.logs().items()}
+        logs = {tp: log_.topic_id for tp, log_ in self._logs.every_log()}
         return logs | {replica.topic_partition: replica.topic_id for replica in self}
 
     def recovered_high_watermark(self, tp: TopicPartition) -> int:

@@ -157,16 +157,20 @@ class LogManager:
     # --- logs ----------------------------------------------------------------------------------------
 
     def logs(self) -> Mapping[TopicPartition, Log]:
-        """Those that are open, in the directories that work."""
+        """Those that are open, in the directories that work, to look one up: threads open and remove some meanwhile."""
         if len(self.directories) == 1:
             return self.directories[0].logs  # a ChainMap takes ten times as long to look at
         return ChainMap(*(directory.logs for directory in self.directories))
+
+    def every_log(self) -> list[tuple[TopicPartition, Log]]:
+        """The same as they are now, to go through. Any thread's."""
+        return [each for directory in self.directories for each in list(directory.logs.items())]
 
     def log_sizes(self) -> dict[Path, dict[TopicPartition, int] | StorageError]:
         """The bytes of each log by its directory; why, of a directory that does not work."""
         found: dict[Path, dict[TopicPartition, int] | StorageError] = {}
         for directory in self.directories:
-            sizes = {tp: log.size_bytes for tp, log in directory.logs.items()}
+            sizes = {tp: log.size_bytes for tp, log in list(directory.logs.items())}
             found[directory.path] = sizes if directory.failure is None else directory.failure
         return found | self.failures
 
@@ -296,10 +300,10 @@ class LogManager:
         _LOG.error("log directory %s is offline, and %d logs with it: %s", path, len(directory.logs), error)
         self.failures[path] = error
         self.directories = tuple(each for each in self.directories if each is not directory)
-        gone = tuple(directory.logs)
-        self._offline |= {tp: log.topic_id for tp, log in directory.logs.items()}
+        gone = {tp: log.topic_id for tp, log in list(directory.logs.items())}
+        self._offline |= gone
         directory.close(clean=False)
-        return gone
+        return tuple(gone)
 
     def _raise_if_none_works(self) -> None:
         if not self.works:

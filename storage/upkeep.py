@@ -120,7 +120,7 @@ class Upkeep:
         """Any thread's: syncs segments that were rolled, and logs in which a record waits for `flush.ms`; how many."""
         synced = 0
         before, self._unsynced_since = self._unsynced_since, {}
-        for tp, log in list(self.logs.logs().items()):
+        for tp, log in self.logs.every_log():
             waits = log.config.flush_ms < INT64_MAX and log.recovery_point < log.log_end_offset
             if not waits and not log.has_unsynced_segments:
                 continue

@@ -191,6 +191,9 @@ class MemoryLogs:
     def logs(self) -> Mapping[TopicPartition, MemoryLog]:
         return self._logs
 
+    def every_log(self) -> list[tuple[TopicPartition, MemoryLog]]:
+        return list(self._logs.items())
+
     def log_sizes(self) -> Mapping[Path, Mapping[TopicPartition, int] | StorageError]:
         sizes = {tp: sum(map(len, log.batches)) for tp, log in self._logs.items()}
         return {Path("disk"): self.failure or sizes}

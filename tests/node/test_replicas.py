@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from cluster.state import PartitionState, VersionedState
+from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, fetch_request, produce_request
-from tests.node.memory_cluster import MemoryCluster
-from tests.node.memory_log import MemoryLogs
+from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
+from tests.node.memory_log import MemoryLog, MemoryLogs
 from tests.virtual_time import on_virtual_time, until
 from tidelog.control_messages import (
     PartitionStateMessage,
@@ -28,6 +29,7 @@ from tidelog.errors import (
     StaleControllerEpochError,
     StorageError,
 )
+from tidelog.model import TopicPartition
 
 
 @on_virtual_time
@@ -223,6 +225,20 @@ async def test_a_log_that_was_opened_while_its_partition_left_is_set_aside(delet
         assert await hear(cluster.controller_epoch, known, topics=None) == 1, "it is this broker's still"
         assert await hear(cluster.controller_epoch, *states, topics=topics) == 0
         assert [log.values for log in node.directory.stray] == [[b"a"]]
+
+
+@on_virtual_time
+async def test_which_topics_there_are_logs_of_is_told_while_a_thread_opens_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        logs, opened = cluster.nodes[1].directory.logs(), MemoryLog("other", LogConfig())
+
+        def topic_id_beside_the_thread(log: MemoryLog) -> Any:
+            logs[TopicPartition("other", 0)] = opened
+            return vars(log)["topic_id"]
+
+        monkeypatch.setattr(MemoryLog, "topic_id", property(topic_id_beside_the_thread), raising=False)
+        assert cluster.nodes[1].replicas.topic_ids()[TP] == TOPIC_ID
 
 
 @on_virtual_time

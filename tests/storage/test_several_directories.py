@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
+from storage.log import Log
 from storage.log_manager import LogManager
-from tests.storage.logs import UnsyncedFiles, append, read_all
+from storage.upkeep import Upkeep
+from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
 
@@ -368,3 +372,38 @@ def test_sizes_are_told_of_each_directory_and_of_one_that_failed_why(machine: Ma
     manager.take_offline(b, StorageError("on fire"))
     assert list(manager.log_sizes()) == [a, c, b]
     assert isinstance(manager.log_sizes()[b], StorageError)
+
+
+# --- while threads open logs and remove them -----------------------------------------------------------------
+
+
+def test_sizes_are_told_while_a_thread_makes_logs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = machine.start_with_records()
+    more = map(partial(TopicPartition, "more"), itertools.count())
+    size_bytes = Log.size_bytes.fget
+
+    def size_beside_the_thread(log: Log) -> int:
+        manager.get_or_create(next(more), "id", LogConfig())
+        return size_bytes(log)
+
+    monkeypatch.setattr(Log, "size_bytes", property(size_beside_the_thread))
+    sizes = manager.log_sizes()
+    assert {tp for found in sizes.values() if isinstance(found, dict) for tp in found} >= {*ORDERS}
+
+
+def test_a_round_of_syncs_goes_on_where_a_thread_takes_logs_out_meanwhile(machine: Machine) -> None:
+    class Leaving(dict[TopicPartition, Log]):
+        """Who looks one up finds the other gone."""
+
+        def __getitem__(self, tp: TopicPartition) -> Log:
+            log = super().__getitem__(tp)
+            self.pop(ORDERS[4 if tp == ORDERS[1] else 1])
+            return log
+
+    manager = machine.start()
+    logs = [manager.get_or_create(tp, "id", config(flush_ms=0)) for tp in ORDERS]
+    for log in logs:
+        append(log)
+    manager.directories[1].logs = Leaving(manager.directories[1].logs)
+    assert Upkeep(manager, machine.files).sync_due(NOW) == len(ORDERS)
+    assert [log.recovery_point for log in logs] == [1] * len(ORDERS)
