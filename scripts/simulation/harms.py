@@ -45,6 +45,12 @@ def _always() -> bool:
     return True
 
 
+def _met(broker: SimulatedBroker) -> Callable[[], bool]:
+    """Whether what is wrong around it from now on meets a process: one that runs, or is started meanwhile."""
+    there, life = broker.runs, broker.lives
+    return lambda: there or broker.lives > life
+
+
 @dataclass(slots=True)
 class Harm:
     """What a fault has done to one of those that it hit.
@@ -85,8 +91,9 @@ class Harms:
                 if client is None or not brokers:
                     return
                 if kind is Kind.CLIENT_KILL:
+                    alive = client.process.alive
                     client.kill()
-                    yield Harm([client.restart])
+                    yield Harm([client.restart], lambda: alive)
                     return
                 one, other = client.machine.address, brokers[0].machine.address
                 yield self._cut([(other, one)] if kind is Kind.CLIENT_DEAF else [(one, other), (other, one)])
@@ -139,13 +146,13 @@ class Harms:
                 yield self._cut([way for other in others for way in ((one, other), (other, one))])
             case Kind.ZOOKEEPER_CUT:
                 broker.cut_from_zookeeper(True)
-                yield Harm([partial(broker.cut_from_zookeeper, False)])
+                yield Harm([partial(broker.cut_from_zookeeper, False)], _met(broker))
             case Kind.ZOOKEEPER_BREAK if broker.runs:
                 broker.break_zookeeper_connection()
                 yield Harm()
             case Kind.ZOOKEEPER_SLOW:
                 broker.slow_zookeeper(fault.amount)
-                yield Harm([partial(broker.slow_zookeeper, 0)])
+                yield Harm([partial(broker.slow_zookeeper, 0)], _met(broker))
             case Kind.EXPIRE if broker.may_lose_session:
                 broker.expire_session()
                 yield Harm()
@@ -154,7 +161,7 @@ class Harms:
                 yield Harm()
             case Kind.CLOCK_RATE:
                 broker.clock.run_at(fault.amount / 100)
-                yield Harm([partial(broker.clock.run_at, 1.0)])
+                yield Harm([partial(broker.clock.run_at, 1.0)], _met(broker))
             case Kind.DISK_SLOW:
                 slowed = broker.disk.slowed
                 broker.disk.slow(write_ms=fault.amount / 10, sync_ms=fault.amount)

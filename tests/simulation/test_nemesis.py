@@ -94,6 +94,21 @@ def test_what_finds_nobody_has_not_bitten() -> None:
     assert outcome.tally.drawn["kill"] == 2
 
 
+@pytest.mark.parametrize("kind", [Kind.ZOOKEEPER_CUT, Kind.ZOOKEEPER_SLOW, Kind.CLOCK_RATE])
+def test_what_is_over_before_a_broker_runs_again_has_not_bitten_it(kind: Kind) -> None:
+    killed = Fault(1_000, Kind.KILL, ("1",), 5_000)
+    unfelt, felt = Fault(2_000, kind, ("1",), 500, 50), Fault(2_000, kind, ("1",), 4_500, 50)
+    assert bitten(told(killed, unfelt)) == {"kill": 1, kind.value: 0}
+    assert bitten(told(killed, felt)) == {"kill": 1, kind.value: 1}
+
+
+def test_a_client_that_is_dead_is_not_killed() -> None:
+    outcome = told(*(Fault(at_ms, Kind.CLIENT_KILL, ("client-1", LEADER), 3_000) for at_ms in (1_000, 2_000)))
+    assert not outcome.wrong
+    assert outcome.tally.drawn["client-kill"] == 2
+    assert bitten(outcome)["client-kill"] == 1
+
+
 @pytest.mark.parametrize("moment", [Moment.APPENDS, Moment.COPIES, Moment.ACKNOWLEDGES])
 def test_a_fault_hits_who_comes_to_its_moment(moment: Moment) -> None:
     outcome = told(Fault(1_000, Kind.HOLD, (IT,), 8_000, upon=moment, after_us=700))

@@ -61,7 +61,7 @@ NOT_DONE = [
     *(
         kind
         for kind in KINDS
-        if kind.split()[0] in ("F43", "F45", "F46", "F47", "F48", "F49", "F51", "F53", "F54", "F55")
+        if kind.split()[0] in ("F43", "F45", "F46", "F47", "F48", "F49", "F51", "F52", "F53", "F54", "F55")
     ),
 ]
 
@@ -77,16 +77,47 @@ def test_what_was_not_done_is_no_bite_though_something_else_was_noticed(name: st
 def test_what_the_cluster_noticed_is_a_bite_of_what_can_be_seen_in_nothing_else(name: str) -> None:
     fault = KINDS[name]()
     vars(fault).update(victims=(1,), _victim=1, _followed=T0)
-    if isinstance(fault, processes.RollingRestart | identities.BackAtOnce | zookeeper.SessionsExpireOften):
-        fault.bit(NOTICED)  # counts more than happened here; tests of the signs are about it
-    else:
-        assert fault.bit(NOTICED) is not None
+    assert fault.bit(NOTICED) is not None
 
 
 def made(kind: type[Harm], **known: object) -> Harm:
     fault = kind()
     vars(fault).update(known)
     return fault
+
+
+#: Once less than the fault is about, or too late; and what is one more, or in time.
+ONE_LESS: Mapping[str, tuple[Harm, Evidence, Evidence]] = {
+    **{
+        f"F13 {kind.name}: four elections of five": (
+            made(kind, _followed=T0),
+            replace(QUIET, views=[BEFORE, with_t0(PartitionView(2, 3 + 4, (2, 3), 8))]),
+            replace(QUIET, views=[BEFORE, with_t0(PartitionView(2, 3 + 5, (2, 3), 8))]),
+        )
+        for kind in (processes.RollingRestart, processes.RollingKill)
+    },
+    "F33 back when its session was over": (
+        made(identities.BackAtOnce, victims=(1,)),
+        replace(QUIET, views=[BEFORE, replace(BEFORE, t=5 * S, broker_epochs={1: 21, 2: 12, 3: 13})]),
+        replace(QUIET, views=[BEFORE, replace(BEFORE, t=4 * S, broker_epochs={1: 21, 2: 12, 3: 13})]),
+    ),
+    "F36 two registrations of three": (
+        made(zookeeper.SessionsExpireOften),
+        replace(QUIET, views=[BEFORE, replace(BEFORE, broker_epochs={1: 21, 2: 22, 3: 13})]),
+        replace(QUIET, views=[BEFORE, replace(BEFORE, broker_epochs={1: 21, 2: 22, 3: 23})]),
+    ),
+    "F52 a produce that was not slow": (
+        made(system_calls.SlowDisk, _done={"writes_delayed": 3, "syncs_delayed": 0}),
+        replace(QUIET, slowest_ms=299.0),
+        replace(QUIET, slowest_ms=301.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fault", "less", "enough"), ONE_LESS.values(), ids=ONE_LESS.keys())
+def test_what_is_counted_or_timed_is_a_bite_from_its_bound_on(fault: Harm, less: Evidence, enough: Evidence) -> None:
+    assert fault.bit(less) is None
+    assert fault.bit(enough) is not None
 
 
 SESSION_LOST = replace(QUIET, views=[BEFORE, replace(BEFORE, broker_epochs={1: 21, 2: 12, 3: 13})])

@@ -148,6 +148,7 @@ class SyncsFail(WritesFail):
 
 class SlowDisk(CallFault):
     row, name = "F52", "slow disk"
+    counters = ("writes_delayed", "syncs_delayed")
     write_ms = 300
 
     @property
@@ -166,7 +167,8 @@ class SlowDisk(CallFault):
         return f"{who}: each write takes {self.write_ms} ms, each fsync 500 ms"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return signs.slowed(evidence, self.write_ms)
+        waited = signs.slowed(evidence, self.write_ms)
+        return f"{waited}; {self.done()} calls were slow" if self.done() and waited else None
 
     def broken(self, evidence: Evidence) -> str | None:
         return signs.registered_anew(evidence, self.victims)
