@@ -79,6 +79,8 @@ class MetadataCache:
         for info in request.topics:
             topic = self._topics.get(info.name)
             if topic is None or topic.topic_id != info.topic_id:
+                if topic is not None and topic.topic_id:
+                    deleted += (info.name,)  # and made anew before this broker heard of it
                 topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
             topic.partition_count = info.partition_count
             if topic.configs != info.configs:

@@ -90,6 +90,8 @@ class Replicas:
         self._recovered_high_watermarks = dict(logs.high_watermarks())
         self._syncing = Syncing(self._synced, self.storage_failed, offload_sync)
         self._next_isr_check_ms = 0
+        #: How often this broker's registration has gone.
+        self.resignations = 0
         self.role_changed: Callable[[Replica], object] = lambda replica: None
 
     @property
@@ -274,6 +276,7 @@ class Replicas:
 
     def resign_all(self) -> None:
         """The registration is gone: whatever this broker leads, somebody else may lead already."""
+        self.resignations += 1
         for replica in self:
             if replica.partition.is_leader:
                 replica.partition.stop()

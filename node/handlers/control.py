@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 
 from cluster.state import PartitionState, VersionedState
 from node.last_told import LastTold
@@ -38,6 +39,7 @@ from tidelog.errors import (
     FencedLeaderEpochError,
     IneligibleReplicaError,
     RequestTimedOutError,
+    StaleBrokerEpochError,
     StaleControllerEpochError,
     StorageError,
     UnknownTopicIdError,
@@ -53,7 +55,8 @@ _TURN = 64
 class ControlRequests:
     """What a controller says whose time is over is refused; so is, one by one, what a partition knows better.
 
-    RequestTimedOutError where the requests before one take until its deadline.
+    RequestTimedOutError where the requests before one take until its deadline; StaleBrokerEpochError where the
+    registration is gone by then that this was said to: others may lead by now what it names.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -75,7 +78,7 @@ class ControlRequests:
         RequestTimedOutError also where no file descriptor is left to note down what is to be remembered before anybody
         acts upon it.
         """
-        async with turn(self._one_at_a_time, self._clock, context.deadline_ms):
+        async with self._turn(context.deadline_ms) as raise_if_resigned:
             if not self._admit(request):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
             self._brokers_changed(request.live_brokers)
@@ -106,6 +109,7 @@ class ControlRequests:
                 raise RequestTimedOutError(f"what is to be led and followed is not written down yet: {error}") from None
             self._replicas.notice_failures()
             for count, (replica, state) in enumerate(roles, 1):
+                raise_if_resigned()
                 tp = replica.topic_partition
                 try:
                     outcomes[tp] = self._become(replica.online_or_raise(), state)
@@ -125,7 +129,7 @@ class ControlRequests:
 
     async def stop_replica(self, request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
         """Stop serving, and delete where asked to. What is not here has been stopped."""
-        async with turn(self._one_at_a_time, self._clock, context.deadline_ms):
+        async with self._turn(context.deadline_ms):
             if not self._admit(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop(each) for each in request.partitions}
@@ -156,6 +160,19 @@ class ControlRequests:
             return LogEndsResponse(StaleControllerEpochError.code)
         asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
         return LogEndsResponse(0, tuple(map(self._log_end, asked)))
+
+    @asynccontextmanager
+    async def _turn(self, deadline_ms: int) -> AsyncIterator[Callable[[], None]]:
+        """When those that came before are done. Gives what is to be asked again after each wait."""
+        resignations = self._replicas.resignations
+
+        def raise_if_resigned() -> None:
+            if self._replicas.resignations != resignations:
+                raise StaleBrokerEpochError("the registration that this was said to is gone")
+
+        async with turn(self._one_at_a_time, self._clock, deadline_ms):
+            raise_if_resigned()
+            yield raise_if_resigned
 
     # --- who asks, and who lives -----------------------------------------------------------------------------
 
@@ -268,7 +285,7 @@ class ControlRequests:
         """
         if not self._departed(update):
             return
-        async with turn(self._one_at_a_time, self._clock, deadline_ms):
+        async with self._turn(deadline_ms):
             for tp in self._departed(update):
                 self._last_told.forget(tp)
                 await self._replicas.set_aside(tp)

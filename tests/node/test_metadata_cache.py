@@ -58,6 +58,18 @@ def test_topics_that_are_not_among_all_that_there_are_leave_the_picture() -> Non
     assert sorted(deleted) == ["goes", "went"]
 
 
+def test_a_topic_that_has_another_id_now_was_deleted_though_nobody_says_so() -> None:
+    cache = MetadataCache("c")
+    deleted: list[str] = []
+    cache.on_deleted = deleted.extend
+    for topic_id in ("old", "old", "new"):
+        assert not deleted
+        state = PartitionStateMessage("t", 0, 1, 1, 0, (1,), 0, (1,))
+        cache.update(UpdateMetadataRequest(1, 1, (), (state,), (TopicInfo("t", topic_id, {}, 1),)))
+    assert deleted == ["t"]
+    assert cache.exists("t", 0)
+
+
 def test_a_partition_of_which_nothing_was_told_yet_stands_among_the_others_without_a_leader() -> None:
     cache = MetadataCache("c")
     cache.set_brokers([BrokerInfo(1, 10, (ListenerAddress("TIDELOG", "h", 1),))])

@@ -26,6 +26,7 @@ from tidelog.errors import (
     IneligibleReplicaError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
+    StaleBrokerEpochError,
     StaleControllerEpochError,
     StorageError,
 )
@@ -249,6 +250,34 @@ async def test_a_broker_whose_registration_is_gone_leads_nothing() -> None:
         cluster.leader.replicas.resign_all()
         assert cluster.leader.replicas.led() == []
         assert (await cluster.produce(b"a"))[0] == NotLeaderOrFollowerError.code
+
+
+@pytest.mark.parametrize("waits_for", ["the disk", "its turn"])
+@on_virtual_time
+async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_leads_nothing(waits_for: str) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node, written = cluster.nodes[2], asyncio.Event()
+
+        async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            await written.wait()
+            return function(*args, **kwargs)
+
+        node.replicas.leaderships.offload = slowly  # type: ignore[assignment]
+        told = [asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))]
+        await asyncio.sleep(0.1)
+        if waits_for == "its turn":
+            told.append(asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1)))
+            await asyncio.sleep(0.1)
+        node.replicas.resign_all()
+        written.set()
+        for answer in told:
+            with pytest.raises(StaleBrokerEpochError):
+                await answer
+        assert node.replicas.led() == []
+        await cluster.elect(2, tell=[2])
+        assert node.replicas.led() == [TP], "its next registration is told of its next epoch"
 
 
 @on_virtual_time
