@@ -152,7 +152,7 @@ def test_what_stands_against_a_run_is_named() -> None:
         "skipped, since they cannot be injected here: F19",
         "not reached: F20",
         "without data, so they have not passed: I17",
-        "without a final log, so their end is unknown: t-0",
+        "without all of their final logs, so their end is unknown: t-0",
     ]
 
 

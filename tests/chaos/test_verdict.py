@@ -72,7 +72,7 @@ def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
 
 def test_a_partition_without_its_final_log_has_not_passed() -> None:
     counts, seen = count_rows(["F1"], [BIT]), replace(ALL_SEEN, unread=[TopicPartition("t", 1)])
-    assert shortcomings(counts, seen) == ["without a final log, so their end is unknown: t-1"]
+    assert shortcomings(counts, seen) == ["without all of their final logs, so their end is unknown: t-1"]
     assert exit_status(counts, seen) == UNPROVED
 
 

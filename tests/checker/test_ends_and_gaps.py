@@ -11,6 +11,7 @@ from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.operations import (
+    EarliestOk,
     LatestOk,
     ProduceFailed,
     ProduceInvoked,
@@ -91,6 +92,16 @@ def test_an_end_lies_behind_what_was_acknowledged_before_the_question() -> None:
     assert len(found("I8", [*THREE, LatestOk(TP, 2, 7, 8)])) == 1
     assert not found("I8", [*THREE, LatestOk(TP, 3, 7, 8)])
     assert not found("I8", [*THREE, LatestOk(TP, 2, 6, 8)])
+
+
+def test_the_first_offset_is_no_later_than_somebody_asked_to_trim_to() -> None:
+    skipped = EarliestOk(TP, 2, 7, 8)
+    assert len(found("I8", [*THREE, skipped])) == 1
+    assert len(found("I8", [*THREE, TrimOk(TP, 1, 2, 3), skipped])) == 1
+    assert len(found("I8", [*THREE, TrimOk(TP, 2, 9, 10), skipped])) == 1, "asked for later"
+    assert not found("I8", [*THREE, TrimOk(TP, 2, 2, 3), skipped])
+    assert not found("I8", [*THREE, TrimUnknown(TP, 2, "REQUEST_TIMED_OUT", 8, 9), skipped])
+    assert not found("I8", [*THREE, EarliestOk(TP, 0, 7, 8)])
 
 
 # --- I19 -------------------------------------------------------------------------------------------------------------

@@ -199,10 +199,17 @@ def test_epochs_rise_along_a_log() -> None:
         pytest.param([(1, 0), (3, 2)], 1, id="another epoch"),
         pytest.param([(1, 1), (2, 2)], 1, id="too late"),
         pytest.param([], 1, id="none"),
+        pytest.param([(1, 0), (2, 2), (3, 4)], 1, id="of what was cut"),
     ],
 )
 def test_a_checkpoint_says_where_epochs_begin_in_the_log(checkpoint: list[tuple[int, int]], wrong: int) -> None:
     assert epochs_wrong(log(1, 2, 3, epochs=[1, 1, 2], checkpoint=checkpoint)) == wrong
+
+
+def test_a_replica_with_records_says_of_which_epochs_they_are() -> None:
+    assert epochs_wrong(log(1, broker="1")) == 1
+    assert epochs_wrong(log(broker="1")) == 0
+    assert epochs_wrong(log(1)) == 0, "who reads it as a client is told no such thing"
 
 
 def test_a_checkpoint_may_begin_before_the_log_start() -> None:

@@ -64,15 +64,18 @@ def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
     assert result.output.count("no data") == 1
 
 
-def test_where_a_partition_was_not_read_in_the_end_nothing_has_passed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broker", ["*", "3"], ids=["all", "one"])
+def test_where_a_final_log_is_missing_nothing_has_passed(tmp_path: Path, broker: str) -> None:
     story = random_story(1)
     write_run(tmp_path, story)
     tp = max(story.ending.logs, key=lambda tp: story.ending.logs[tp][0].leo)
-    for path in (tmp_path / "final").glob(f"*/{tp}.jsonl"):
+    paths = list((tmp_path / "final").glob(f"{broker}/{tp}.jsonl"))
+    assert paths
+    for path in paths:
         path.unlink()
     result = run(str(tmp_path))
     assert result.exit_code == 3, result.output
-    assert f"unknown, since there is no final log of {tp}" in result.output
+    assert f"unknown, since final logs are missing: {tp}" in result.output
     assert json.loads(run(str(tmp_path), "--json").output)["unread"] == [list(tp)]
 
 

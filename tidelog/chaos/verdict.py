@@ -62,7 +62,7 @@ def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: 
     if blind := [row.key for row in verdict.without_data]:
         found.append(f"without data, so they have not passed: {', '.join(blind)}")
     if verdict.unread:
-        found.append(f"without a final log, so their end is unknown: {', '.join(map(str, verdict.unread))}")
+        found.append(f"without all of their final logs, so their end is unknown: {', '.join(map(str, verdict.unread))}")
     return found
 
 

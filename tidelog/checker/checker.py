@@ -10,11 +10,11 @@ from tidelog.checker.acknowledgements import Acknowledged, LeaderCompleteness
 from tidelog.checker.agreement import NoPhantoms, OneOffsetARecord, OneRecordAnOffset
 from tidelog.checker.answers import LookUps
 from tidelog.checker.availability import Availability
-from tidelog.checker.broker_events import BecomeLeader, HighWatermark
+from tidelog.checker.broker_events import Ack, BecomeLeader, HighWatermark
 from tidelog.checker.committed_offsets import CommittedOffsets
 from tidelog.checker.ends import Ends
 from tidelog.checker.events import Event, Header
-from tidelog.checker.facts import Facts, Source
+from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import Finding
 from tidelog.checker.honesty import Honesty
 from tidelog.checker.hygiene import Hygiene
@@ -77,6 +77,7 @@ class Checker:
             LatestOk: [facts.told_latest],
             TrimOk: [facts.trimmed],
             TrimUnknown: [facts.maybe_trimmed],
+            Ack: [facts.replicated],
             BecomeLeader: [facts.led],
             HighWatermark: [facts.high_watermark],
         }
@@ -122,5 +123,12 @@ class Checker:
             tally = invariant.tally
             rows.append(Row(invariant.key, invariant.name, tally.observations, tally.violations))
             findings += tally.findings
-        told = (facts.tp for facts in self.facts.partitions.values() if facts.produces or facts.reads)
-        return Verdict(rows, findings, sorted(tp for tp in told if ending.log(tp) is None))
+        told = (facts for facts in self.facts.partitions.values() if facts.produces or facts.reads)
+        return Verdict(rows, findings, sorted(facts.tp for facts in told if _lacks_logs(facts, ending)))
+
+
+def _lacks_logs(facts: PartitionFacts, ending: Ending) -> bool:
+    """No final log is there; or some replicas' are, and one is missing: what it holds is not known either."""
+    there = {log.broker for log in ending.replicas(facts.tp)}
+    _, replicas = facts.replicas
+    return ending.log(facts.tp) is None or (bool(there) and not there.issuperset(map(str, replicas)))

@@ -1,4 +1,7 @@
-"""I8: where a partition ends, as its clients are told, never goes back and lies behind what was acknowledged."""
+"""I8: where a partition ends, as its clients are told, never goes back and lies behind what was acknowledged.
+
+And where it begins, as they are told, is where it was trimmed to.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Mapping
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Handler, Invariant
-from tidelog.checker.operations import LatestOk, ReadFailed
+from tidelog.checker.operations import EarliestOk, LatestOk, ReadFailed
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import OffsetOutOfRangeError
 
@@ -18,7 +21,7 @@ class Ends(Invariant):
     """I8: the end that is told does not fall, in real time over all clients, also across leaders (KIP-207).
 
     It lies behind each offset acknowledged before the question, and no reader of such an offset is told that it is out
-    of range, unless it was trimmed.
+    of range, unless it was trimmed. The first offset that is told is no later than anybody has asked to trim to.
     """
 
     key, name = "I8", "the end never goes back"
@@ -27,13 +30,17 @@ class Ends(Invariant):
         super().__init__(facts)
         self._told: list[tuple[Source, LatestOk]] = []
         self._refused: list[tuple[Source, ReadFailed]] = []
+        self._first: list[tuple[Source, EarliestOk]] = []
         self._judged_until = 0
 
     def handlers(self) -> Mapping[type, Handler]:
-        return {LatestOk: self._latest, ReadFailed: self._read_failed}
+        return {LatestOk: self._latest, EarliestOk: self._earliest, ReadFailed: self._read_failed}
 
     def _latest(self, source: Source, event: LatestOk) -> None:
         self._told.append((source, event))
+
+    def _earliest(self, source: Source, event: EarliestOk) -> None:
+        self._first.append((source, event))
 
     def _read_failed(self, source: Source, event: ReadFailed) -> None:
         if event.error == _OUT_OF_RANGE and event.offset >= 0:
@@ -56,6 +63,9 @@ class Ends(Invariant):
                 says = f"the end was told as {event.offset}, and before that as {seen}"
                 self.violated(event.tp, event.t1, says, _story(*earlier), _story(source, event))
             self._behind_acknowledged(facts, source, event)
+        first, self._first = self._first, []
+        for source, begin in first:
+            self._not_behind_trims(self.facts.of(begin.tp), source, begin)
         refused, self._refused = self._refused, []
         for source, failure in refused:
             self._in_range(self.facts.of(failure.tp), source, failure)
@@ -66,6 +76,14 @@ class Ends(Invariant):
             says = f"the end was told as {event.offset}, and offset {acknowledged} had been acknowledged"
             witness = facts.produce(facts.sightings.id_at(acknowledged))
             self.violated(event.tp, event.t1, says, witness, _story(source, event))
+
+    def _not_behind_trims(self, facts: PartitionFacts, source: Source, event: EarliestOk) -> None:
+        self.tally.observations += 1
+        trimmed = max((offset for offset, asked, _ in facts.trims if asked <= event.t1), default=0)
+        if event.offset > trimmed and not self.only_counted():
+            says = f"the first offset was told as {event.offset}, and nobody had asked to trim further than {trimmed}"
+            when = f"{seconds(event.t0)}–{seconds(event.t1)}"
+            self.violated(event.tp, event.t1, says, f"{source.name} asked for the beginning, {when}: {event.offset}")
 
     def _in_range(self, facts: PartitionFacts, source: Source, event: ReadFailed) -> None:
         self.tally.observations += 1

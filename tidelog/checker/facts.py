@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.checker.broker_events import BecomeLeader, HighWatermark
+from tidelog.checker.broker_events import Ack, BecomeLeader, HighWatermark
 from tidelog.checker.columns import SEQUENCE_BITS, Column
 from tidelog.checker.events import Header
 from tidelog.checker.findings import record_name, seconds
@@ -63,6 +63,7 @@ class PartitionFacts:
     produces         every acknowledgement
     reads            every answer that showed records
     trims            (offset, asked at, answered at or None)
+    replicas         who had one when a broker last acknowledged something: (moment, brokers)
     final            the log of the end, when that has come
     """
 
@@ -79,6 +80,7 @@ class PartitionFacts:
     produces: list[tuple[Source, ProduceOk]] = field(default_factory=list)
     reads: list[tuple[Source, Read]] = field(default_factory=list)
     trims: list[tuple[int, int, int | None]] = field(default_factory=list)
+    replicas: tuple[int, Sequence[int]] = (-1, ())
     final: FinalLog | None = None
 
     def produce(self, record_id: int) -> str:
@@ -177,6 +179,11 @@ class Facts:
 
     def maybe_trimmed(self, _source: Source, event: TrimUnknown) -> None:
         self.of(event.tp).trims.append((event.offset, event.t0, None))
+
+    def replicated(self, _source: Source, event: Ack) -> None:
+        facts = self.of(event.tp)
+        if event.t > facts.replicas[0]:
+            facts.replicas = event.t, event.replicas
 
     def led(self, _source: Source, event: BecomeLeader) -> None:
         self.leaderships[event.tp].append((event.t, event.epoch))

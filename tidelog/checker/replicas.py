@@ -9,7 +9,7 @@ from operator import le
 
 from tidelog.checker.findings import record_name
 from tidelog.checker.invariant import Ending, Invariant
-from tidelog.checker.logs import EpochStart, FinalLog, StoredBatch
+from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
 from tidelog.model import TopicPartition
 
 
@@ -91,7 +91,10 @@ def _different_records(one: FinalLog, other: FinalLog, start: int) -> str:
 
 
 class EpochsRise(Invariant):
-    """I16: leader epochs never fall along a log, and each replica's checkpoint says where they begin in the log."""
+    """I16: leader epochs never fall along a log, and each replica's checkpoint says where they begin in the log.
+
+    Nor does it say anything of what is behind the log's end: that is left over from records that were cut.
+    """
 
     key, name = "I16", "epochs rise along the log"
 
@@ -112,9 +115,14 @@ class EpochsRise(Invariant):
             self.violated(tp, 0, says, str(log))
             return
         if log.epochs is None:
+            if log.broker != READ and log.ids:
+                self.violated(tp, 0, f"{log.name} has records, and no checkpoint that says of which epochs", str(log))
             return
         derived, checkpoint = _starts(log), _clamped(log.epochs, log)
         told = f"{log.name}'s checkpoint has {[tuple(each) for each in log.epochs]}"
+        if log.epochs and log.epochs[-1].start_offset > log.leo:
+            self.violated(tp, 0, f"{told}, and its log ends at {log.leo}", str(log))
+            return
         if compacted:
             # Compaction may have taken an epoch's first records.
             fits = all(_epoch_at(checkpoint, offset) == epoch for epoch, offset in derived)

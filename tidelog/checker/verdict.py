@@ -39,8 +39,8 @@ class Row:
 class Verdict:
     """`findings` has the first violations of each invariant; the rows count them all.
 
-    unread   partitions of which nothing is known in the end, though somebody was promised or shown something of them:
-             what other partitions hold says nothing of these
+    unread   partitions of which not everything is known in the end, though somebody was promised or shown something of
+             them: no final log is there, or one of a replica's is missing among those of others
     """
 
     rows: Sequence[Row]
@@ -57,7 +57,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0: all passed; 1: a violation; 3: none, but an invariant without data, or a partition without final log."""
+        """0: all passed; 1: a violation; 3: none, but an invariant without data, or a final log is missing."""
         return 1 if self.violated else 3 if self.without_data or self.unread else 0
 
     def only(self, keys: Sequence[str]) -> Verdict:
@@ -111,7 +111,7 @@ class Verdict:
             yield f"{row.key:<4}{row.name:<{width}}  {row.observations:>12,}  {row.violations:>10,}  {row.status.value}"
         if self.unread:
             yield ""
-            yield f"unknown, since there is no final log of {', '.join(map(str, self.unread))}"
+            yield f"unknown, since final logs are missing: {', '.join(map(str, self.unread))}"
         for row in self.violated:
             found = [each for each in self.findings if each.invariant == row.key]
             yield ""
