@@ -1,9 +1,40 @@
-"""What brokers hold is compared with what they may hold."""
+"""What brokers hold is counted from outside, and compared with what they may hold."""
 
 from __future__ import annotations
 
-from tidelog.chaos.resources import as_of_controllers
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tidelog.chaos import resources
+from tidelog.chaos.resources import ResourceCounts, as_of_controllers
 from tidelog.checker.broker_events import Resources
+from tidelog.checker.history import read_history
+from tidelog.local.state import BrokerState
+
+#: No process has a greater number.
+_GONE = 1 << 22
+
+
+@pytest.fixture
+def broker() -> Iterator[BrokerState]:
+    """This process, whose HTTP port nobody listens at."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        yield BrokerState(0, pid=os.getpid(), broker_id=1, http_port=deaf.getsockname()[1])
+
+
+def counted(directory: Path) -> list[Resources]:
+    return [
+        each
+        for path in sorted(directory.rglob("*.jsonl"))
+        for each in read_history(path)
+        if isinstance(each, Resources)
+    ]
 
 
 def test_each_broker_may_have_as_many_files_open_as_the_controller_since_it_may_be_that_later() -> None:
@@ -14,3 +45,49 @@ def test_each_broker_may_have_as_many_files_open_as_the_controller_since_it_may_
 
 def test_of_no_brokers_nothing_is_known() -> None:
     assert as_of_controllers({}) == {}
+
+
+async def test_what_a_broker_holds_is_counted_also_where_it_answers_nobody(tmp_path: Path, broker: BrokerState) -> None:
+    counts = ResourceCounts(tmp_path, lambda: [broker])
+    await counts.idle_before()
+    await counts.busy("baseline")
+    await counts.busy("healed")
+    await counts.idle_after()
+    counts.close()
+    busy, idle = counted(tmp_path)[:2], counted(tmp_path)[2:]
+    assert [each.phase for each in (*busy, *idle)] == ["baseline", "healed"] * 2
+    assert all(each.threads > 0 and each.rss > 0 for each in busy)
+    assert all(each.fds > 0 and each.purgatory == -1 for each in idle)
+    assert counts.troubles() == []
+
+
+async def test_a_broker_that_cannot_be_counted_in_the_end_is_a_trouble_of_the_run(
+    tmp_path: Path, broker: BrokerState
+) -> None:
+    brokers = [broker]
+    counts = ResourceCounts(tmp_path, lambda: brokers)
+    await counts.idle_before()
+    await counts.busy("baseline")
+    await counts.busy("healed")
+    brokers[:] = [replace(broker, pid=_GONE)]
+    await counts.idle_after()
+    counts.close()
+    assert counts.troubles() == [
+        "what broker 1 holds without clients is not judged: it could not be counted when all was over"
+    ]
+
+
+async def test_a_broker_that_falls_silent_is_a_trouble_of_the_run(
+    tmp_path: Path, broker: BrokerState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "_LET_GO_S", 0.0)
+    with monkeypatch.context() as answering:
+        answering.setattr(resources, "_waiting", lambda broker: 3)
+        counts = ResourceCounts(tmp_path, lambda: [broker])
+        await counts.idle_before()
+    await counts.busy("baseline")
+    await counts.busy("healed")
+    await counts.idle_after()
+    counts.close()
+    why = "it did not say each time what waits in it"
+    assert counts.troubles() == [f"what broker 1 holds without clients is not judged: {why}"]

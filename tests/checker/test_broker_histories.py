@@ -140,6 +140,13 @@ def test_a_request_is_late_behind_its_deadline_and_old_below_what_is_known() -> 
     assert violations("I20", (1, Reject(10, "Fetch", "late"))) == 0
 
 
+def test_what_was_counted_only_once_has_not_been_looked_at() -> None:
+    before, after = Resources(1, "baseline", fds=5), Resources(2, "healed", fds=5)
+    assert row("I21", (1, before), (2, after)).observations == 0
+    assert row("I21", (1, before), (1, Resources(2, "healed", threads=5))).observations == 0
+    assert row("I21", (1, before), (1, after), (2, before)).observations == 1
+
+
 @pytest.mark.parametrize("what", ["fds", "threads", "rss", "purgatory", "tasks"])
 def test_what_was_held_is_given_back_but_for_a_little(what: str) -> None:
     def held(before: int, after: int, phase: str = "healed") -> int:

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final, Literal
 
@@ -27,11 +28,15 @@ _LOOK_EVERY_S = 0.5
 _PURGATORY: Final = "tidelog_purgatory_size{"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DELETED = " (deleted)"
+#: When something is counted, in the names of histories and in words.
+_IDLE, _BUSY = "idle", "busy"
+_WHEN: Final = {_IDLE: "without clients", _BUSY: "under load"}
 
 
 class ResourceCounts:
-    """Two histories for each broker, beside the one that the broker writes itself. Of one that does not answer nothing
-    is known.
+    """Two histories for each broker, beside the one that the broker writes itself.
+
+    Its process is counted also where the broker answers nobody, as one that has no descriptor left.
 
     brokers   as they run now
     """
@@ -40,6 +45,7 @@ class ResourceCounts:
         self._results = results
         self._brokers = brokers
         self._idle: dict[int, Resources] = {}
+        self._counted: dict[tuple[int, str, str], Resources] = {}
         self._writers: dict[str, HistoryWriter] = {}
 
     async def idle_before(self) -> None:
@@ -49,13 +55,13 @@ class ResourceCounts:
         for broker, _ in found:
             if (counted := counts.get(broker.broker_id)) is not None:
                 self._idle[broker.broker_id] = counted
-                self._write(broker, "idle", replace(counted, rss=-1, threads=-1))
+                self._write(broker, _IDLE, replace(counted, rss=-1, threads=-1))
 
     async def busy(self, phase: Literal["baseline", "healed"]) -> None:
         """While clients are at work."""
         for broker in self._brokers():
             if (counted := await _count(broker, phase)) is not None:
-                self._write(broker, "busy", replace(counted, fds=-1, purgatory=-1))
+                self._write(broker, _BUSY, replace(counted, fds=-1, purgatory=-1))
 
     async def idle_after(self) -> None:
         """When clients have gone. What goes late has gone, too."""
@@ -64,16 +70,32 @@ class ResourceCounts:
             before = self._idle.get(broker.broker_id)
             while (counted := await _count(broker, "healed")) is not None:
                 if before is None or _is_back(before, counted) or time.monotonic() >= deadline:
-                    self._write(broker, "idle", replace(counted, rss=-1, threads=-1))
+                    self._write(broker, _IDLE, replace(counted, rss=-1, threads=-1))
                     break
                 await asyncio.sleep(_LOOK_EVERY_S)
 
     def _write(self, broker: BrokerState, when: str, counted: Resources) -> None:
+        self._counted[broker.broker_id, when, counted.phase] = counted
         name = f"{broker.broker_id}-{when}"
         if name not in self._writers:
             path, header = history_path(self._results, name), Broker(str(broker.broker_id), counted.t)
             self._writers[name] = HistoryWriter(path, header)
         self._writers[name].write(counted)
+
+    def troubles(self) -> list[str]:
+        """Of whom something was not counted twice, so that it is compared with nothing."""
+        return [
+            f"what broker {broker.broker_id} holds {words} is not judged: {why}"
+            for broker in self._brokers()
+            for when, words in _WHEN.items()
+            if (why := self._missing(broker.broker_id, when))
+        ]
+
+    def _missing(self, broker_id: int, when: str) -> str:
+        before, after = (self._counted.get((broker_id, when, phase)) for phase in ("baseline", "healed"))
+        if before is None or after is None:
+            return f"it could not be counted {'before the faults' if before is None else 'when all was over'}"
+        return "it did not say each time what waits in it" if (before.purgatory < 0) != (after.purgatory < 0) else ""
 
     def close(self) -> None:
         """The histories are whole."""
@@ -90,10 +112,12 @@ def as_of_controllers(counts: Mapping[int, Resources]) -> dict[int, Resources]:
 
 
 def _is_back(before: Resources, now: Resources) -> bool:
-    return now.fds <= before.fds and now.purgatory <= before.purgatory
+    says_as_much = now.purgatory >= 0 or before.purgatory < 0
+    return says_as_much and now.fds <= before.fds and now.purgatory <= before.purgatory
 
 
 async def _count(broker: BrokerState, phase: str) -> Resources | None:
+    """None where its process is gone, or not ours to look into."""
     with suppress(OSError):
         held, waiting = await asyncio.to_thread(lambda: (_of_process(broker.pid), _waiting(broker)))
         return Resources(time.monotonic_ns(), phase, *held, waiting)
@@ -119,6 +143,9 @@ def _waiting(broker: BrokerState) -> int:
     """Operations in its purgatories; −1 where it does not say."""
     if not broker.http_port:
         return -1
-    with urllib.request.urlopen(f"{broker.http_address}/metrics", timeout=_ANSWER_S) as answer:
-        lines = answer.read().decode(errors="replace").splitlines()
+    try:
+        with urllib.request.urlopen(f"{broker.http_address}/metrics", timeout=_ANSWER_S) as answer:
+            lines = answer.read().decode(errors="replace").splitlines()
+    except (OSError, HTTPException):
+        return -1
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_PURGATORY))

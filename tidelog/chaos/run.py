@@ -214,6 +214,7 @@ class _Ordeal:
                 self.troubles += clients.failures
                 await self._quiesce(course)
             await counts.idle_after()
+            self.troubles += counts.troubles()
         finally:
             counts.close()
 

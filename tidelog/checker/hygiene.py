@@ -21,8 +21,8 @@ _FEW: Final = {"fds": 8, "threads": 20, "rss": 16 << 20, "purgatory": 4, "tasks"
 class Hygiene(Invariant):
     """I21: no traceback, no UNKNOWN_SERVER_ERROR; file descriptors, threads, memory and waiting operations go back.
 
-    Resources are compared within one life of a broker, from its "baseline" to its last "healed". A broker that counts
-    none shows only that it failed at nothing.
+    Resources are compared within one life of a broker, from its "baseline" to its last "healed", and each comparison is
+    an observation. That a broker failed at nothing is none.
     """
 
     key, name = "I21", "no unforeseen failure, nothing leaks"
@@ -48,16 +48,16 @@ class Hygiene(Invariant):
             self.violated(None, event.t, says, f"broker {source.name} at {seconds(event.t)}: {event.text}")
 
     def _counted(self, source: Source, event: Resources) -> None:
-        self.tally.observations += 1
         key = (source.name, source.life)
         if event.phase == _BASELINE:
             self._baselines[key] = event
         before = self._baselines.get(key)
         if event.phase != _HEALED or before is None:
             return
-        for what, few in _FEW.items():
-            had, has = getattr(before, what), getattr(event, what)
-            if had >= 0 and has > max(had * (1 + _MORE), had + few) and not self.only_counted():
+        pairs = {what: (getattr(before, what), getattr(event, what)) for what in _FEW}
+        self.tally.observations += any(min(pair) >= 0 for pair in pairs.values())
+        for what, (had, has) in pairs.items():
+            if had >= 0 and has > max(had * (1 + _MORE), had + _FEW[what]) and not self.only_counted():
                 says = f"broker {source.name} has {has} {what} when all is over, and had {had}"
                 proof = (
                     f"broker {source.name}: {each} at {seconds(t)}" for each, t in ((had, before.t), (has, event.t))
