@@ -59,7 +59,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
 
 def _everything(name: str, seed: int, reports: Path) -> Step:
     return _chaos(
-        f"chaos-{name}", f"every fault there is for ten minutes, seed {seed}", 12, reports,
+        f"chaos-{name}", f"a fault of every row for ten minutes, seed {seed}", 12, reports,
         "--scenario", "all", "--seconds", "600", "--seed", str(seed),
     )  # fmt: skip
 

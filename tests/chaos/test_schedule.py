@@ -42,6 +42,12 @@ def test_the_kinds_of_a_row_come_in_turn(seed: int) -> None:
 
 
 @given(seeds)
+def test_seeds_in_a_row_begin_with_other_kinds(seed: int) -> None:
+    begun = [step.kind for each in range(seed, seed + 3) for step in first(each, len(ROWS)) if step.row == "F7"]
+    assert sorted(begun) == [0, 1, 2]
+
+
+@given(seeds)
 def test_what_a_machine_lacks_does_not_change_the_rest(seed: int) -> None:
     """A row without any fault is drawn all the same, and so are its dice."""
     one, other = first(seed, 20, kinds={"F1": 1, "F2": 1}), first(seed, 20, kinds={"F1": 1})

@@ -36,15 +36,14 @@ def schedule(seed: int, rows: Sequence[str], kinds: Mapping[str, int]) -> Iterat
     """Without end: each row once in an order of the seed's, then all of them again in another, and so on.
 
     `kinds` says how many kinds of fault each row has (a row with none counts as one): they come in turn, from a first
-    one that the seed chooses. A row that cannot be injected here is drawn all the same, so that what a machine lacks
-    does not change the rest.
+    one that is another for the next seed, so that a few seeds in a row see all of them. A row that cannot be injected
+    here is drawn all the same, so that what a machine lacks does not change the rest.
     """
     dice = random.Random(seed)
-    first = {row: dice.randrange(1 << 16) for row in rows}
     number = 0
     while rows:
         for row in dice.sample(list(rows), len(rows)):
             round_ = number // len(rows)
-            kind = (first[row] + round_) % max(1, kinds.get(row, 0))
+            kind = (seed + round_) % max(1, kinds.get(row, 0))
             yield Step(number, row, kind, dice.random(), dice.randint(*_PAUSE_MS), dice.getrandbits(32))
             number += 1

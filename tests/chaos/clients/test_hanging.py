@@ -24,6 +24,7 @@ from tidelog.chaos.payload import make_id, payload
 from tidelog.checker.findings import Finding
 from tidelog.checker.group_operations import CommitOk
 from tidelog.checker.operations import Overdue
+from tidelog.messages import ListOffsetsRequest
 
 ORDERS = LoadTopic("orders", 2)
 _WAITING = (TailReader, Wanderer, ResetReader, DirectReader, MemberClient, Asker, CommittedReader)
@@ -69,6 +70,29 @@ async def test_whatever_hangs_for_ever_is_named_while_its_client_waits(
     named = honesty(world, "r")
     assert named and {each.tp for each in named} == set(world.around.tps)
     assert all("hangs" in each.says for each in named)
+
+
+@pytest.mark.parametrize("kind", [DirectReader, MemberClient])
+@on_virtual_time
+async def test_a_question_beside_the_reading_that_hangs_is_named_though_the_reading_goes_on(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(LoadTopic("orders", 1))
+    put(world.cluster.partitions["orders"][0], payload(make_id(1, 1), 30))
+    client = DirectReader(world.around, "r") if kind is DirectReader else MemberClient(world.around, "r", "g", "range")
+    monkeypatch.setattr(Consumer, "committed", never)
+    monkeypatch.setattr(world.around.dice, "random", lambda: 0.0)  # it asks whenever it may
+    ask = Line.ask
+
+    async def hangs_at_look_ups(line: Line, request: Any, timeout_ms: int) -> Any:
+        return await (never() if isinstance(request, ListOffsetsRequest) else ask(line, request, timeout_ms))
+
+    monkeypatch.setattr(Line, "ask", hangs_at_look_ups)
+    running = asyncio.create_task(client.run())
+    await until(lambda: bool(world.told(Overdue)))
+    running.cancel()
+    await asyncio.wait({running})
+    assert {each.tp for each in honesty(world, "r")} == set(world.around.tps)
 
 
 @on_virtual_time

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from tests.chaos.clients.a_world import World
+from tests.checker.judging import verdict_on
 from tests.tidelog.clients import put
 from tests.virtual_time import on_virtual_time, until
+from tidelog.aio import Consumer
 from tidelog.chaos.clients.asking import Asker
 from tidelog.chaos.clients.direct import DirectReader
 from tidelog.chaos.clients.producing import ProducingClient
@@ -57,6 +60,29 @@ async def test_a_tail_reader_takes_down_every_record_once(batches: bool) -> None
         assert seen == list(enumerate(log))[: len(seen)]
     assert contiguous(reads) and len({read.session for read in reads}) == 2
     assert all((read.hw > read.offsets[-1]) is batches for read in reads)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@on_virtual_time
+async def test_what_a_consumer_has_skipped_is_a_gap_in_its_reader_s_session(
+    batches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, call, lost = World(LoadTopic("orders", 1)), "poll_batches" if batches else "poll", []
+    poll = getattr(Consumer, call)
+
+    async def forgetful(consumer: Consumer, *arguments: Any) -> Any:
+        polled = await poll(consumer, *arguments)
+        if polled and world.told(Read) and not lost:
+            lost.append(polled)
+            return {}
+        return polled
+
+    monkeypatch.setattr(Consumer, call, forgetful)
+    reader = TailReader(world.around, "tail", batches=batches)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), reader):
+        await until(lambda: bool(lost) and len(world.ids(Read)) > 100)
+    diary = world.diaries["tail"]
+    assert len(verdict_on(diary.events, "I7", client=diary.header).findings) == 1
 
 
 @on_virtual_time

@@ -118,7 +118,8 @@ class DirectReader:
         target = around.dice.choice(known).timestamp if which == 0 and known else which
         request, t0 = ListOffsetsRequest((ListOffsetsPartition(*tp, target),)), around.now_ns()
         try:
-            answer = await line.ask(request, around.timeout_ms)
+            with around.noticed(self._history, "look-up", (tp,)):
+                answer = await line.ask(request, around.timeout_ms)
             if not isinstance(answer, ListOffsetsResponse) or len(answer.partitions) != 1:
                 raise ProtocolError(f"a look-up in one partition was answered with {answer!r}")
             (found,) = answer.partitions

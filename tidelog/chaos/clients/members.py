@@ -113,7 +113,8 @@ class MemberClient(ConsumerRebalanceListener):
     async def _ask(self, consumer: Consumer, tp: TopicPartition) -> None:
         around, t0 = self._around, self._around.now_ns()
         try:
-            found = (await consumer.committed([tp], around.timeout_ms))[tp]
+            with around.noticed(self._history, "question for a committed offset", (tp,)):
+                found = (await consumer.committed([tp], around.timeout_ms))[tp]
         except TidelogError as error:
             self._history.write(CommittedFailed(self._group, tp, error_name(error), t0, around.now_ns()))
             return

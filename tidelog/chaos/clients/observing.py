@@ -41,11 +41,15 @@ def _id_of(value: bytes | None) -> int:
 
 
 class Sessions:
-    """The sessions of one consumer, each of one partition; numbers are the client's own, from 0."""
+    """The sessions of one consumer, each of one partition; numbers are the client's own, from 0.
 
-    def __init__(self, history: History, around: Surroundings) -> None:
+    moves   whether the consumer may go on elsewhere by itself (`auto_offset_reset`), without an error for anybody
+    """
+
+    def __init__(self, history: History, around: Surroundings, *, moves: bool = False) -> None:
         self._history = history
         self._around = around
+        self._moves = moves
         self._now_ns = around.now_ns
         self._next = 0
         self._session: dict[TopicPartition, int] = {}
@@ -79,9 +83,9 @@ class Sessions:
         self._position[tp] = offsets[-1] + 1
 
     def read_batches(self, tp: TopicPartition, fetched: FetchedBatches) -> None:
-        """The same of whole batches; where the consumer has moved by itself, a new session begins."""
+        """The same of whole batches; where the consumer has moved by itself, and may, a new session begins."""
         expected = self.position(tp)
-        if fetched.fetch_offset != expected >= 0:
+        if self._moves and fetched.fetch_offset != expected >= 0:
             self.failed(tp, OffsetOutOfRangeError())
             self.begin(tp)
         offsets, ids, ts = columns_of(fetched.records, fetched.fetch_offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from typing import ClassVar
 
 from tidelog.aio import Consumer
 from tidelog.chaos.clients.observing import Sessions
@@ -27,13 +28,18 @@ _NOWHERE = 1 << 40
 
 
 class Reader(ABC):
-    """Has a history of its own, which ends with it."""
+    """Has a history of its own, which ends with it.
+
+    moves   whether its consumer may go on elsewhere by itself
+    """
+
+    moves: ClassVar[bool] = False
 
     def __init__(self, around: Surroundings, name: str) -> None:
         self.name = name
         self._around = around
         self._history = around.history(name)
-        self._sessions = Sessions(self._history, around)
+        self._sessions = Sessions(self._history, around, moves=self.moves)
 
     async def run(self) -> None:
         """Until clients are to come to an end."""
@@ -145,6 +151,8 @@ class ResetReader(Reader):
 
     That is an answer about a partition's first or last offset, as good as one that was asked for.
     """
+
+    moves = True
 
     async def _read(self) -> None:
         around = self._around
