@@ -40,6 +40,8 @@ from tidelog.partition_messages import ElectionType
 _BUSY_S = 30.0
 _WATCH_EVERY_S = 0.2
 _ASK_MS = 5_000
+#: Of a load of which more was left out a run was under another one.
+_MOST_LEFT_OUT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +206,16 @@ class _Ordeal:
         try:
             await counts.idle_before()
             async with clients, _going_on(views):
-                target.clients = lambda: clients.processes
+                target.clients, began = (lambda: clients.processes), time.monotonic()
                 await self._until_busy(course)
                 await counts.busy("baseline")
                 await course.run(steps, request.rows, request.seconds)
                 await counts.busy("healed")
                 self.reporter.status("waiting for clients to come to an end")
+                worked_s = time.monotonic() - began
                 await clients.stop()
                 self.troubles += clients.failures
+                self._tell_of_load(clients.left_out, worked_s)
                 await self._quiesce(course)
             await counts.idle_after()
             self.troubles += counts.troubles()
@@ -238,6 +242,21 @@ class _Ordeal:
         while not self.stop.is_set() and time.monotonic() < deadline and (rate := await course.rate()) < LEAST_RATE:
             self.reporter.status(f"waiting for load: {rate} operations/s")
             await asyncio.sleep(_WATCH_EVERY_S)
+
+    def _tell_of_load(self, left_out: int, worked_s: float) -> None:
+        """What clients did not send of it in this time. A little less is no shortcoming: a fault is injected only under
+        enough load, and is void otherwise.
+        """
+        if not left_out:
+            return
+        rate = self.request.load.rate
+        share = left_out / (rate * worked_s)
+        told = f"{left_out:,} records were left out, {100 * share:.0f} % of the load"
+        told += f": this machine is too slow for {rate:,} a second"
+        if share > _MOST_LEFT_OUT:
+            self.troubles.append(told)
+        else:
+            self.reporter.line(told)
 
     async def _quiesce(self, course: Course) -> None:
         """Until every replica is in sync and has all there is."""

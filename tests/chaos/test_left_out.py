@@ -1,0 +1,118 @@
+"""A load that fell short of its rate is told of, and is no proof where it was hardly there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, cast
+
+import pytest
+
+from tidelog.chaos import run
+from tidelog.chaos.course import LEAST_RATE, Reporter
+from tidelog.chaos.load import Load
+from tidelog.chaos.run import Request, _Ordeal
+from tidelog.chaos.scenarios import SCENARIOS
+from tidelog.chaos.targets import Cluster
+from tidelog.model import TopicPartition
+
+NOBODY = "127.0.0.1:1"
+
+
+@dataclass
+class Quiet:
+    """A cluster that is never asked."""
+
+    bootstrap_servers: str = NOBODY
+    tps: Sequence[TopicPartition] = ()
+    broker_ids: Sequence[int] = ()
+    brokers: Sequence[object] = ()
+    session_timeout_ms: int = 4_000
+    replica_lag_time_max_ms: int = 4_000
+
+    async def view(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Course:
+    """One that has load from the beginning, and injects nothing."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Whatever it is made of."""
+
+    async def rate(self) -> int:
+        return LEAST_RATE
+
+    async def run(self, *_: object) -> None:
+        """Nothing happens for two seconds of `Clock`."""
+        Clock.now_s += 2
+
+
+class Clock:
+    """In place of the module `time`."""
+
+    now_s = 0.0
+
+    @classmethod
+    def monotonic(cls) -> float:
+        return cls.now_s
+
+
+class Clients(run.Workload):
+    """None of whom there is: what they printed lies there."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """There is nobody to stop."""
+
+
+@dataclass
+class Heard(Reporter):
+    lines: list[str] = field(default_factory=list)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+async def undergone(directory: Path, monkeypatch: pytest.MonkeyPatch, *left_out: int) -> tuple[list[str], list[str]]:
+    """What a run of two seconds says, and its troubles, whose processes left out so many of 500 a second."""
+
+    async def nothing(*_: Any) -> None:
+        """Of what needs a cluster."""
+
+    (directory / "clients").mkdir()
+    for number, count in enumerate(left_out):
+        said = f"12.345 left out {count} records: this machine is too slow\n" if count else "something else\n"
+        (directory / "clients" / f"clients-{number}.0.log").write_text(said)
+    for name, fake in (("Course", Course), ("Workload", Clients)):
+        monkeypatch.setattr(run, name, fake)
+    for name in ("_prepare", "_quiesce"):
+        monkeypatch.setattr(_Ordeal, name, nothing)
+    monkeypatch.setattr(run, "time", Clock)
+    request = Request(SCENARIOS["leader-kill"], (), 1, 1.0, Load(rate=500))
+    heard = Heard()
+    ordeal = _Ordeal(request, cast(Cluster, Quiet()), directory, heard, asyncio.Event())
+    await ordeal.undergo()
+    return heard.lines, ordeal.troubles
+
+
+async def test_what_was_left_out_of_the_load_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, troubles = await undergone(tmp_path, monkeypatch, 300, 0, 100)
+    assert lines == ["400 records were left out, 40 % of the load: this machine is too slow for 500 a second"]
+    assert troubles == []
+
+
+async def test_a_load_most_of_which_was_left_out_is_not_what_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, troubles = await undergone(tmp_path, monkeypatch, 900)
+    assert lines == []
+    assert troubles == ["900 records were left out, 90 % of the load: this machine is too slow for 500 a second"]
+
+
+async def test_of_a_load_that_was_all_there_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await undergone(tmp_path, monkeypatch, 0) == ([], [])
