@@ -152,7 +152,8 @@ class Replicas:
     async def host(self, tp: TopicPartition, topic: TopicInfo, *, in_sync: bool) -> Replica:
         """The replica of this topic, with the settings of the topic; from now on, where it was none before.
 
-        `in_sync`: the cluster counts on its records. IneligibleReplicaError where it lacks some of them; StorageError.
+        `in_sync`: the cluster counts on its records. IneligibleReplicaError where it lacks some of them; StorageError;
+        OutOfDescriptorsError where that is to be tried again.
         """
         replica = self._replicas.get(tp)
         if replica is not None and replica.topic_id != topic.topic_id:
@@ -202,18 +203,26 @@ class Replicas:
             self._synced(replica)
 
     async def set_aside(self, tp: TopicPartition) -> None:
-        """It is not this broker's any more: its log is kept where nobody looks for it."""
+        """It is not this broker's any more: its log is kept where nobody looks for it.
+
+        OutOfDescriptorsError where that is to be tried again.
+        """
         log.warning("%s is not this broker's any more: set aside", tp)
         if (replica := self._replicas.get(tp)) is not None:
             self.stop_serving(replica)
         self._forget(tp)
         try:
             await self.offload(self._logs.set_aside, tp)
+        except OutOfDescriptorsError:
+            raise
         except StorageError:
             self.notice_failures()
 
     async def delete(self, tps: Iterable[TopicPartition]) -> None:
-        """Nothing remains of these, be they hosted or not; those that are have been stopped. StorageError."""
+        """Nothing remains of these, be they hosted or not; those that are have been stopped.
+
+        StorageError; OutOfDescriptorsError where that is to be tried again.
+        """
         logs = self._logs.logs()
         doomed = []
         for tp in tps:

@@ -6,7 +6,7 @@ All calls but `flush` and `leader_epochs.write` belong to the log's owner; these
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from storage import lookup, partition_metadata, recovery, retention
@@ -96,16 +96,20 @@ class Log:
         the process before, so that no sync counts of what is not written again.
         """
         files.make_directory(directory)
-        recovered = recovery.recover(
-            directory,
-            files,
-            recovery_point=recovery_point,
-            clean=clean,
-            index_interval_bytes=config.index_interval_bytes,
-            compacted=compacted or config.compact,
-            rewrite=rewrite,
-        )
-        return cls(directory, config, files, recovered, recovery_point, on_cut, on_sync_failed)
+        with ExitStack() as unless_open:
+            recovered = recovery.recover(
+                directory,
+                files,
+                recovery_point=recovery_point,
+                clean=clean,
+                index_interval_bytes=config.index_interval_bytes,
+                compacted=compacted or config.compact,
+                rewrite=rewrite,
+                opened=unless_open,
+            )
+            log = cls(directory, config, files, recovered, recovery_point, on_cut, on_sync_failed)
+            unless_open.pop_all()
+        return log
 
     # --- facts ---------------------------------------------------------------------------------------
 

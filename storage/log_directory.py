@@ -26,7 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from storage import leaderships, meta_properties, partition_metadata
@@ -80,6 +80,8 @@ class LogDirectory:
         self._lock = lock
         #: Logs that threads are opening right now; a directory is not given back before they are done.
         self._opening = 0
+        #: Deleted logs whose files could not be removed without a descriptor: with the next ones, or at the next start.
+        self._doomed: list[Path] = []
         self._settled = threading.Condition()
         #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
         self._checkpoint_lock = threading.Lock()
@@ -250,9 +252,17 @@ class LogDirectory:
         self._left.add(tp)
         return self._rename(tp, STRAY)
 
-    def put_back(self, tp: TopicPartition, stray: str) -> None:
-        """Gives a log that was set aside its name again; it can be opened."""
+    def put_back(self, tp: TopicPartition, stray: str, config: LogConfig) -> None:
+        """Gives a log that was set aside its name again, and opens it. Set aside still after an OutOfDescriptorsError.
+
+        Under its name, and not open, another one might be made beside it.
+        """
         self._files.rename(self.path / stray, self.path / log_name(tp))
+        try:
+            self.open_log(tp, config)
+        except OutOfDescriptorsError:
+            self._files.rename(self.path / log_name(tp), self.path / stray)
+            raise
 
     def delete(self, *tps: TopicPartition) -> None:
         """Removes logs for good. Renamed first, so that a crash never leaves half a log under the partition's name.
@@ -260,8 +270,11 @@ class LogDirectory:
         All at once, since what the checkpoints hold of them is forgotten with one sync, and not with one for each.
         """
         self._take_out_of_use(*tps)
-        for retired in [self._rename(tp, DELETED) for tp in tps]:
-            self._files.remove_directory(retired)
+        self._doomed += [self._rename(tp, DELETED) for tp in tps]
+        with suppress(OutOfDescriptorsError):
+            while self._doomed:
+                self._files.remove_directory(self._doomed[-1])
+                self._doomed.pop()
 
     def _rename(self, tp: TopicPartition, kind: str) -> Path:
         retired = self.path / retired_name(tp, kind)
@@ -269,10 +282,10 @@ class LogDirectory:
         return retired
 
     def _take_out_of_use(self, *tps: TopicPartition) -> None:
-        """A later log of the same name must inherit nothing that a checkpoint says of it, not even after a crash."""
-        for tp in tps:
-            if log := self.logs.pop(tp, None):
-                log.abandon()
+        """A later log of the same name must inherit nothing that a checkpoint says of it, not even after a crash.
+
+        After an OutOfDescriptorsError the logs are there as before.
+        """
         with self._checkpoint_lock:
             for name, offsets in (
                 (LOG_STARTS, self._log_starts),
@@ -281,9 +294,12 @@ class LogDirectory:
                 (HIGH_WATERMARKS, self.high_watermarks()),
             ):
                 if known := offsets.keys() & set(tps):
+                    self._write(name, {tp: offset for tp, offset in offsets.items() if tp not in known})
                     for tp in known:
                         del offsets[tp]
-                    self._write(name, offsets)
+            leaving = [log for tp in tps if (log := self.logs.pop(tp, None))]
+        for log in leaving:
+            log.abandon()
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
@@ -341,10 +357,11 @@ class LogDirectory:
             return self._cleaner_offsets.get(tp, 0)
 
     def checkpoint_cleaner_offset(self, tp: TopicPartition, offset: int) -> None:
-        """Notes, durably, that the log is compacted up to `offset`."""
+        """Notes, durably, that the log is compacted up to `offset`, unless it has gone out of use meanwhile."""
         with self._checkpoint_lock:
-            self._cleaner_offsets[tp] = offset
-            self._write(CLEANER_OFFSETS, self._cleaner_offsets)
+            if tp in self.logs:
+                self._cleaner_offsets[tp] = offset
+                self._write(CLEANER_OFFSETS, self._cleaner_offsets)
 
     def _lower_checkpoints(self, tp: TopicPartition, offset: int) -> None:
         with self._checkpoint_lock:
@@ -389,14 +406,14 @@ class LogDirectory:
     def failing(self, *, reraise: bool = False, later: bool = False) -> Iterator[None]:
         """A StorageError of what runs here is this directory's failure, and nobody else's.
 
-        `later`: what runs here is done again before long, so that it may wait for a file descriptor.
+        `later`: what runs here is done again before long, so that it may wait for a file descriptor. With `reraise`
+        who asked is told of a missing one, and may ask again: what runs here has left all as it was.
         """
         try:
             yield
         except StorageError as error:
-            if later and isinstance(error, OutOfDescriptorsError):
-                return
-            if not self.closed:
+            may_wait = (later or reraise) and isinstance(error, OutOfDescriptorsError)
+            if not may_wait and not self.closed:
                 self.fail(error)
             if reraise:
                 raise

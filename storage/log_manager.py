@@ -152,7 +152,7 @@ class LogManager:
             if self._lost:
                 _LOG.error("%d logs are gone or set aside in doubt, %s ...", len(self._lost), min(self._lost))
             if self._lost != before:
-                self._write_lost()
+                self._note_lost(self._lost)
 
     # --- logs ----------------------------------------------------------------------------------------
 
@@ -179,19 +179,19 @@ class LogManager:
 
         One that belongs to an earlier topic of the same name is set aside first and never read. `in_sync`: the cluster
         counts on the records of this replica; where its log was set aside, that is taken again. StorageError where its
-        log may lie in a directory that is offline; IneligibleReplicaError, with `in_sync`, where it is lost, or cannot
-        be told from others; InvalidTopicError for a name that could lead out of the directory.
+        log may lie in a directory that is offline; OutOfDescriptorsError where nothing is wrong and it may be asked for
+        again; IneligibleReplicaError, with `in_sync`, where it is lost, or cannot be told from others;
+        InvalidTopicError for a name that could lead out of the directory.
         """
         log_name(tp)
         directory = self._home_of(tp)
         if directory is not None and partition_metadata.differ(directory.logs[tp].topic_id, topic_id):
             earlier = directory.logs[tp]
             _LOG.warning("%s belongs to topic id %s, not %s: set aside", tp, earlier.topic_id, topic_id)
+            if not earlier.topic_id_proven:
+                self._note_lost(self._lost | {tp: topic_id})
             self.set_aside(tp)
             directory = None
-            if not earlier.topic_id_proven:
-                self._lost[tp] = topic_id
-                self._write_lost()
         if directory is None:
             self._raise_if_elsewhere(tp, topic_id, in_sync)
             directory = (self._put_back(tp, topic_id, config) if in_sync else None) or self._create(tp, config)
@@ -205,9 +205,14 @@ class LogManager:
     def _create(self, tp: TopicPartition, config: LogConfig) -> LogDirectory:
         while working := [each for each in self.directories if each.works]:
             directory = min(working, key=lambda each: len(each.logs))
-            with directory.failing():
-                directory.open_log(tp, config)
-                return directory
+            try:
+                with directory.failing(reraise=True):
+                    directory.open_log(tp, config)
+                    return directory
+            except OutOfDescriptorsError:
+                raise
+            except StorageError:
+                continue
         raise self._none_works()
 
     def _put_back(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> LogDirectory | None:
@@ -222,8 +227,7 @@ class LogManager:
         ((directory, name),) = strays
         _LOG.warning("%s is this broker's again: %s is put back", tp, directory.path / name)
         with directory.failing(reraise=True):
-            directory.put_back(tp, name)
-            directory.open_log(tp, config)
+            directory.put_back(tp, name, config)
         return directory
 
     def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
@@ -234,11 +238,13 @@ class LogManager:
                 raise IneligibleReplicaError(
                     f"the log of {tp} is gone, or set aside in doubt, and the cluster still counts on its records"
                 )
-            del self._lost[tp]
-            self._write_lost()
+            self._note_lost({each: id_ for each, id_ in self._lost.items() if each != tp})
 
     def set_aside(self, tp: TopicPartition) -> Path:
-        """Takes a log out of use but keeps its files; the directory that they are in now. StorageError."""
+        """Takes a log out of use but keeps its files; the directory that they are in now.
+
+        StorageError; OutOfDescriptorsError where the log is still there as it was.
+        """
         log_name(tp)
         directory = self._home_of(tp)
         if directory is None:
@@ -248,7 +254,10 @@ class LogManager:
         raise AssertionError
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Removes logs for good, and all that is known of them; those that are not here need nothing. StorageError."""
+        """Removes logs for good, and all that is known of them; those that are not here need nothing.
+
+        StorageError; OutOfDescriptorsError where it is to be done again for some of them, of which nothing is lost yet.
+        """
         for tp in tps:
             log_name(tp)
             self._offline.pop(tp, None)
@@ -256,12 +265,12 @@ class LogManager:
         for directory in self.directories:
             if mine := [tp for tp in tps if tp in directory.logs]:
                 try:
-                    directory.delete(*mine)
+                    with directory.failing(reraise=True):
+                        directory.delete(*mine)
                 except StorageError as error:
-                    directory.fail(error)
                     errors.append(error)
         if errors:
-            raise errors[0]
+            raise next((error for error in errors if isinstance(error, OutOfDescriptorsError)), errors[0])
 
     def _home_of(self, tp: TopicPartition) -> LogDirectory | None:
         return next((directory for directory in self.directories if tp in directory.logs), None)
@@ -347,16 +356,12 @@ class LogManager:
 
         OutOfDescriptorsError where one of them got no file descriptor: nothing has failed, and all is to be done again.
         """
-        wanting: OutOfDescriptorsError | None = None
-        for directory in self.directories:
-            with directory.failing():
-                mine = {tp: leaderships[tp] for tp in list(directory.logs) if tp in leaderships}
-                try:
-                    directory.checkpoint_leaderships(mine)
-                except OutOfDescriptorsError as error:
-                    wanting = error
-        if wanting is not None:
-            raise wanting
+
+        def checkpoint(directory: LogDirectory) -> None:
+            mine = {tp: leaderships[tp] for tp in list(directory.logs) if tp in leaderships}
+            directory.checkpoint_leaderships(mine)
+
+        self._write_to_each(checkpoint)
 
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced."""
@@ -392,10 +397,21 @@ class LogManager:
             with directory.failing(later=True):
                 directory.checkpoint_cleaner_offset(tp, offset)
 
-    def _write_lost(self) -> None:
+    def _note_lost(self, lost: dict[TopicPartition, str]) -> None:
+        self._write_to_each(lambda directory: lost_logs.write(self._files, directory.path, lost))
+        self._lost = lost
+
+    def _write_to_each(self, write: Callable[[LogDirectory], object]) -> None:
+        """OutOfDescriptorsError, when all have had their turn, where one of them is to have it again."""
+        wanting: OutOfDescriptorsError | None = None
         for directory in self.directories:
             with directory.failing():
-                lost_logs.write(self._files, directory.path, self._lost)
+                try:
+                    write(directory)
+                except OutOfDescriptorsError as error:
+                    wanting = error
+        if wanting is not None:
+            raise wanting
 
     # --- session and end -----------------------------------------------------------------------------
 

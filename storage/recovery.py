@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -75,11 +76,13 @@ def recover(
     index_interval_bytes: int,
     compacted: bool = False,
     rewrite: bool = False,
+    opened: ExitStack,
 ) -> RecoveredLog:
     """The log in `directory`, sound and ready for appends; an empty one where there is none.
 
     `compacted`: a segment may end before the next one begins. In other logs a hole means that a file is missing.
     `rewrite`: what is read beyond the recovery point may be in the page cache alone, and counted as written there.
+    `opened` closes the segments, where it is closed itself.
     """
     segment_swap.settle(directory, files)
     _remove_leftovers(directory, files)
@@ -91,6 +94,7 @@ def recover(
     believed_to = INT64_MAX if clean else recovery_point
     for slot, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
+        opened.callback(segment.close)
         if _is_foreign(segment, log.segments, bases[slot + 1 :], believed_to, compacted):
             _LOG.warning("%s is no part of the log, which goes on without it: taken out", segment.log.path)
             if segment.size:
@@ -119,6 +123,7 @@ def recover(
             break
     if not log.segments:
         log.segments.append(Segment(directory, 0, files, index_interval_bytes))
+        opened.callback(log.segments[0].close)
     begin = log.segments[0].base_offset
     if known and known[0].start_offset < begin:
         _LOG.error("%s began at %d and begins at %d now: segments are gone", directory, known[0].start_offset, begin)

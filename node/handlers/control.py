@@ -76,7 +76,7 @@ class ControlRequests:
         """Become leader or follower of each partition; those whose state is old are refused one by one.
 
         RequestTimedOutError also where no file descriptor is left to note down what is to be remembered before anybody
-        acts upon it.
+        acts upon it, or to make a log; then the others have their roles.
         """
         async with self._turn(context.deadline_ms) as raise_if_resigned:
             if not self._admit(request):
@@ -86,12 +86,15 @@ class ControlRequests:
             topics = {info.name: info for info in request.topics}
             outcomes: dict[TopicPartition, int] = {}
             roles: list[tuple[Replica, PartitionStateMessage]] = []
+            unmade: OutOfDescriptorsError | None = None
             # Leaders first: clients wait for them, nobody waits for a follower.
             states = sorted(request.partitions, key=lambda state: state.leader != self._broker_id)
             for count, state in enumerate(states, 1):
                 tp = TopicPartition(state.topic, state.partition)
                 try:
                     replica = await self._hosted(tp, topics.get(state.topic), state)
+                except OutOfDescriptorsError as error:
+                    unmade = error
                 except BrokerError as error:
                     outcomes[tp] = self._failed(tp, error)
                 else:
@@ -117,6 +120,8 @@ class ControlRequests:
                     outcomes[tp] = self._failed(tp, error)
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
+            if unmade is not None:
+                raise RequestTimedOutError(f"not all logs are made yet: {unmade}")
             return LeaderAndIsrResponse(
                 0,
                 tuple(
@@ -128,7 +133,10 @@ class ControlRequests:
             )
 
     async def stop_replica(self, request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
-        """Stop serving, and delete where asked to. What is not here has been stopped."""
+        """Stop serving, and delete where asked to. What is not here has been stopped.
+
+        RequestTimedOutError also where no file descriptor is left to delete with.
+        """
         async with self._turn(context.deadline_ms):
             if not self._admit(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
@@ -140,13 +148,18 @@ class ControlRequests:
                     self._last_told.forget(TopicPartition(each.topic, each.partition))
             except StorageError as error:
                 self._replicas.notice_failures()
+                if isinstance(error, OutOfDescriptorsError):
+                    raise RequestTimedOutError(f"not all logs are deleted yet: {error}") from None
                 codes |= dict.fromkeys(deleted, error.code)
             return StopReplicaResponse(
                 0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
             )
 
     async def update_metadata(self, request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
-        """Take over the controller's picture, and leave what is not this broker's in it."""
+        """Take over the controller's picture, and leave what is not this broker's in it.
+
+        RequestTimedOutError also where no file descriptor is left to set it aside with.
+        """
         if not self._admit(request):
             return UpdateMetadataResponse(StaleControllerEpochError.code)
         self._brokers_changed(request.live_brokers)
@@ -288,7 +301,10 @@ class ControlRequests:
         async with self._turn(deadline_ms):
             for tp in self._departed(update):
                 self._last_told.forget(tp)
-                await self._replicas.set_aside(tp)
+                try:
+                    await self._replicas.set_aside(tp)
+                except OutOfDescriptorsError as error:
+                    raise RequestTimedOutError(f"{tp} is not set aside yet: {error}") from None
 
     def _departed(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
         # A deposed controller does not know what later ones have done, which may be here from an earlier life.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from storage.configs.log_config import LogConfig
 from storage.descriptors import DescriptorReserve, OutOfDescriptorsError
 from storage.files import RealFiles
 from storage.leaderships import Leadership
+from storage.log import Log
 from storage.log_manager import LogManager
 from storage.segments.segment import Segment
 from tests.storage.logs import NOW, append, config, read_all
@@ -40,6 +41,17 @@ def none_left() -> Iterator[list[int]]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for descriptor in taken:
             os.close(descriptor)
+
+
+def free_descriptors() -> int:
+    """How many more files this process may open."""
+    opened: list[int] = []
+    with suppress(OSError):
+        while True:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    for descriptor in opened:
+        os.close(descriptor)
+    return len(opened)
 
 
 @pytest.fixture
@@ -193,3 +205,102 @@ def test_a_reserve_that_is_used_up_says_so(tmp_path: Path) -> None:
         with pytest.raises(OutOfDescriptorsError, match=os.strerror(errno.EMFILE)):
             second.write(0, (b"x",))
         first.close()
+
+
+def test_a_log_that_gets_too_few_descriptors_is_made_when_there_are_enough_and_nothing_has_failed(
+    tmp_path: Path,
+) -> None:
+    manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
+    spare = 0
+    with none_left() as taken:
+        while TP not in manager.logs() or not manager.logs()[TP].topic_id:
+            with suppress(OutOfDescriptorsError):
+                manager.get_or_create(TP, "A" * 22, LogConfig())
+            assert free_descriptors() == spare - (3 if TP in manager.logs() else 0), "none is lost to what was not made"
+            assert manager.works and not manager.failed()
+            os.close(taken.pop())
+            spare += 1
+    assert spare > 3
+    assert append(manager.logs()[TP]) == 0
+    manager.close()
+
+
+class Flooded(RealFiles):
+    """Where and when others take every descriptor."""
+
+    flood_at = ""
+
+    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        self._raise_if_flooded("replace")
+        super().replace(path, data, sync=sync)
+
+    def remove_directory(self, path: Path) -> None:
+        self._raise_if_flooded("remove_directory")
+        super().remove_directory(path)
+
+    def _raise_if_flooded(self, call: str) -> None:
+        if call == self.flood_at:
+            raise OutOfDescriptorsError("none is left")
+
+
+@pytest.mark.parametrize("leave", [LogManager.delete, LogManager.set_aside], ids=["deleted", "set-aside"])
+def test_a_log_stays_whole_until_there_is_a_descriptor_to_forget_it_with(
+    tmp_path: Path, leave: Callable[[LogManager, TopicPartition], object]
+) -> None:
+    files = Flooded()
+    manager = LogManager.open([tmp_path], files, 1, "c1", None)
+    log = manager.get_or_create(TP, "A" * 22, config())
+    append(log)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    files.flood_at = "replace"
+    for _ in range(2):
+        with pytest.raises(OutOfDescriptorsError):
+            leave(manager, TP)
+        assert manager.works and not manager.failed()
+        assert manager.logs() == {TP: log} and read_all(log)
+    files.flood_at = ""
+    leave(manager, TP)
+    assert not manager.logs() and not (tmp_path / "orders-0").exists()
+    assert read_offsets(files, tmp_path / RECOVERY_POINTS) == {}
+    assert manager.works and not manager.failed()
+    manager.close()
+
+
+def test_files_of_a_deleted_log_for_whose_removal_no_descriptor_is_left_go_with_those_of_the_next(
+    tmp_path: Path,
+) -> None:
+    files, other = Flooded(), TopicPartition("other", 0)
+    manager = LogManager.open([tmp_path], files, 1, "c1", None)
+    for tp in (TP, other):
+        append(manager.get_or_create(tp, "A" * 22, config()))
+    files.flood_at = "remove_directory"
+    manager.delete(TP)
+    assert manager.works and not manager.failed()
+    assert [path.name.partition(".")[0] for path in tmp_path.glob("*-delete")] == ["orders-0"]
+    files.flood_at = ""
+    manager.delete(other)
+    assert not list(tmp_path.glob("o*"))
+    manager.close()
+
+
+def test_a_log_that_is_put_back_without_a_descriptor_to_open_it_is_set_aside_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = LogManager.open([tmp_path / "a", tmp_path / "b"], RealFiles(), 1, "c1", None)
+    others = [TopicPartition("other", partition) for partition in range(4)]
+    for tp in (TP, *others):
+        append(manager.get_or_create(tp, "A" * 22, config()))
+    manager.delete(others[0])  # so that a new log would go elsewhere than this one's
+    manager.set_aside(TP)
+
+    def flooded(*arguments: object, **options: object) -> Log:
+        raise OutOfDescriptorsError("none is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "open", flooded)
+        with pytest.raises(OutOfDescriptorsError):
+            manager.get_or_create(TP, "A" * 22, config(), in_sync=True)
+    assert manager.works and not manager.failed()
+    assert manager.get_or_create(TP, "A" * 22, config(), in_sync=True).log_end_offset == 1
+    manager.close()
