@@ -202,7 +202,8 @@ class Reign:
     async def change_assignment(self, assignment: TopicAssignment) -> bool:
         """Writes a known topic's replicas and begins to make it so. False: somebody else wrote; what stands is taken.
 
-        The caller holds `topics_lock`, and made the assignment from the controller's own.
+        The caller holds `topics_lock`, and made the assignment from the controller's own. Where nobody knows what
+        became of the write, this reign ends: it may stand there, or come to stand there later; the next one reads all.
         """
         try:
             written = await self._coordination.write_assignment(assignment, self.seat.epoch_version)
@@ -211,6 +212,9 @@ class Reign:
             if conflict.actual is not None:
                 self.perform(self.controller.assignment_written(conflict.actual))
             return False
+        except StoreError as error:
+            self.end(repr(error))
+            raise
         self.perform(self.controller.assignment_written(written))
         return True
 

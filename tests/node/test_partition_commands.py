@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from cluster.state import TopicAssignment
+from cluster.store import OutcomeUnknownError
+from cluster.topic_nodes import TopicNodes
 from tests.node.controller_cluster import TP, Cluster, run
 from tidelog.errors import (
     ElectionNotNeededError,
@@ -15,6 +18,7 @@ from tidelog.errors import (
     NoReassignmentInProgressError,
     NotControllerError,
     PreferredLeaderNotAvailableError,
+    RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.messages import DescribePartition
@@ -141,5 +145,22 @@ def test_a_reassignment_is_listed_cancelled_and_refused() -> None:
             await asyncio.sleep(0.01)
         topic = await cluster.brokers[1].coordination.read_topic("t")
         assert topic is not None and set(topic.partitions[0]) == {1, 2} and not topic.adding and not topic.removing
+
+    run(story)
+
+
+def test_a_reassignment_whose_answer_was_lost_is_found_and_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer_lost(nodes: TopicNodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+        monkeypatch.undo()
+        await nodes.write_assignment(assignment, epoch_version)
+        raise OutcomeUnknownError("no answer")
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        monkeypatch.setattr(TopicNodes, "write_assignment", answer_lost)
+        request = AlterPartitionReassignmentsRequest((WantedReplicas("t", 0, (1, 3)),), timeout_ms=5000)
+        (told,) = (await cluster.controller.partitions.alter_reassignments(request)).partitions
+        assert told.error_code == RequestTimedOutError.code
+        await cluster.until(lambda: 3 in cluster.brokers[1].metadata[TP].replicas)
 
     run(story)
