@@ -310,6 +310,7 @@ def test_ctrl_c_commits_what_was_written(shell: Shell) -> None:
     assert b"0\n" + rest + remaining == b"0\n1\n2\n"
 
 
+@pytest.mark.slow
 def test_a_member_that_was_killed_is_not_waited_for_longer_than_somebody_waits(shell: Shell) -> None:
     a_topic(shell, "killed", 3, 2, 1)
     with a_member(shell, "killed", "killed") as process:

@@ -62,7 +62,7 @@ def test_who_is_interrupted_before_all_is_drawn_has_stopped_too(monkeypatch: pyt
 
 def test_who_is_interrupted_says_what_was_seen_until_then() -> None:
     process = subprocess.Popen(
-        [*COMMAND, "--seeds", "5000", "--seconds", "5", "--jobs", "1"],
+        [*COMMAND, "--seeds", "500", "--seconds", "5", "--jobs", "1"],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -72,7 +72,7 @@ def test_who_is_interrupted_says_what_was_seen_until_then() -> None:
     )
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert " of 5000 seeds" in line
+    assert " of 500 seeds" in line
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=100)
     assert process.returncode == 130

@@ -101,6 +101,7 @@ def test_a_record_that_was_sent_and_never_acknowledged_may_be_there_or_not(audit
     assert (twice.unacked, twice.doubled) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_record_that_nobody_sent_is_foreign(audit: Audit) -> None:
     figures = audit(WHOLE, [*WHOLE, (1, 100, b"who are you?")])
     assert (figures.foreign, figures.altered, figures.ok) == (1, 0, False)
@@ -112,6 +113,7 @@ def test_an_offset_that_was_promised_twice_was_promised_once_too_often(audit: Au
     assert audit([*WHOLE, WHOLE[0]], WHOLE).lost == 1
 
 
+@pytest.mark.slow
 def test_a_shift_misplaces_all_that_follows(audit: Audit) -> None:
     one: list[Sent] = [(0, n, b"%d" % n) for n in range(100)]
     shifted = [*one[:50], *((0, n - 1, value) for _, n, value in one[51:])]

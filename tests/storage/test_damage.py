@@ -221,7 +221,10 @@ def test_the_log_has_what_can_be_damaged(original: Original) -> None:
     assert min(kinds[suffix] for suffix in (".log", ".index", ".timeindex", ".snapshot")) >= 2
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["after an orderly end", "after a crash"])
+@pytest.mark.parametrize(
+    "clean",
+    [pytest.param(True, id="after an orderly end", marks=pytest.mark.slow), pytest.param(False, id="after a crash")],
+)
 def test_a_flipped_bit_in_any_byte_of_any_file_is_repaired_or_reported(original: Original, clean: bool) -> None:
     outcomes: Counter[str] = Counter()
     for path in original.paths:

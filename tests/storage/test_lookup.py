@@ -16,7 +16,7 @@ from tests.storage.logs import NOW, append, first_at_or_after, open_log, records
 from tidelog.records import iter_headers
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(stories, st.lists(timestamps, max_size=3), st.floats(0, 1))
 def _every_look_up_answers_what_the_list_answers(
     happened: Happened, story: list[tuple[str, object]], targets: list[int], bound: float
