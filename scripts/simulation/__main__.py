@@ -18,6 +18,7 @@ from simulation.summary import Summary
 STORIES = Path(__file__).resolve().parents[2] / "tests" / "simulation" / "stories"
 #: Where nobody looks at a terminal, so often.
 _PROGRESS_EVERY_S = 15.0
+_FIRST_PROGRESS_S = 1.0
 #: The status of what ends by Ctrl-C; what was seen until then is told all the same.
 _STOPPED = 130
 
@@ -100,7 +101,7 @@ class _Screen:
         self._quiet = quiet
         self._terminal = sys.stdout.isatty()
         self._shown = ""
-        self._shown_at = time.monotonic()
+        self._show_from = time.monotonic() + _FIRST_PROGRESS_S
 
     def say(self, line: str) -> None:
         if not self._quiet:
@@ -114,8 +115,8 @@ class _Screen:
             self._wipe()
             self._shown = line
             print(line, end="", flush=True)
-        elif time.monotonic() > self._shown_at + _PROGRESS_EVERY_S:
-            self._shown_at = time.monotonic()
+        elif time.monotonic() > self._show_from:
+            self._show_from = time.monotonic() + _PROGRESS_EVERY_S
             print(line, flush=True)
 
     def _wipe(self) -> None:
