@@ -269,6 +269,7 @@ ODD_INPUTS = {
 }
 
 
+@pytest.mark.slow
 def test_odd_lines_come_back_as_they_went_in(shell: Shell) -> None:
     """Each in a partition of its own, as lines and as a copy through JSON lines."""
     for topic in ("odd", "odd-copy"):

@@ -160,6 +160,7 @@ def test_what_was_done_before_the_refusal_is_told(shell: Shell) -> None:
     assert "no topic 'nowhere'" in outcome.complaint
 
 
+@pytest.mark.slow
 def test_offsets_before_a_time_are_those_of_segments_that_were_written_by_then(
     shell: Shell, cluster: RunningCluster
 ) -> None:

@@ -282,6 +282,7 @@ def test_a_group_goes_on_where_what_was_written_ended(shell: Shell) -> None:
     assert shell.succeed("consume", "going", "--group", "other", "--from", "end") == b""
 
 
+@pytest.mark.slow
 def test_a_group_stops_at_a_time_and_goes_on_from_there(shell: Shell) -> None:
     a_topic(shell, "until", 30_000, 20_000, 10_000)
     assert shell.succeed("consume", "until", "--group", "until", "--until", "-15000s") == b"0\n1\n"

@@ -56,6 +56,7 @@ def test_up_tells_programs_where_everything_is(shell: Shell) -> None:
     assert broker["ready"] is True and broker["http"].startswith("http://127.0.0.1:")
 
 
+@pytest.mark.slow
 def test_up_starts_only_what_does_not_run(shell: Shell) -> None:
     shell.succeed("up", "--brokers", "2", "--detach")
     before = pids(shell)

@@ -183,6 +183,7 @@ def test_a_restart_from_the_checkpoint_reads_each_record_once(
     assert seen == sorted(value.decode() for value in cluster.values(T0) if value)
 
 
+@pytest.mark.slow
 def test_progress_shows_where_the_stream_is(spark: SparkSession, cluster: FileCluster, tmp_path: Path) -> None:
     cluster.append_values(T0, ["a", "b"])
     query = run(stream(spark, cluster), tmp_path / "c", Batches(), availableNow=True)
@@ -238,6 +239,7 @@ def test_a_log_cannot_be_overwritten(spark: SparkSession, cluster: FileCluster) 
         frame.write.format("tidelog-file").options(**sink(cluster)).mode("overwrite").save()
 
 
+@pytest.mark.slow
 def test_a_stream_is_written_to_another_topic(spark: SparkSession, cluster: FileCluster, tmp_path: Path) -> None:
     [copy] = cluster.create_topic("copy", 1)
     cluster.append_values(T0, ["a", "b", "c"])
