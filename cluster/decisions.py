@@ -136,11 +136,14 @@ class Decisions(Picture):
     def _elected(
         self, tp: TopicPartition, state: PartitionState, *, unclean: bool, evict_leaving: bool
     ) -> PartitionState | None:
+        outsiders_may = unclean
         if (doubt := self.doubts.get(tp)) is not None:
+            present = doubt.members & self.online(tp)
             # As long as one of them may have everything, nobody is elected who surely has not.
-            hopes = {each for each in doubt.members if tp not in self.lacking.get(each, ())}
-            unclean = unclean and hopes.isdisjoint(self.online(tp))
-        wanted = self._next(tp, state, self.whole(tp), unclean=unclean, evict_leaving=evict_leaving)
+            hopes = {each for each in present if not doubt.lacks(each) and tp not in self.lacking.get(each, ())}
+            unclean = unclean and not hopes
+            outsiders_may = unclean and not present  # they have more, what they may lack notwithstanding
+        wanted = self._next(tp, state, self.whole(tp), unclean=outsiders_may, evict_leaving=evict_leaving)
         return self._forced(tp, state) if wanted is None and unclean and state.leader == NO_LEADER else wanted
 
     def _forced(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:

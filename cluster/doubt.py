@@ -69,6 +69,11 @@ class Doubt(_Wait):
     ends: dict[int, LogEnd] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
 
+    def lacks(self, broker_id: int) -> bool:
+        """Whether it has told that something of what was committed is missing."""
+        end = self.ends.get(broker_id)
+        return end is not None and end.lacks
+
     def forget(self, broker_id: int) -> None:
         """The broker died: what it told holds no more, and it stays in doubt."""
         self.ends.pop(broker_id, None)

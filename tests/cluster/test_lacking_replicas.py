@@ -93,6 +93,22 @@ def test_where_unclean_elections_are_allowed_it_leads_if_nobody_else_can() -> No
     assert told_that_it_is_unclean(cluster)
 
 
+def test_who_was_asked_and_says_that_it_lacks_something_is_no_hope_either() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), **{"unclean.leader.election.enable": "true"})
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.die(1, 2, 3)
+    cluster.come(short(1, 91), short(2, 92), short(3, 93))
+    cluster.settle()
+    assert cluster.state().leader == NO_LEADER
+    for broker_id in (1, 2):
+        cluster.tell_end(broker_id, broker_id * 10, lacks=True)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "it has most of those that were in sync"
+    assert told_that_it_is_unclean(cluster)
+
+
 def test_a_refusal_that_crossed_with_the_election_is_dealt_with_again() -> None:
     cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
     refuse(cluster, 1)  # what it was told before
