@@ -140,10 +140,12 @@ class Following:
         """The leader refused this partition. What follows, apart from a delay, is in the answer.
 
         OFFSET_OUT_OF_RANGE means that the leader trimmed its log past our end, so that we begin anew where it
-        begins; or that our log is longer than its own, so that we align again.
+        begins; or that our log is longer than its own, so that we align again. One that is empty, and knows no epoch,
+        has nothing to align by and nothing to lose: it begins anew, too.
         """
         if isinstance(error, OffsetOutOfRangeError):
-            if leader_log_start_offset > log.log_end_offset:
+            is_empty = log.log_start_offset == log.log_end_offset and log.latest_epoch is None
+            if leader_log_start_offset > log.log_end_offset or (is_empty and leader_log_start_offset >= 0):
                 return RestartAt(leader_log_start_offset)
             self.realign(log)
         self.delay(now_ms)

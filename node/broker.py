@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 #: So many times as long a fetch may wait where nothing happens, and so often it still comes before a follower lags.
 _IDLE_WAITS = 4
+#: When what is due is looked at again after it went wrong.
+_TICK_AGAIN_MS = 100
 
 
 class Broker:
@@ -345,9 +347,13 @@ class Broker:
 
     async def _keep_ticking(self) -> None:
         while True:
-            next_ms = self._replicas.tick(self._clock.monotonic_ms())
-            groups_ms = self._coordinator.tick(self._clock.monotonic_ms())
-            next_ms = next_ms if groups_ms is None else min(next_ms, groups_ms)
+            try:
+                next_ms = self._replicas.tick(self._clock.monotonic_ms())
+                groups_ms = self._coordinator.tick(self._clock.monotonic_ms())
+                next_ms = next_ms if groups_ms is None else min(next_ms, groups_ms)
+            except Exception:  # else nobody would be answered any more, by a broker that looks alive
+                log.exception("what was due could not all be done")
+                next_ms = self._clock.monotonic_ms() + _TICK_AGAIN_MS
             await self._replicas.waiting.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
 
     # --- leaving -----------------------------------------------------------------------------------------------

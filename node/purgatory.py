@@ -158,7 +158,7 @@ class Purgatory(Generic[K, Op]):
         keys = self._keys.pop(operation, None)
         if keys is not None:
             self.waits.add(self._now_ns() - operation.begun_ns)
-        for key in keys or ():
+        for key in dict.fromkeys(keys or ()):  # a request may name the same one twice
             watchers = self._watchers[key]
             del watchers[operation]
             if not watchers:

@@ -215,7 +215,7 @@ class LogDirectory:
                 clean=clean,
                 compacted=compacted,
                 rewrite=self.last_life.sync_had_failed,
-                on_cut=lambda offset: self._lower_checkpoints(tp, offset),
+                on_cut=lambda offset: self._cut(tp, offset),
                 on_sync_failed=self._note_failed_sync,
             )
 
@@ -233,6 +233,7 @@ class LogDirectory:
             self._lower_checkpoints(tp, 0)  # of another log than this one: it must not hold once this one is as long
         if log_start > log.log_end_offset:
             _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
+            self._forget_log_start(tp)  # it must not hold once this one is as long
         else:
             log.raise_log_start(log_start)
         log.leader_epochs.on_begun = self._begun.append
@@ -362,6 +363,21 @@ class LogDirectory:
             if tp in self.logs:
                 self._cleaner_offsets[tp] = offset
                 self._write(CLEANER_OFFSETS, self._cleaner_offsets)
+
+    def _cut(self, tp: TopicPartition, offset: int) -> None:
+        """What was noted beyond holds no more. One that begins before its noted start begins anew."""
+        self._lower_checkpoints(tp, offset)
+        if self._log_starts.get(tp, 0) > offset:
+            self._forget_log_start(tp)
+
+    def _forget_log_start(self, tp: TopicPartition) -> None:
+        with self._checkpoint_lock:
+            before = self._log_starts.pop(tp)
+            try:
+                self._write(LOG_STARTS, self._log_starts)
+            except StorageError:
+                self._log_starts[tp] = before
+                raise
 
     def _lower_checkpoints(self, tp: TopicPartition, offset: int) -> None:
         with self._checkpoint_lock:

@@ -153,6 +153,14 @@ def test_out_of_range_begins_anew_behind_the_leaders_start_and_else_aligns(
     assert following.phase is (Phase.FETCHING if expected else Phase.ALIGNING)
 
 
+def test_an_empty_log_that_ends_behind_the_leaders_begins_where_that_begins() -> None:
+    trimmed = EpochLog(start=100)
+    following = Following(3, trimmed)
+    assert following.phase is Phase.FETCHING
+    assert following.failed(OffsetOutOfRangeError(), 0, trimmed, now_ms=0) == RestartAt(0)
+    assert following.failed(OffsetOutOfRangeError(), -1, trimmed, now_ms=0) is None, "the leader did not tell"
+
+
 def common_prefix(one: list[int], other: list[int]) -> list[int]:
     """A (epoch, offset) pair names one record, so that equal epochs up to an offset mean equal logs."""
     length = 0

@@ -53,6 +53,17 @@ def test_a_key_wakes_only_those_whose_condition_came_true() -> None:
     assert len(purgatory) == 1
 
 
+def test_a_key_that_is_named_twice_is_watched_once() -> None:
+    purgatory: Purgatory[str, Waiting] = Purgatory()
+    forced, late = Waiting(100), Waiting(100)
+    for operation in (forced, late):
+        assert not purgatory.try_complete_else_watch(operation, ["a", "b", "a"])
+    assert purgatory.force_complete_operation(forced)
+    assert purgatory.expire(100) == 1
+    assert (forced.answers, late.answers) == (["complete"], ["expired"])
+    assert purgatory.check_and_complete("a") == len(purgatory) == 0
+
+
 def test_whoever_sleeps_until_the_next_deadline_is_told_of_an_earlier_one_only() -> None:
     told = list[str]()
     purgatory: Purgatory[str, Waiting] = Purgatory(on_earlier=lambda: told.append("earlier"))

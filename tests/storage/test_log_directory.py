@@ -15,7 +15,7 @@ from simulation.page_cache import FORGOTTEN
 from storage.checkpoints import HIGH_WATERMARKS
 from storage.files import RealFiles
 from storage.log_directory import LogDirectory
-from tests.storage.logs import NOW, UnsyncedFiles, batch, config, read_all
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
@@ -57,6 +57,33 @@ def test_no_call_that_is_made_again_and_again_uses_up_descriptors(tmp_path: Path
     file.close()
     held.release()
     assert len(os.listdir("/proc/self/fd")) == before - 2
+
+
+def test_a_log_start_that_was_noted_does_not_hold_for_a_log_that_begins_anew_before_it(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    log = directory.open_log(ORDERS, config())
+    for _ in range(10):
+        append(log)
+    log.raise_log_start(8)
+    directory.checkpoint_log_starts()
+    log.truncate_fully_and_start_at(5)
+    for _ in range(10):
+        append(log)
+    log.flush()
+    directory.close(clean=False)
+    assert open_directory(tmp_path).open_log(ORDERS, config()).log_start_offset == 5
+
+
+def test_a_log_start_that_is_passed_over_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 8\n")
+    for _ in range(3):
+        directory = open_directory(tmp_path)
+        log = directory.open_log(ORDERS, config())
+        assert log.log_start_offset == 0
+        for _ in range(5):
+            append(log)
+        log.flush()
+        directory.close(clean=False)
 
 
 def test_a_directory_of_another_broker_or_cluster_is_refused_and_left_alone(tmp_path: Path) -> None:
