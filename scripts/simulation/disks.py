@@ -5,7 +5,7 @@
     disk.unmount()                              # it was killed: the page cache stays
     disk.crash(Random(7))                       # the power is gone
     disk.fail(Fault.SYNC_ERROR, under=path)     # until `heal`, also for the processes to come
-    disk.slow(write_ms=300, sync_ms=500)
+    disk.slow(write_ms=300, sync_ms=500, for_ms=3_000)
     disk.flip_closed(Random(7))                 # a bit of some closed segment is another one from now on
 
 What a disk may hold after a crash says `simulation.page_cache`, what its errors do `simulation.failing_files`.
@@ -41,7 +41,7 @@ class SimulatedDisk:
         self.spend = spend
         self._files = CrashableFiles()
         self._mounted = FailingFiles(self._files)
-        self._write_ns = self._sync_ns = 0
+        self._write_ns = self._sync_ns = self._slow_ns = 0
         self._refused = 0
         self.slowed = 0
 
@@ -70,9 +70,14 @@ class SimulatedDisk:
         """Until `heal`, once `after` calls of its kind went well."""
         self._mounted.fail(fault, under, after=after)
 
-    def slow(self, *, write_ms: float = 0, sync_ms: float = 0) -> None:
-        """Until `heal` each write, and each sync, takes so long."""
+    def slow(self, *, write_ms: float = 0, sync_ms: float = 0, for_ms: float) -> None:
+        """Until `heal` each write, and each sync, takes so long, and all together as long as that lasts.
+
+        The disk does one after the other; and a thread's work is done in one piece, so that what it costs is known
+        before it is over: no later call of it may be charged for when the disk is well again.
+        """
         self._write_ns, self._sync_ns = round(write_ms * NS_PER_MS), round(sync_ms * NS_PER_MS)
+        self._slow_ns = round(for_ms * NS_PER_MS)
 
     def tear(self, share: float, cut: Callable[[], object]) -> None:
         """The next write to a log gets that share of its bytes into the file; `cut` kills the process meanwhile."""
@@ -131,6 +136,8 @@ class SimulatedDisk:
 
     def _take_time(self, call: str, path: Path) -> None:
         ns = self._sync_ns if call in _SYNCS else self._write_ns if call == "write" else 0
-        if ns:
+        if ns and self._slow_ns:
+            ns = min(ns, self._slow_ns)
+            self._slow_ns -= ns
             self.slowed += 1
             self.spend(ns)

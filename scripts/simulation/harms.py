@@ -164,7 +164,7 @@ class Harms:
                 yield Harm([partial(broker.clock.run_at, 1.0)], _met(broker))
             case Kind.DISK_SLOW:
                 slowed = broker.disk.slowed
-                broker.disk.slow(write_ms=fault.amount / 10, sync_ms=fault.amount)
+                broker.disk.slow(write_ms=fault.amount / 10, sync_ms=fault.amount, for_ms=fault.for_ms)
                 yield Harm([broker.disk.heal], lambda: broker.disk.slowed > slowed)
             case Kind.DISK_WRITE | Kind.DISK_SYNC | Kind.DISK_FULL:
                 refused = broker.disk.refused

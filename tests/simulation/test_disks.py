@@ -117,7 +117,7 @@ def test_a_slow_disk_takes_the_time_of_whoever_calls() -> None:
     _, log = opened(disk.mount())
     append(log, 0)
     assert spent == []
-    disk.slow(write_ms=300, sync_ms=500)
+    disk.slow(write_ms=300, sync_ms=500, for_ms=60_000)
     append(log, 1)
     assert spent == [300 * NS_PER_MS]
     log.flush()
@@ -126,6 +126,16 @@ def test_a_slow_disk_takes_the_time_of_whoever_calls() -> None:
     spent.clear()
     append(log, 2)
     assert spent == []
+
+
+def test_a_slow_disk_takes_no_longer_in_all_than_it_is_slow() -> None:
+    spent: list[int] = []
+    disk = SimulatedDisk(spent.append)
+    _, log = opened(disk.mount())
+    disk.slow(write_ms=300, sync_ms=300, for_ms=1_000)
+    for number in range(10):  # as in one piece of a thread's work
+        append(log, number)
+    assert sum(spent) == 1_000 * NS_PER_MS
 
 
 def test_a_bit_that_flips_is_flipped_for_good_synced_or_not() -> None:
