@@ -97,7 +97,10 @@ class Batch:
         return RecordFuture(self.outcome, self.last_index, self.created_ms)
 
     def halves(self) -> tuple[Batch, Batch]:
-        """Its records (two or more) as two batches of about half its bytes, which were never sent."""
+        """Its records (two or more) as two batches of about half its bytes.
+
+        Of neither it is known more than of the whole: where an attempt of that has no end, they may be stored.
+        """
         records = decode_records(self.builder.build())
         half = BatchBuilder((self.size_bytes + HEADER_BYTES) // 2)
         full = (index for index, record in enumerate(records) if _append(half, record) is None)
@@ -109,7 +112,9 @@ class Batch:
         builder = BatchBuilder(INT32_MAX)
         for record in records:
             _append(builder, record)
-        return Batch(self.outcome, builder, self.created_ms, self.deadline_ms, first_index)
+        part = Batch(self.outcome, builder, self.created_ms, self.deadline_ms, first_index)
+        part.outcome_unknown, part.last_error = self.outcome_unknown, self.last_error
+        return part
 
 
 def _append(builder: BatchBuilder, record: Record) -> int | None:

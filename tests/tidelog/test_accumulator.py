@@ -267,6 +267,19 @@ def test_sequences_that_may_be_in_the_log_are_not_given_to_the_halves() -> None:
     assert story.take(ANEW) == (8, 0, 1)
 
 
+def test_a_half_of_what_may_be_in_the_log_may_be_in_the_log() -> None:
+    story = Story()
+    futures = [story.send(), story.send()]
+    story.take()
+    story.accumulator.retry(story.queue(), NetworkError(), 1050, outcome_unknown=True)
+    story.take()
+    story.accumulator.split(story.queue())
+    for _ in futures:
+        story.take(ANEW)
+        story.accumulator.fail(story.queue(), MessageTooLargeError())
+    assert all(future.failed() and future.may_be_stored() for future in futures)
+
+
 def test_the_halves_keep_the_deadline_and_count_in_the_buffer_until_their_outcome() -> None:
     story = Story(delivery_timeout_ms=500)
     futures = [story.send() for _ in range(4)]

@@ -106,6 +106,24 @@ async def test_a_seek_is_not_undone_by_the_answer_of_what_was_committed() -> Non
 
 
 @on_virtual_time
+async def test_who_assigns_again_what_it_has_just_given_up_begins_behind_its_own_commit() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"x"] * 10)
+    async with a_consumer(cluster, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.assign([P0])
+        await read(consumer, 10)
+        faults = [Fault.SWALLOW]
+        cluster.fault_of = lambda _, request: (
+            faults.pop() if isinstance(request, OffsetCommitRequest) and faults else None
+        )
+        consumer.assign([])
+        consumer.assign([P0])
+        put(partition, b"y")
+        assert await read(consumer, 1, 60_000) == [(0, 10, b"y")]
+
+
+@on_virtual_time
 async def test_auto_commit_reaches_as_far_as_polls_have_returned_when_the_next_one_comes() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")

@@ -95,12 +95,7 @@ class CommittedOffsets:
         if not entries:
             return
         who = committer()
-        left_ms = max(0, deadline_ms - self._client.clock.monotonic_ms())
-        try:
-            async with asyncio.timeout(left_ms / 1000):
-                await self._turn.acquire()
-        except builtins.TimeoutError:
-            raise TimeoutError(f"group {self._group_id!r}: an earlier commit is under way for {left_ms} ms") from None
+        await self._take_turn(deadline_ms)
         try:
             if committer() != who:  # of another generation, in which these may be another's
                 raise RebalanceInProgressError(f"group {self._group_id!r}: {COMMIT_LATER}")
@@ -117,6 +112,14 @@ class CommittedOffsets:
                 self.on_refusal(who, error)
         raise_first(self._named(entry, error, who) for entry, error in refusals.items() if error is not None)
 
+    async def _take_turn(self, deadline_ms: int) -> None:
+        left_ms = max(0, deadline_ms - self._client.clock.monotonic_ms())
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                await self._turn.acquire()
+        except builtins.TimeoutError:
+            raise TimeoutError(f"group {self._group_id!r}: an earlier commit is under way for {left_ms} ms") from None
+
     def _named(self, entry: OffsetCommitPartition, error: BrokerError, who: ConsumerGroupMetadata) -> TidelogError:
         where = f"group {self._group_id!r}, {entry.topic}-{entry.partition}"
         if isinstance(error, RebalanceInProgressError):
@@ -130,10 +133,12 @@ class CommittedOffsets:
     async def fetch(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Of each partition; None: nothing is committed."""
+        """Of each partition; None: nothing is committed. It comes behind the commits that are under way."""
         wanted = list(dict.fromkeys(as_partition(tp) for tp in partitions))
         if not wanted:
             return {}
+        await self._take_turn(deadline_ms)
+        self._turn.release()
         request = OffsetFetchRequest(self._group_id, tuple(DescribePartition(*tp) for tp in wanted))
         answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms)
         assert isinstance(answer, OffsetFetchResponse)
