@@ -66,9 +66,11 @@ class Expiry:
 
     async def topics_deleted(self, topics: Collection[str], before_ms: int) -> None:
         """What was committed of them until then means nothing any more, least of all to new topics of their names."""
+        # A commit that is under way now is of what has gone; a later one may be of what has come since.
+        under_way = {hosted: hosted.offsets.under_way(topics) for _, hosted in self._coordinator.groups()}
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
             committed = hosted.offsets.all().items()
-            gone = [tp for tp, commit in committed if tp.topic in topics and commit.committed_ms <= before_ms]
-            self._offsets.write_tombstones(shard, hosted, gone)
+            gone = {tp for tp, commit in committed if tp.topic in topics and commit.committed_ms <= before_ms}
+            self._offsets.write_tombstones(shard, hosted, sorted(gone.union(under_way.get(hosted, ()))))
             if count % _TURN == 0:
                 await asyncio.sleep(0)

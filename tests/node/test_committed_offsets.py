@@ -442,6 +442,25 @@ async def test_what_was_committed_of_a_topic_goes_with_it() -> None:
         assert await cluster.committed() == (0, -1)
 
 
+@on_virtual_time
+async def test_what_is_being_committed_of_a_topic_goes_with_it_too() -> None:
+    async with GroupCluster(offsets_commit_timeout_ms=60_000) as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(1, tp=TP1) == 0
+        cluster.cut(1, 2, 3)
+        commit = asyncio.ensure_future(cluster.commit(5))
+        await asyncio.sleep(0.1)
+        await cluster.inform(TP, deleted=("t",))
+        cluster.heal()
+        assert await commit == 0
+        await asyncio.sleep(5)
+        for tp in (TP, TP1):
+            await cluster.inform(tp)
+            assert await cluster.committed(tp=tp) == (0, -1)
+        await cluster.coordinate(2)
+        assert await cluster.committed() == (0, -1)
+
+
 # --- deleting ----------------------------------------------------------------------------------------
 
 
