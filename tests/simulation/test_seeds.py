@@ -8,8 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulation.run import JUDGED, LINEAGE
 from simulation.seeds import tell
 from simulation.story import Story
+
+from tests.checker.judging import verdict_on_all
+from tidelog.checker.broker_events import HighWatermark, Truncate
+from tidelog.model import TopicPartition
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,3 +45,14 @@ def test_nothing_goes_wrong_in_the_first_seeds(seed: int) -> None:
     assert not outcome.wrong
     observed = dict(outcome.rows)
     assert all(observed[key] for key in ("I1", "I2", "I8", "I9", "I12", "I14", "I15", "I18"))
+
+
+def test_after_an_unclean_election_a_follower_may_go_back_to_where_it_agrees_in_two_steps() -> None:
+    tp = TopicPartition("t", 0)
+    told = [
+        ("2", event)
+        for t, end in enumerate((29, 14))
+        for event in (Truncate(t, tp, end, "the leader's epochs"), HighWatermark(t, tp, 6, end))
+    ]
+    assert [row.key for row in verdict_on_all(told, *JUDGED).violated] == ["I11"]
+    assert not verdict_on_all(told, *LINEAGE).violated
