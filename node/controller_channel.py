@@ -60,6 +60,9 @@ class ChannelOwner(Protocol):
     def on_fenced(self) -> None:
         """The broker knows a later controller."""
 
+    def on_failed(self, error: BaseException) -> None:
+        """The channel has ended by an error that nobody has foreseen, and tells its broker nothing any more."""
+
 
 class ControllerChannel:
     """Keeps a connection open, as long as the registration stands, and empties the outbox into it.
@@ -75,6 +78,7 @@ class ControllerChannel:
         self._owner = owner
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"controller-channel-{broker.broker_id}")
+        self._task.add_done_callback(self._on_done)
 
     def tell(self, word: Word) -> None:
         """Say it until it is answered."""
@@ -92,6 +96,10 @@ class ControllerChannel:
     def close(self) -> None:
         """What is in flight or in the outbox is given up."""
         self._task.cancel()
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._owner.on_failed(error)
 
     async def _run(self) -> None:
         backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
@@ -111,6 +119,9 @@ class ControllerChannel:
                         backoff.reset()
                         await self._serve(connection)
                     # A lower epoch: the broker does not yet know of its registration.
+                except TidelogError as error:
+                    log.warning("broker %d is not to be told: %s", self.broker.broker_id, error)
+                    await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 finally:
                     was_closed = connection.closed
                     connection.close()

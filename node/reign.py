@@ -451,3 +451,7 @@ class Reign:
         """A broker knows a later controller. The seat says whether that is so."""
         self._dirty.add(znodes.CONTROLLER)
         self._wake.set()
+
+    def on_failed(self, error: BaseException) -> None:
+        log.error("the controller failed", exc_info=error)
+        self.end(repr(error))
