@@ -1,8 +1,7 @@
 """Who leads what, as far as this client knows: a value that is replaced whole by each answer.
 
 Any broker may be asked, and some know less than others: one that has just started, or one that is cut off from
-the controller. So answers are merged: a partition's leader epoch never goes back while the topic is the same, and a
-topic that was deleted, and perhaps made anew, does not come back.
+the controller. So answers are merged, and a partition's leader epoch never goes back while the topic is the same.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from tidelog.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
 from tidelog.messages import MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.model import NO_LEADER, Endpoint
-
-#: So many ids that a topic's name had before are remembered.
-_MOST_FORMER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,6 @@ class ClusterView:
 
     topics    those that some broker has told of
     refused   topics that the last answer refused, with its error code; they may still stand in `topics`
-    former    by name the ids of topics that are gone; an id is never given twice
     version   counts the merged answers; 0 means that no broker has answered yet
     """
 
@@ -52,7 +47,6 @@ class ClusterView:
     brokers: Mapping[int, Endpoint] = field(default_factory=dict)
     topics: Mapping[str, TopicView] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    former: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     version: int = 0
 
     def leader_of(self, topic: str, partition: int) -> Leader | None:
@@ -75,15 +69,10 @@ class ClusterView:
 
     def merged(self, answer: MetadataResponse) -> ClusterView:
         """The view after `answer`."""
-        topics, refused, former = dict(self.topics), dict(self.refused), dict(self.former)
+        topics, refused = dict(self.topics), dict(self.refused)
         for told in answer.topics:
-            old = topics.get(told.name)
-            if told.topic_id in former.get(told.name, ()):
-                continue  # this broker has not heard of its end yet
-            if old is not None and told.topic_id not in ("", old.topic_id):
-                former[told.name] = _with_former(former, old)
             if told.error_code in (0, LeaderNotAvailableError.code) and told.partitions:
-                topics[told.name] = _merged_topic(old, told)
+                topics[told.name] = _merged_topic(topics.get(told.name), told)
                 refused.pop(told.name, None)
             elif told.error_code:
                 refused[told.name] = told.error_code
@@ -95,22 +84,14 @@ class ClusterView:
             brokers=brokers or self.brokers,
             topics=topics,
             refused=refused,
-            former=former,
             version=self.version + 1,
         )
 
     def without(self, topic: str) -> ClusterView:
         """The view after the topic is known to be gone."""
-        topics = dict(self.topics)
-        gone = topics.pop(topic, None)
-        former = self.former if gone is None else {**self.former, topic: _with_former(self.former, gone)}
+        topics = {name: view for name, view in self.topics.items() if name != topic}
         refused = {**self.refused, topic: UnknownTopicOrPartitionError.code}
-        return replace(self, topics=topics, refused=refused, former=former)
-
-
-def _with_former(former: Mapping[str, tuple[str, ...]], gone: TopicView) -> tuple[str, ...]:
-    known = former.get(gone.name, ())
-    return (*known, gone.topic_id)[-_MOST_FORMER:] if gone.topic_id else known
+        return replace(self, topics=topics, refused=refused)
 
 
 def _merged_topic(old: TopicView | None, told: TopicMetadata) -> TopicView:
