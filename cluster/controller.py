@@ -78,12 +78,8 @@ class Controller(Decisions):
         awaited = self._in_flight.keys() | self.renewing | leaderless
         staying = {tp: state for tp, state in self.states.items() if self.departures.stays(tp)}
         told = {tp: state for tp, state in staying.items() if tp not in awaited}
-        everybody = tuple(sorted(self.brokers))
-        if everybody:
-            effects += self.leader_and_isr(told, everybody)
-            # Clients are told of all: of a partition that waits for a leader, too, there is something to know.
-            effects.append(SendMetadata(everybody, self.messages(staying), whole=True))
-        return effects + writes + self._admit()
+        # Clients are told of all: of a partition that waits for a leader, too, there is something to know.
+        return effects + self._tell(told, to_clients=staying, whole=True) + writes + self._admit()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
         """The registrations as they are now.
@@ -424,11 +420,18 @@ class Controller(Decisions):
                 effects.append(Absolve(broker))
         return effects
 
-    def _tell(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
+    def _tell(
+        self,
+        states: Mapping[TopicPartition, VersionedState],
+        *,
+        to_clients: Mapping[TopicPartition, VersionedState] | None = None,
+        whole: bool = False,
+    ) -> list[Effect]:
         everybody = tuple(sorted(self.brokers))
         if not everybody:
             return []
-        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, self.messages(states))]
+        shown = self.messages(states if to_clients is None else to_clients)
+        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, shown, whole=whole)]
 
     def _departed(self) -> list[Effect]:
         return self.departures.due(self._in_flight)

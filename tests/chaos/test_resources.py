@@ -47,13 +47,17 @@ def test_of_no_brokers_nothing_is_known() -> None:
     assert as_of_controllers({}) == {}
 
 
-async def test_what_a_broker_holds_is_counted_also_where_it_answers_nobody(tmp_path: Path, broker: BrokerState) -> None:
-    counts = ResourceCounts(tmp_path, lambda: [broker])
-    await counts.idle_before()
+async def counted_to_the_end(counts: ResourceCounts) -> None:
     await counts.busy("baseline")
     await counts.busy("healed")
     await counts.idle_after()
     counts.close()
+
+
+async def test_what_a_broker_holds_is_counted_also_where_it_answers_nobody(tmp_path: Path, broker: BrokerState) -> None:
+    counts = ResourceCounts(tmp_path, lambda: [broker])
+    await counts.idle_before()
+    await counted_to_the_end(counts)
     busy, idle = counted(tmp_path)[:2], counted(tmp_path)[2:]
     assert [each.phase for each in (*busy, *idle)] == ["baseline", "healed"] * 2
     assert all(each.threads > 0 and each.rss > 0 for each in busy)
@@ -85,9 +89,6 @@ async def test_a_broker_that_falls_silent_is_a_trouble_of_the_run(
         answering.setattr(resources, "_waiting", lambda broker: 3)
         counts = ResourceCounts(tmp_path, lambda: [broker])
         await counts.idle_before()
-    await counts.busy("baseline")
-    await counts.busy("healed")
-    await counts.idle_after()
-    counts.close()
+    await counted_to_the_end(counts)
     why = "it did not say each time what waits in it"
     assert counts.troubles() == [f"what broker 1 holds without clients is not judged: {why}"]
