@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from node.refusals import FAILURES, refusal
 from node.reign import Reign
+from node.server import due_in
 from node.topic_rules import plan_partitions, plan_reassignment
 from node.turns import turn
 from tidelog.clock import Clock
@@ -52,7 +53,7 @@ class PartitionCommands:
     async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         """Answers when every new partition has a leader that knows, or when the time is over."""
         reign = self._reign()
-        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         named = Counter(new.name for new in request.topics)
         outcomes: dict[str, ExtendedTopic] = {}
         pending: list[TopicPartition] = []
@@ -94,7 +95,7 @@ class PartitionCommands:
         """Answers when each election has taken place, or why it has not."""
         reign = self._reign()
         controller = reign.controller
-        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         if request.election_type not in list(ElectionType):
             raise InvalidRequestError(f"there is no election of type {request.election_type}")
         unclean = request.election_type == ElectionType.UNCLEAN
@@ -145,7 +146,7 @@ class PartitionCommands:
     ) -> AlterPartitionReassignmentsResponse:
         """Answers when they are written down."""
         reign = self._reign()
-        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         by_topic: dict[str, list[WantedReplicas]] = {}
         for wanted in request.partitions:
             by_topic.setdefault(wanted.topic, []).append(wanted)

@@ -84,6 +84,11 @@ _REQUESTS: dict[int, type[Request]] = {
 }
 
 
+def due_in(now_ms: int, wait_ms: int) -> int:
+    """When what a request wants to wait for is over, however long it wants to: `wait_ms` is any number."""
+    return now_ms + min(max(0, wait_ms), MAX_WAIT_MS)
+
+
 @frozen
 class RequestContext:
     """What a handler may know of the asking side.
@@ -102,7 +107,7 @@ class RequestContext:
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
         """When a request that wants to wait so long is answered: not after its sender has stopped waiting."""
-        due_ms = now_ms + min(max(0, wait_ms), MAX_WAIT_MS)
+        due_ms = due_in(now_ms, wait_ms)
         return due_ms if self.deadline_ms < 0 else min(due_ms, self.deadline_ms)
 
 

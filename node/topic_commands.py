@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from node.refusals import FAILURES, refusal
 from node.reign import Reign
+from node.server import due_in
 from node.settings import BrokerSettings
 from node.topic_rules import plan_topic
 from node.turns import turn
@@ -47,7 +48,7 @@ class TopicCommands:
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Answers when every partition of the new topics has a leader that knows, or when the time is over."""
-        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         named = Counter(new.name for new in request.topics)
         outcomes: list[CreatedTopic] = []
         pending: list[TopicPartition] = []
@@ -90,7 +91,7 @@ class TopicCommands:
 
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         """Answers when the topics are gone from every live broker and from ZooKeeper, or when the time is over."""
-        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         outcomes: dict[str, DeletedTopic] = {}
         reign: Reign | None = None
         for topic in request.topics:

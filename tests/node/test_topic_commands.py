@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.node.controller_cluster import Cluster, run
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
@@ -16,6 +18,7 @@ from tidelog.errors import (
 )
 from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 from tidelog.model import TopicPartition
+from tidelog.partition_messages import CreatePartitionsRequest, NewPartitions
 
 
 def test_a_created_topic_is_led_before_the_answer_comes() -> None:
@@ -123,19 +126,18 @@ def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
     run(story)
 
 
-def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take() -> None:
+@pytest.mark.parametrize("timeout_ms", [100, 0, -(1 << 31)])
+def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take(timeout_ms: int) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create()
-        reign = cluster.controller._reign
-        assert reign is not None
-        async with reign.topics_lock:
-            (created,) = (
-                await cluster.controller.topics.create_topics(CreateTopicsRequest((NewTopic("u"),), 100))
-            ).topics
-            (deleted,) = (
-                await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=100))
-            ).topics
-        assert (created.error_code, deleted.error_code) == (RequestTimedOutError.code, RequestTimedOutError.code)
+        controller = cluster.controller
+        assert controller._reign is not None
+        async with controller._reign.topics_lock:
+            (created,) = (await controller.topics.create_topics(CreateTopicsRequest((NewTopic("u"),), timeout_ms))).topics
+            (deleted,) = (await controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms))).topics
+            more = CreatePartitionsRequest((NewPartitions("t", 2),), timeout_ms)
+            (extended,) = (await controller.partitions.create_partitions(more)).topics
+        assert {each.error_code for each in (created, deleted, extended)} == {RequestTimedOutError.code}
         assert (await cluster.brokers[1].coordination.topic_names()) == ["t"]
 
     run(story)
