@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 
 from node.progress import Progress
 from tidelog.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
-from tidelog.errors import LeaderNotAvailableError, ListenerNotFoundError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    BrokerNotAvailableError,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    UnknownTopicOrPartitionError,
+)
 from tidelog.listeners import CLIENTS
 from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.model import NO_LEADER
@@ -35,7 +40,7 @@ class CachedTopic:
 class MetadataCache:
     """The picture. `brokers` maps the ids of live brokers to what is known of them, and is replaced whole.
 
-    informed   a controller has told of the topics since this broker started
+    informed   a controller has told of all topics since this broker started, so what is not here is not there
     progress   made with each update
     on_deleted told of topics that are gone
     """
@@ -74,6 +79,7 @@ class MetadataCache:
         deleted = request.deleted_topics
         if request.every_topic is not None:
             deleted += tuple(name for name in self._topics if name not in request.every_topic and name not in deleted)
+            self.informed = True
         for name in deleted:
             self._topics.pop(name, None)
         for info in request.topics:
@@ -88,7 +94,6 @@ class MetadataCache:
                 reconfigured.append(info)
         for state in request.partitions:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
-        self.informed = True
         self.progress.made()
         if deleted:
             self.on_deleted(deleted)
@@ -117,7 +122,10 @@ class MetadataCache:
         """The answer to a client that asks for these topics, or for all, and that came through this listener.
 
         It is told the brokers' addresses for that listener, and those brokers alone that have it.
+        BrokerNotAvailableError where it asks for all and this broker may know of some: the others would pass for gone.
         """
+        if topics is None and not self.informed:
+            raise BrokerNotAvailableError("this broker has not been told of all topics yet; others may have been")
         names = sorted(self._topics) if topics is None else list(dict.fromkeys(topics))
         reachable = {
             broker_id: BrokerAddress(broker_id, endpoint.host, endpoint.port)

@@ -84,6 +84,7 @@ def recover(
     `rewrite`: what is read beyond the recovery point may be in the page cache alone, and counted as written there.
     `opened` closes the segments, where it is closed itself.
     """
+    found = files.names(directory)
     segment_swap.settle(directory, files)
     _remove_leftovers(directory, files)
     epochs = LeaderEpochs.load(directory, files)
@@ -95,7 +96,7 @@ def recover(
     for slot, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
         opened.callback(segment.close)
-        if _is_foreign(segment, log.segments, bases[slot + 1 :], believed_to, compacted):
+        if _is_foreign(segment, log.segments, bases[slot + 1 :], recovery_point, compacted):
             _LOG.warning("%s is no part of the log, which goes on without it: taken out", segment.log.path)
             if segment.size:
                 names.append(segment.set_aside())
@@ -139,7 +140,11 @@ def recover(
             log.cut_bytes,
             log.removed_segments,
         )
-    log.set_aside = [name for name in files.names(directory) if name.endswith(STRAY_SUFFIX) and name not in names]
+    left = files.names(directory)
+    if not set(found).issubset(left):
+        # What went must not come back, after one more crash, beside what is appended now or in a log closed in order.
+        files.sync_directory(directory)
+    log.set_aside = [name for name in left if name.endswith(STRAY_SUFFIX) and name not in names]
     if log.set_aside:
         _LOG.error(
             "%s: files that had been synced are damaged or gone. The log ends at offset %d; what came after it is kept "
@@ -154,18 +159,18 @@ def recover(
 
 
 def _is_foreign(
-    segment: Segment, before: Sequence[Segment], later: Sequence[int], believed_to: int, compacted: bool
+    segment: Segment, before: Sequence[Segment], later: Sequence[int], recovery_point: int, compacted: bool
 ) -> bool:
     """Whether somebody else put the file there: to end the log at it would cost all that follows.
 
     It lies within the segment before it, from whose end another goes on, and leads to no such end itself; or it is
-    empty and the first. Below the offset that is believed only: beyond it a power failure may have brought back what
-    was cut, or emptied a file of ours.
+    empty and the first. Below the recovery point only, after a clean shutdown too: beyond it a power failure may have
+    brought back what was cut, or emptied a file of ours.
     """
     if not before:
-        return bool(later) and later[0] <= believed_to and not segment.size and not compacted
+        return bool(later) and later[0] <= recovery_point and not segment.size and not compacted
     end_offset = before[-1].next_offset
-    if not segment.base_offset < end_offset <= believed_to:
+    if not segment.base_offset < end_offset <= recovery_point:
         return False
     goes_on = any(_follows(base, end_offset, compacted) for base in later)
     return goes_on and all(header.next_offset != end_offset for _, header in scan_valid(segment.log, 0, segment.size))

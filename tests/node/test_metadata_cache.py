@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from node.metadata_cache import MetadataCache
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
@@ -13,6 +15,7 @@ from tidelog.control_messages import (
     UpdateMetadataRequest,
 )
 from tidelog.errors import (
+    BrokerNotAvailableError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
     NotControllerError,
@@ -33,7 +36,7 @@ async def test_metadata_names_no_leader_that_is_not_live_and_forgets_deleted_top
         node = cluster.nodes[2]
         state = cluster.leader_and_isr().partitions
         topics = (TopicInfo("t", "id", {}, 1),)
-        await node.ask(UpdateMetadataRequest(3, 1, cluster.live(), state, topics), sender_epoch=1)
+        await node.ask(UpdateMetadataRequest(3, 1, cluster.live(), state, topics, (), {"t": "id"}), sender_epoch=1)
         described = await node.ask(MetadataRequest())
         assert described.controller_id == 3
         assert [broker.broker_id for broker in described.brokers] == [1, 2, 3]
@@ -56,6 +59,19 @@ def test_topics_that_are_not_among_all_that_there_are_leave_the_picture() -> Non
     cache.update(UpdateMetadataRequest(1, 1, (), (), (), ("goes",), {"stays": "id", "comes": "id-2"}))
     assert {state.topic for state in cache.partitions} == {"stays"}
     assert sorted(deleted) == ["goes", "went"]
+
+
+def test_who_asks_for_all_topics_is_not_told_of_some_by_a_broker_that_has_just_started() -> None:
+    cache = MetadataCache("c")
+    state = PartitionStateMessage("t", 0, 1, 1, 0, (1,), 0, (1,))
+    for told in (UpdateMetadataRequest(1, 1, (), (), ()), UpdateMetadataRequest(1, 1, (), (state,), ())):
+        cache.update(told)
+        with pytest.raises(BrokerNotAvailableError, match="has not been told of all topics"):
+            cache.describe(None)
+    assert [topic.name for topic in cache.describe(("t",)).topics] == ["t"]
+    cache.update(UpdateMetadataRequest(1, 1, (), (), (), (), {"t": "id"}))
+    cache.update(UpdateMetadataRequest(1, 1, (), (), ()))
+    assert [topic.name for topic in cache.describe(None).topics] == ["t"]
 
 
 def test_a_topic_that_has_another_id_now_was_deleted_though_nobody_says_so() -> None:

@@ -39,7 +39,7 @@ def readiness(cluster: MemoryCluster, broker_id: int, identity: Identity | None 
 
 async def inform(cluster: MemoryCluster, broker_id: int) -> None:
     states, topics = cluster.leader_and_isr().partitions, (TopicInfo(TP.topic, TOPIC_ID, {}, 1),)
-    update = UpdateMetadataRequest(1, 1, cluster.live(), states, topics)
+    update = UpdateMetadataRequest(1, 1, cluster.live(), states, topics, (), {TP.topic: TOPIC_ID})
     await cluster.nodes[broker_id].ask(update, sender_epoch=1)
 
 

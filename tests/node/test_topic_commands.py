@@ -133,7 +133,9 @@ def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take
         controller = cluster.controller
         assert controller._reign is not None
         async with controller._reign.topics_lock:
-            (created,) = (await controller.topics.create_topics(CreateTopicsRequest((NewTopic("u"),), timeout_ms))).topics
+            (created,) = (
+                await controller.topics.create_topics(CreateTopicsRequest((NewTopic("u"),), timeout_ms))
+            ).topics
             (deleted,) = (await controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms))).topics
             more = CreatePartitionsRequest((NewPartitions("t", 2),), timeout_ms)
             (extended,) = (await controller.partitions.create_partitions(more)).topics

@@ -45,7 +45,8 @@ class Stage:
 
     def tell(self, topic: str, *partitions: int) -> None:
         states = tuple(PartitionStateMessage(topic, number, 1, 1, 0, (1,), 0, (1,)) for number in partitions)
-        self.metadata.update(UpdateMetadataRequest(1, 1, (), states, ()))
+        every_topic = {state.topic: "" for state in (*self.metadata.partitions, *states)}
+        self.metadata.update(UpdateMetadataRequest(1, 1, (), states, (), (), every_topic))
 
     async def commit(self, *parts: OffsetCommitPartition, group_id: str = "g", deadline_ms: int = -1) -> list[int]:
         request = OffsetCommitRequest(group_id, parts, in_zookeeper=True)

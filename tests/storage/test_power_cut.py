@@ -7,7 +7,7 @@ written, a log is opened from each picture. It must
 - hold a run of the batches of one state that the log was in, unmixed, from its log start on;
 - hold all of them below the recovery point of that moment;
 - agree with itself: indexes, epochs, producers (`soundness`);
-- open once more to the same, also if the power fails again while it is recovered.
+- open once more to the same, also if the power fails again while it is recovered, or when it was closed in order.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Work:
 
     def check(self, picture: CrashableFiles) -> None:
         self.seen["pictures"] += 1
-        again = picture.crash(KEPT)
+        again, closed = picture.crash(KEPT), picture.crash(KEPT)
         found = self._opened(picture)
         # Power fails while the log is recovered, and again, and again: no loop, and nothing more is lost.
         again.cut = self.random.randrange(40)
@@ -183,6 +183,8 @@ class Work:
         except PowerCut:
             self.seen["cut in recovery"] += 1
         assert self._opened(again.crash(self.random)) == found
+        _open(closed)[0].close()
+        assert self._opened(closed.crash(self.random)) == found, "closed in order after its recovery"
 
     def _opened(self, files: CrashableFiles) -> list[bytes]:
         manager, log = _open(files)
@@ -195,9 +197,10 @@ class Work:
         if found:
             assert any(_is_run(found, moment.batches) for moment in reversed(self.moments)), "a mixture of two states"
         promised = min(before.recovery_point, now.recovery_point)
+        begin = max(log.log_start_offset, min(before.log_start_offset, now.log_start_offset))
         for held in set(before.batches) & set(now.batches):
             header = read_header(held)
-            if log.log_start_offset < header.next_offset <= promised:
+            if begin < header.next_offset <= promised:
                 assert held in found, f"offset {header.base_offset} was synced"
         base_offset = log.append_as_leader(batch(NOW), log.latest_epoch or 0, NOW).base_offset
         assert base_offset == (headers_of(found)[-1].next_offset if found else log.log_start_offset)
