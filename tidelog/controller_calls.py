@@ -12,6 +12,7 @@ from tidelog.errors import (
     BrokerError,
     BrokerNotAvailableError,
     NotControllerError,
+    NotLeaderOrFollowerError,
     TidelogError,
     TimeoutError,
     raise_first,
@@ -49,14 +50,15 @@ class ControllerCalls:
         """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
 
         make          the request, given how long the controller may take (ms)
-        refusals      those in an answer; the first one that is final is raised, with the others
-        done_before   refusals that say, after a request whose answer was lost, that this one took effect
+        refusals      what was refused, or None, for each thing that is asked for, in one order; the first refusal that
+                      is final is raised, with the others
+        done_before   refusals that say of what may have been done, or was, by an attempt before that it took effect
         """
         client = self._client
         await client.bootstrapped(deadline_ms)
         attempt = 0
         last: TidelogError = NotControllerError("no controller is elected")
-        fine: tuple[type[TidelogError], ...] = ()
+        unsure, done = False, set[int]()
         while True:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
@@ -77,11 +79,17 @@ class ControllerCalls:
             except TidelogError as error:
                 if not is_retriable(error):
                     raise
-                if sent and not isinstance(error, BrokerError):
-                    fine = done_before
+                # The client itself says that a leader moved: nobody answered then, either.
+                if sent and (not isinstance(error, BrokerError) or isinstance(error, NotLeaderOrFollowerError)):
+                    unsure = True
                 last = error
             else:
-                left = [error for error in refusals(answer) if error is not None and not isinstance(error, fine)]
+                left = []
+                for slot, refused in enumerate(refusals(answer)):
+                    if refused is None:
+                        done.add(slot)
+                    elif not (isinstance(refused, done_before) and (unsure or slot in done)):
+                        left.append(refused)
                 if not left:
                     return answer
                 raise_first(refusal for refusal in left if not isinstance(refusal, _ASK_AGAIN))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.tidelog.fake_cluster import FakeCluster, Fault
+from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog import ConfigResource
 from tidelog.aio import Admin
@@ -63,8 +63,9 @@ async def test_the_controller_is_found_again_after_it_moved() -> None:
         )
 
 
+@pytest.mark.parametrize("had_done_it", [False, True])
 @on_virtual_time
-async def test_a_controller_that_hangs_in_the_middle_of_a_call_is_left_for_the_next_one() -> None:
+async def test_a_controller_that_hangs_in_the_middle_of_a_call_is_left_for_the_next_one(had_done_it: bool) -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         await admin.describe_cluster()
@@ -73,6 +74,8 @@ async def test_a_controller_that_hangs_in_the_middle_of_a_call_is_left_for_the_n
         await asyncio.sleep(3)
         assert cluster.sent(CreateTopicsRequest) and not creating.done()
         cluster.controller = 2
+        if had_done_it:
+            cluster.create("t")
         await creating
         assert [broker for broker, request in cluster.requests if isinstance(request, CreateTopicsRequest)] == [1, 2]
 
@@ -117,6 +120,25 @@ async def test_a_creation_whose_answer_is_lost_succeeds() -> None:
         assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 2, 3)
         with pytest.raises(TopicAlreadyExistsError, match="t"):
             await admin.create_topics([NewTopic("t", 1)])
+
+
+@on_virtual_time
+async def test_a_topic_that_was_made_before_the_controller_moved_is_no_refusal_and_one_that_was_there_is() -> None:
+    cluster = FakeCluster()
+    cluster.create("there")
+    make = cluster.create
+
+    def make_and_move(topic: str, partitions: int = 1) -> list[FakePartition]:
+        cluster.controller = 3 - cluster.controller
+        return make(topic, partitions)
+
+    async with an_admin(cluster) as admin:
+        cluster.create = make_and_move  # type: ignore[method-assign]
+        created = await admin.create_topics([NewTopic("a", 1), NewTopic("b", 1)])
+        assert [(each.name, each.error_code) for each in created] == [("a", 0), ("b", 0)]
+        with pytest.raises(TopicAlreadyExistsError, match="'there'") as refused:
+            await admin.create_topics([NewTopic("c", 1), NewTopic("there", 1)])
+        assert not refused.value.others and "c" in cluster.partitions
 
 
 @on_virtual_time
