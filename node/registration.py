@@ -102,15 +102,19 @@ class Registration:
 
     async def _keep(self) -> None:
         while True:
-            await self._until_lost()
-            self._lose()
             try:
+                await self._until_lost()
+                self._lose()
                 epoch = await self._register_with_patience()
+                log.info("broker %d is registered again, epoch %d", self._registration.broker_id, epoch)
+                self._on_registered(epoch)
             except BrokerIdTaken as error:
                 self._on_taken(error)
                 return
-            log.info("broker %d is registered again, epoch %d", self._registration.broker_id, epoch)
-            self._on_registered(epoch)
+            except Exception:
+                # Who ceased to look here would lead on without a registration, and nobody would know.
+                log.exception("broker %d goes on looking for its registration", self._registration.broker_id)
+                await asyncio.sleep(_RETRY_S)
 
     def _lose(self) -> None:
         """Once for each registration, and at once: the next session is soon confirmed, and it vouches for nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.handlers.configs import Configs, Topics
 from node.handlers.dispatch import HandlerTable
-from node.handlers.log_dirs import describe_log_dirs
+from node.handlers.log_dirs import LogDirs
 from node.handlers.record_deletion import delete_records
 from node.replicas import Replicas
 from node.settings import BrokerSettings
@@ -13,10 +13,10 @@ from tidelog.messages import ApiKey
 
 def admin_handlers(replicas: Replicas, settings: BrokerSettings, topics: Topics) -> HandlerTable:
     """The part of the dispatch table that is theirs."""
-    configs = Configs(settings, topics, replicas.metadata)
+    configs, log_dirs = Configs(settings, topics, replicas.metadata), LogDirs(replicas)
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, _: configs.describe(request),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, _: configs.alter(request),
-        ApiKey.DESCRIBE_LOG_DIRS: lambda request, _: describe_log_dirs(replicas, request),
+        ApiKey.DESCRIBE_LOG_DIRS: lambda request, _: log_dirs.describe(request),
         ApiKey.DELETE_RECORDS: lambda request, context: delete_records(replicas, request, context),
     }

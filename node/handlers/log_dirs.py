@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node.replicas import Replicas
@@ -11,23 +12,47 @@ from tidelog.admin_messages import DescribeLogDirsRequest, DescribeLogDirsRespon
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
+#: A disk that has not told of its space by then does not tell.
+_PATIENCE_S = 1.0
+_UNTOLD = (-1, -1)
 
-async def describe_log_dirs(replicas: Replicas, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Every directory of this broker, with those of the partitions in it that were asked for."""
-    held = replicas.log_sizes()
-    # A disk that hangs answers nothing, so it is not asked on the loop.
-    spaces = await replicas.offload(lambda: {path: _space(path) for path in held})
-    wanted = None
-    if request.partitions is not None:
-        wanted = {TopicPartition(each.topic, each.partition) for each in request.partitions}
-    dirs = []
-    for path, sizes in held.items():
-        if isinstance(sizes, StorageError):
-            dirs.append(LogDir(str(path), sizes.code, str(sizes)))
-        else:
-            chosen = {tp: size for tp, size in sorted(sizes.items()) if wanted is None or tp in wanted}
-            dirs.append(LogDir(str(path), 0, None, _replicas_in(replicas, chosen), *spaces[path]))
-    return DescribeLogDirsResponse(tuple(dirs))
+
+class LogDirs:
+    """Every directory of this broker. However many ask, and however long a disk hangs, one thread at most looks."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._looking: asyncio.Future[dict[Path, tuple[int, int]]] | None = None
+
+    async def describe(self, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        """The directories, with those of the partitions in them that were asked for."""
+        held = self._replicas.log_sizes()
+        spaces = await self._spaces(list(held))
+        wanted = None
+        if request.partitions is not None:
+            wanted = {TopicPartition(each.topic, each.partition) for each in request.partitions}
+        dirs = []
+        for path, sizes in held.items():
+            if isinstance(sizes, StorageError):
+                dirs.append(LogDir(str(path), sizes.code, str(sizes)))
+            else:
+                chosen = {tp: size for tp, size in sorted(sizes.items()) if wanted is None or tp in wanted}
+                total, usable = spaces.get(path, _UNTOLD)
+                dirs.append(LogDir(str(path), 0, None, _replicas_in(self._replicas, chosen), total, usable))
+        return DescribeLogDirsResponse(tuple(dirs))
+
+    async def _spaces(self, paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+        """Of those disks that tell."""
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(
+                self._replicas.offload(lambda: {path: _space(path) for path in paths})
+            )
+        looking = self._looking
+        done, _ = await asyncio.wait({looking}, timeout=_PATIENCE_S)
+        if not done:
+            return {}
+        self._looking = None
+        return looking.result()
 
 
 def _replicas_in(replicas: Replicas, sizes: Mapping[TopicPartition, int]) -> tuple[LogDirReplica, ...]:
@@ -40,9 +65,9 @@ def _lag(replicas: Replicas, tp: TopicPartition) -> int:
 
 
 def _space(path: Path) -> tuple[int, int]:
-    """(all bytes, those that are free) of the disk; −1 where it does not say."""
+    """(all bytes, those that are free) of the disk."""
     try:
         usage = shutil.disk_usage(path)
     except OSError:
-        return -1, -1
+        return _UNTOLD
     return usage.total, usage.free

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
@@ -26,3 +29,22 @@ async def test_each_directory_tells_its_logs_and_an_offline_one_why() -> None:
         (directory,) = (await cluster.leader.ask(DescribeLogDirsRequest())).log_dirs
         assert (directory.error_code, directory.error_message) == (StorageError.code, "on fire")
         assert directory.replicas == ()
+
+
+@on_virtual_time
+async def test_a_disk_that_hangs_keeps_one_look_at_its_space_and_no_answer_back() -> None:
+    async with MemoryCluster() as cluster:
+        hanging: list[asyncio.Future[dict[Path, tuple[int, int]]]] = []
+
+        def hang(_: object) -> asyncio.Future[dict[Path, tuple[int, int]]]:
+            hanging.append(asyncio.get_running_loop().create_future())
+            return hanging[-1]
+
+        replicas = cluster.nodes[1].replicas
+        at_once, replicas.offload = replicas.offload, hang  # type: ignore[assignment]
+        answers = await asyncio.gather(*(cluster.nodes[1].ask(DescribeLogDirsRequest()) for _ in range(3)))
+        assert [each.log_dirs[0].usable_bytes for each in answers] == [-1, -1, -1] and len(hanging) == 1
+        hanging[0].set_result({Path("disk"): (100, 7)})
+        assert (await cluster.nodes[1].ask(DescribeLogDirsRequest())).log_dirs[0].usable_bytes == 7
+        replicas.offload = at_once  # type: ignore[method-assign]
+        assert (await cluster.nodes[1].ask(DescribeLogDirsRequest())).log_dirs[0].usable_bytes == -1

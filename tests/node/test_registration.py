@@ -119,6 +119,27 @@ async def test_a_registration_deleted_during_an_interruption_is_found_gone_after
 
 
 @on_virtual_time
+async def test_a_failure_that_nobody_foresaw_does_not_end_the_looking(
+    zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(zookeeper)
+    await node.start()
+    look = node.coordination.is_registered
+    failures = [ValueError("unforeseen")]
+
+    async def fail_once(broker_id: int, epoch: int, *, watch: bool) -> bool:
+        if failures:
+            raise failures.pop()
+        return await look(broker_id, epoch, watch=watch)
+
+    monkeypatch.setattr(node.coordination, "is_registered", fail_once)
+    await zookeeper.connect().delete(znodes.broker_path(1))
+    await node.until("lost", "registered")
+    assert not failures
+    await node.registration.stop()
+
+
+@on_virtual_time
 async def test_a_polite_stop_takes_the_registration_away(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     await node.start()
