@@ -139,9 +139,9 @@ class FileConsumer:
         self._called("topics")
         return self.cluster.topics()
 
-    def partitions_for_topic(self, topic: str) -> set[int]:
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
         self._called("partitions_for_topic")
-        return self.cluster.partitions(topic)
+        return self.cluster.partitions(topic) if topic in self.cluster.topics() else None
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         self._called("beginning_offsets")

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -43,7 +44,9 @@ class Query:
     def __init__(self, cluster: FileCluster, **options: str) -> None:
         self.consumer, self.clock = FileConsumer(cluster), HandClock()
         self.consumer._wait = self.clock.pause
-        raw = {"tidelog.bootstrap.servers": "a:1", "subscribe": "t", "startingOffsets": "earliest"} | options
+        raw = {"tidelog.bootstrap.servers": "a:1", "startingOffsets": "earliest"} | options
+        if "subscribePattern" not in raw:
+            raw.setdefault("subscribe", "t")
         self.reader = TidelogStreamReader(
             parse_read(raw, Use.STREAM_READ),
             OneConsumer(only=self.consumer),
@@ -293,6 +296,39 @@ def test_a_partition_that_is_gone_is_loss(cluster: FileCluster) -> None:
     lenient = Query(cluster, failOnDataLoss="false")
     cluster.append_values(T0, ["a"])
     assert lenient.latest({"t": {"0": 0, "1": 0, "7": 5}}) == {"t": {"0": 1, "1": 0}}
+
+
+def test_a_topic_that_the_broker_which_lists_them_has_not_heard_of_yet_is_not_gone(
+    cluster: FileCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("u", 1)
+    query = Query(cluster, subscribePattern="[tu]")
+    begun = {"t": {"0": 0, "1": 0}, "u": {"0": 0}}
+    monkeypatch.setattr(query.consumer, "topics", lambda: {"t"})
+    cluster.append_values(TopicPartition("u", 0), ["a"])
+    assert query.latest(begun) == {"t": {"0": 0, "1": 0}, "u": {"0": 1}}
+    cluster.delete_topic("u")
+    query.clock.ms += 5_000
+    with pytest.raises(DataLossError, match="u-0"):
+        query.latest(begun)
+
+
+def test_a_topic_that_is_gone_is_made_sure_of_once(cluster: FileCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create_topic("u", 1)
+    query = Query(cluster, subscribePattern="[tu]", failOnDataLoss="false")
+    begun = {"t": {"0": 0, "1": 0}, "u": {"0": 0}}
+    ask, asked = query.consumer.partitions_for_topic, Counter[str]()
+
+    def count(topic: str) -> set[int] | None:
+        asked[topic] += 1
+        return ask(topic)
+
+    monkeypatch.setattr(query.consumer, "partitions_for_topic", count)
+    cluster.delete_topic("u")
+    for _ in range(3):
+        assert query.latest(begun) == begun
+        query.clock.ms += 5_000
+    assert asked["t"] == 3 and asked["u"] == 1
 
 
 def test_a_starting_time_that_no_record_reaches_is_an_error_or_the_end(cluster: FileCluster) -> None:

@@ -46,9 +46,13 @@ class Lookups:
         self._clock: Clock = clock or SystemClock()
         self._pause = pause
 
-    def partitions(self) -> list[TopicPartition]:
-        """What the options name, as it exists now, sorted. UnknownTopicOrPartitionError for what does not exist."""
-        return self._patiently("which partitions there are", self._partitions)
+    def partitions(self, known: Collection[str] = ()) -> list[TopicPartition]:
+        """What the options name, as it exists now, sorted. UnknownTopicOrPartitionError for what does not exist.
+
+        Topics that are `known` are asked for by name before a pattern that no longer finds them is believed: the broker
+        that lists all topics may be behind the others.
+        """
+        return self._patiently("which partitions there are", lambda consumer: self._partitions(consumer, known))
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return self._patiently("earliest offsets", lambda consumer: dict(consumer.beginning_offsets(list(partitions))))
@@ -105,12 +109,14 @@ class Lookups:
                 resolved |= ask(marked)
         return resolved
 
-    def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
+    def _partitions(self, consumer: Consumer, known: Collection[str]) -> list[TopicPartition]:
         match self._options.subscription:
             case Subscribe(topics):
                 wanted: tuple[str, ...] = topics
             case SubscribePattern(pattern):
-                wanted = tuple(sorted(topic for topic in consumer.topics() if re.fullmatch(pattern, topic)))
+                listed = consumer.topics()
+                listed |= {topic for topic in set(known) - listed if consumer.partitions_for_topic(topic)}
+                wanted = tuple(sorted(topic for topic in listed if re.fullmatch(pattern, topic)))
             case Assign(partitions):
                 existing = {each for topic in {each.topic for each in partitions} for each in _of(consumer, topic)}
                 unknown = [each for each in partitions if each not in existing]

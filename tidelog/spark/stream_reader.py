@@ -84,6 +84,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[TopicPartition, int] = {}
         self._partitions: list[TopicPartition] = []
         self._partitions_at_ms = 0
+        self._gone: set[str] = set()
         self._shorter_since_ms: int | None = None
         self._warned: set[str] = set()
         self._last_batch_ms = self._clock.monotonic_ms()
@@ -155,7 +156,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return overdue or total(ranges) >= minimum
 
     def _latest(self, begun: Offsets) -> dict[TopicPartition, int]:
-        partitions = self._current_partitions()
+        partitions = self._current_partitions({partition.topic for partition in begun})
         self._check_deleted(begun, partitions)
         served = self._lookups.latest(partitions)
         self._check_shorter(begun, served)
@@ -163,10 +164,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = latest
         return dict(latest)
 
-    def _current_partitions(self) -> list[TopicPartition]:
+    def _current_partitions(self, begun: set[str]) -> list[TopicPartition]:
         now_ms = self._clock.monotonic_ms()
         if not self._partitions or now_ms - self._partitions_at_ms >= _PARTITIONS_AGE_MS:
-            self._partitions, self._partitions_at_ms = self._lookups.partitions(), now_ms
+            # To make sure of a topic that is gone takes seconds: once.
+            self._partitions = self._lookups.partitions(begun - self._gone)
+            self._partitions_at_ms = now_ms
+            self._gone = begun - {partition.topic for partition in self._partitions}
         return self._partitions
 
     def _complete(self, begun: Offsets, until: Offsets) -> dict[TopicPartition, int]:
