@@ -42,7 +42,7 @@ class OneOffsetARecord(Invariant):
                     says = f"{record_name(record_id)} stands at offset {first} and at {other}"
                     operations = (each for each in proof if each is not None)
                     self.violated(facts.tp, 0, says, facts.produce(record_id), *operations)
-        self.tally.observations = sum(len(facts.sightings) for facts in self.partitions())
+        self.tally.observations = sum(facts.sightings.records for facts in self.partitions())
 
 
 class NoPhantoms(Invariant):
@@ -54,9 +54,9 @@ class NoPhantoms(Invariant):
         for facts in self.partitions():
             for ids, offsets in self.new_in(facts.sightings.fresh):
                 self.tally.observations += len(ids)
-                if not facts.invoked_at.keys() >= set(ids):
+                if not facts.invoked_at.has_all(ids):
                     self._phantoms(facts, ids, offsets)
-                if not facts.failed.keys().isdisjoint(ids):
+                if facts.failed and not facts.failed.keys().isdisjoint(ids):
                     self._aborted(facts, ids, offsets)
             for refused in self.new_in(facts.refusals):
                 at = [(each, facts.sightings.offset_of(each)) for each in refused]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -78,32 +79,34 @@ def _with_what_was_trimmed(log: FinalLog, facts: PartitionFacts) -> Iterable[Sto
         for record_id, timestamp, sent_at in zip(event.ids, event.ts, event.t, strict=True):
             seen = facts.sightings.offset_of(record_id)
             if seen is not None and seen < log.log_start and log.place(seen) is None:
-                yield StoredRecord(seen, timestamp, sent_at, facts.acknowledged.get(record_id, inf))
+                yield StoredRecord(seen, timestamp, sent_at, _acknowledged_at(record_id, facts))
+
+
+def _acknowledged_at(record_id: int, facts: PartitionFacts) -> float:
+    t = facts.acknowledged.get(record_id)
+    return inf if t is None else t
 
 
 class _ColumnsOfLog(StoredLog):
-    """A log of which nothing ever went: the first record at or after a time is a suffix minimum."""
+    """A log of which nothing ever went: the first record at or after a time is where the greatest so far reaches it."""
 
     def __init__(self, log: FinalLog, facts: PartitionFacts) -> None:
         self._log, self._facts = log, facts
-        order = sorted(range(len(log.ts)), key=log.ts.__getitem__)
-        self._timestamps = [log.ts[place] for place in order]
-        # Places stand in the order of the offsets, and the least of them from each timestamp to the latest one.
-        self._first = list(accumulate(reversed(order), min))[::-1]
+        self._greatest = array("q", accumulate(log.ts, max))
 
     def record(self, offset: int) -> StoredRecord | None:
         place = self._log.place(offset)
         if place is None:
             return None
         record_id = self._log.ids[place]
-        sent_at = self._facts.invoked_at.get(record_id, 0)
-        acknowledged_at = self._facts.acknowledged.get(record_id, inf)
+        sent_at = self._facts.invoked_at.get(record_id) or 0
+        acknowledged_at = _acknowledged_at(record_id, self._facts)
         epoch = self._log.leader_epochs[place]
         return StoredRecord(offset, self._log.ts[place], sent_at, acknowledged_at, leader_epoch=epoch)
 
     def first_that_lasts(self, target: int, after: float) -> int | None:
-        place = bisect_left(self._timestamps, target)
-        return self._log.offsets[self._first[place]] if place < len(self._first) else None
+        place = bisect_left(self._greatest, target)
+        return self._log.offsets[place] if place < len(self._greatest) else None
 
     def committed_end(self, before: float) -> int:
         last = self._facts.acknowledgements.before(before)

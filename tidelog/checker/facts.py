@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tidelog.checker.broker_events import Ack, BecomeLeader, HighWatermark
+from tidelog.checker.by_record import ByRecord
 from tidelog.checker.columns import SEQUENCE_BITS, Column
 from tidelog.checker.events import Header
 from tidelog.checker.findings import record_name, seconds
@@ -68,9 +69,9 @@ class PartitionFacts:
     """
 
     tp: TopicPartition
-    invoked_at: dict[int, int] = field(default_factory=dict)
+    invoked_at: ByRecord = field(default_factory=ByRecord)
     invocations: list[ProduceInvoked] = field(default_factory=list)
-    acknowledged: dict[int, int] = field(default_factory=dict)
+    acknowledged: ByRecord = field(default_factory=ByRecord)
     failed: dict[int, int] = field(default_factory=dict)
     refusals: list[Column] = field(default_factory=list)
     acknowledgements: RunningMax = field(default_factory=RunningMax)
@@ -147,7 +148,7 @@ class Facts:
 
     def invoked(self, source: Source, event: ProduceInvoked) -> None:
         facts = self.of(event.tp)
-        facts.invoked_at.update(zip(event.ids, event.t, strict=True))
+        facts.invoked_at.put(event.ids, event.t)
         facts.invocations.append(event)
         if event.ids:
             self.producers[event.ids[0] >> SEQUENCE_BITS] = source
@@ -156,7 +157,7 @@ class Facts:
     def acknowledged(self, source: Source, event: ProduceOk) -> None:
         if source.waits_for_all:
             facts = self.of(event.tp)
-            facts.acknowledged.update(zip(event.ids, event.t, strict=True))
+            facts.acknowledged.put(event.ids, event.t)
             facts.acknowledgements.extend(event.t, event.offsets)
             facts.sightings.see(event.offsets, event.ids)
             facts.produces.append((source, event))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from operator import sub
 from typing import Any, Final, TypeAlias
 
 from tidelog.checker import group_operations, operations
+from tidelog.checker.by_record import ABSENT, ByRecord
 from tidelog.checker.facts import Facts, Source
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.group_operations import CommitFailed, CommitInvoked, CommitOk, CommitUnknown
@@ -54,7 +54,7 @@ class Honesty(Invariant):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         #: Of each life: what was invoked and has not ended, and the last moment of which it tells.
-        self._open: dict[Source, dict[int, int]] = defaultdict(dict)
+        self._open: dict[Source, ByRecord] = defaultdict(ByRecord)
         self._open_commits: dict[Source, dict[_Commit, int]] = defaultdict(dict)
         self._last: dict[Source, int] = {}
 
@@ -71,19 +71,19 @@ class Honesty(Invariant):
         }
 
     def _invoked(self, source: Source, event: ProduceInvoked) -> None:
-        self._open[source].update(zip(event.ids, event.t, strict=True))
+        self._open[source].put(event.ids, event.t)
         self._goes_on(source, max(event.t, default=0))
 
     def _ended(self, source: Source, event: ProduceOk | ProduceFailed | ProduceUnknown) -> None:
         if not event.ids:
             return
         self.tally.observations += len(event.ids)
-        self._goes_on(source, max(event.t))
-        most = _most_ns(source)
-        began = list(map(self._open[source].pop, event.ids, event.t))
-        if max(map(sub, event.t, began)) > most:
+        last, most = max(event.t), _most_ns(source)
+        self._goes_on(source, last)
+        began = self._open[source].take(event.ids)
+        if last - min(began) > most:
             for record_id, t0, t1 in zip(event.ids, began, event.t, strict=True):
-                if t1 - t0 > most and not self.only_counted():
+                if t0 != ABSENT and t1 - t0 > most and not self.only_counted():
                     self._late(source, event.tp, f"produce of {record_name(record_id)}", t0, t1)
 
     def _refused(self, source: Source, event: ProduceFailed | ProduceUnknown) -> None:

@@ -70,7 +70,7 @@ def _of_type(wanted: type) -> Callable[[Any], Any]:
     return check
 
 
-_int, _str, _bool = _of_type(int), _of_type(str), _of_type(bool)
+_int, _str, _bool, _list = _of_type(int), _of_type(str), _of_type(bool), _of_type(list)
 
 
 def topic_partition(value: Any) -> TopicPartition:
@@ -79,7 +79,7 @@ def topic_partition(value: Any) -> TopicPartition:
 
 
 def _list_of(each: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: tuple(each(item) for item in _of_type(list)(value))
+    return lambda value: tuple(map(each, _list(value)))
 
 
 #: Readers by the annotations that the classes of `events` use.
@@ -96,6 +96,8 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "Sequence[TopicPartition]": _list_of(topic_partition),
     "Mapping[int, int]": lambda value: {int(key): _int(each) for key, each in value.items()},
 }
+#: What stands in a line as it is.
+_AS_THEY_ARE: Final = {"int": int, "int | None": int, "str": str, "bool": bool}
 #: A field whose name is none in Python.
 _WRITTEN_AS: Final = {"role": "as"}
 
@@ -107,20 +109,28 @@ class Shape:
         self._cls, self._marks = cls, marks
         #: Reading stays below two microseconds a field: a history may have millions of lines.
         self._fields = [
-            (each.name, _WRITTEN_AS.get(each.name, each.name), _READERS[str(each.type)], each.default)
+            (
+                each.name,
+                _WRITTEN_AS.get(each.name, each.name),
+                _AS_THEY_ARE.get(str(each.type)),
+                _READERS[str(each.type)],
+                each.default,
+            )
             for each in fields(cls)
         ]
         names = [name for name, *_ in self._fields]
         self._runs = "offsets" in names and "ids" in names
-        self._columns = [name for name, _, read, _ in self._fields if read is column or name == "errors"]
+        self._of_records = "ids" in names
+        self._columns = [name for name, _, _, read, _ in self._fields if read is column or name == "errors"]
         self._values = attrgetter(*names)
 
     def read(self, line: Mapping[str, Any]) -> Any:
         """KeyError, TypeError, ValueError, OverflowError where the line is none of these."""
         values: dict[str, Any] = {}
-        for name, key, read, default in self._fields:
+        for name, key, as_it_is, read, default in self._fields:
             if key in line:
-                values[name] = read(line[key])
+                value = line[key]
+                values[name] = value if type(value) is as_it_is else read(value)
             elif name == "offsets" and self._runs and "offset" in line:
                 first = _int(line["offset"])
                 values[name] = range(first, first + len(line["ids"]))
@@ -132,11 +142,13 @@ class Shape:
                 raise ValueError(f"its columns {', '.join(self._columns)} have different lengths")
             if self._runs:
                 values["offsets"] = consecutive(values["offsets"])
+            if self._of_records:
+                values["ids"] = consecutive(values["ids"])
         return self._cls(**values)
 
     def write(self, event: Any) -> dict[str, Any]:
         line: dict[str, Any] = dict(self._marks)
-        for (name, key, _, default), value in zip(self._fields, self._values(event), strict=True):
+        for (name, key, _, _, default), value in zip(self._fields, self._values(event), strict=True):
             if value is None or (default is not MISSING and value == default):
                 continue
             if name == "offsets" and self._runs and isinstance(run := consecutive(value), range):

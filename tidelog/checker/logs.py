@@ -21,7 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.checker.columns import Column, column, consecutive
+from tidelog.checker.columns import Column, as_array, column, consecutive
 from tidelog.checker.history import SUFFIX, complete_lines, json_object, line_errors
 from tidelog.checker.lines import to_line, topic_partition
 from tidelog.errors import HistoryError
@@ -75,7 +75,7 @@ class FinalLog:
         if len(lengths) > 1:
             raise ValueError(f"the columns of {self.tp} on {self.broker} have different lengths")
         self.offsets = consecutive(self.offsets)
-        self.ids, self.ts, self.leader_epochs = _array(self.ids), _array(self.ts), _array(self.leader_epochs)
+        self.ids, self.ts, self.leader_epochs = as_array(self.ids), as_array(self.ts), as_array(self.leader_epochs)
 
     @property
     def name(self) -> str:
@@ -97,6 +97,9 @@ class FinalLog:
         place = self.place(offset)
         return None if place is None else self.ids[place]
 
+    def has_the_same_records(self, other: FinalLog) -> bool:
+        return self.offsets == other.offsets and self.ids == other.ids
+
     def holds(self, offsets: Column, ids: Column, ts: Column | None = None) -> bool:
         """Whether each of these records stands at its offset, with its timestamp where those are given."""
         if not ids:
@@ -104,8 +107,8 @@ class FinalLog:
         run = consecutive(offsets)
         if isinstance(self.offsets, range) and isinstance(run, range):
             part = slice(run.start - self.offsets.start, run.stop - self.offsets.start)
-            same_times = ts is None or self.ts[part] == _array(ts)
-            return part.start >= 0 and self.ids[part] == _array(ids) and same_times
+            same_times = ts is None or self.ts[part] == as_array(ts)
+            return part.start >= 0 and self.ids[part] == as_array(ids) and same_times
         if isinstance(self.offsets, range) and self.offsets.start == 0 and ts is None and min(offsets) >= 0:
             return max(offsets) < len(self.offsets) and list(map(self.ids.__getitem__, offsets)) == list(ids)
         places = [self.place(offset) for offset in offsets]
@@ -113,10 +116,6 @@ class FinalLog:
             place is not None and self.ids[place] == record_id and (ts is None or self.ts[place] == ts[index])
             for index, (place, record_id) in enumerate(zip(places, ids, strict=True))
         )
-
-
-def _array(values: Column) -> array[int]:
-    return values if isinstance(values, array) else array("q", values)
 
 
 def write_final_log(directory: Path, log: FinalLog, *, records_per_line: int = 10_000) -> Path:

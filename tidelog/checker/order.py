@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import repeat
 
-from tidelog.checker.columns import SEQUENCE_BITS, Column, consecutive
+from tidelog.checker.columns import SEQUENCE_BITS, Column, as_array, consecutive
 from tidelog.checker.facts import Facts, PartitionFacts
 from tidelog.checker.findings import record_name, seconds
 from tidelog.checker.invariant import Ending, Invariant
@@ -32,7 +32,7 @@ class RealTimeOrder(Invariant):
         self.examine()
         for facts in self.partitions():
             log = ending.log(facts.tp)
-            unknown = {each for each in facts.invoked_at if each not in facts.acknowledged}
+            unknown = set(_unacknowledged(facts))
             if log is not None and facts.produces and unknown:
                 rest = [(each, offset) for each, offset in zip(log.ids, log.offsets, strict=True) if each in unknown]
                 self._judge(facts, [record_id for record_id, _ in rest], [offset for _, offset in rest])
@@ -41,7 +41,7 @@ class RealTimeOrder(Invariant):
         if not ids:
             return
         self.tally.observations += len(ids)
-        invoked_at = list(map(facts.invoked_at.get, ids, repeat(0)))
+        invoked_at = facts.invoked_at.numbers(ids)  # what nobody invoked was sent before everything else
         times, greatest = facts.acknowledgements.settled()
         before = bisect_left(times, max(invoked_at))
         if before == 0 or greatest[before - 1] < min(offsets):
@@ -53,6 +53,12 @@ class RealTimeOrder(Invariant):
                 there = facts.sightings.id_at(earlier)
                 says = f"{record_name(record_id)} was sent after offset {earlier} was acknowledged, and got {offset}"
                 self.violated(facts.tp, asked, says, facts.produce(there), facts.produce(record_id))
+
+
+def _unacknowledged(facts: PartitionFacts) -> Iterator[int]:
+    for event in facts.invocations:
+        if not facts.acknowledged.has_all(event.ids):
+            yield from (each for each in event.ids if each not in facts.acknowledged)
 
 
 @dataclass(slots=True)
@@ -91,8 +97,8 @@ class ProducerOrder(Invariant):
         """Takes one producer's records all together, if they are its next ones."""
         behind = not chain.ids or (ids[0] > chain.ids[-1] and offsets[0] > chain.offsets[-1])
         if behind and ids[0] >> SEQUENCE_BITS == ids[-1] >> SEQUENCE_BITS and isinstance(consecutive(ids), range):
-            chain.ids.extend(ids)
-            chain.offsets.extend(offsets)
+            chain.ids.extend(as_array(ids))
+            chain.offsets.extend(as_array(offsets))
             return True
         return False
 
@@ -113,5 +119,5 @@ class ProducerOrder(Invariant):
             other, other_offset = chain.ids[neighbours[0]], chain.offsets[neighbours[0]]
             at = f"{record_name(record_id)} stands at offset {offset}"
             says = f"{at}, and its producer's {record_name(other)} at {other_offset}"
-            t = facts.invoked_at.get(record_id, 0)
+            t = facts.invoked_at.get(record_id) or 0
             self.violated(facts.tp, t, says, facts.produce(other), facts.produce(record_id), f"{at} ({seconds(t)})")

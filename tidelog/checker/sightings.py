@@ -6,7 +6,8 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tidelog.checker.columns import DAMAGED, Column
+from tidelog.checker.by_record import ABSENT, ByRecord
+from tidelog.checker.columns import DAMAGED, Column, as_array
 
 #: Nobody has told of this offset.
 UNSEEN: Final = -2
@@ -36,15 +37,17 @@ class Sightings:
 
     fresh   (ids, offsets) of what was not known before
     told    how often somebody told of an offset
+    records how many records were seen
     """
 
     contradictions: list[Contradiction] = field(default_factory=list)
     duplicates: list[Duplicate] = field(default_factory=list)
     fresh: list[tuple[Column, Column]] = field(default_factory=list)
     told: int = 0
+    records: int = 0
     _origin: int = -1
     _ids: array[int] = field(default_factory=lambda: array("q"))
-    _place: dict[int, int] = field(default_factory=dict)
+    _place: ByRecord = field(default_factory=ByRecord)
 
     def offset_of(self, record_id: int) -> int | None:
         """Where the record was seen first."""
@@ -54,10 +57,6 @@ class Sightings:
         """The record that was seen there first, or `UNSEEN`."""
         place = offset - self._origin
         return self._ids[place] if self._origin >= 0 and 0 <= place < len(self._ids) else UNSEEN
-
-    def __len__(self) -> int:
-        """How many records were seen."""
-        return len(self._place)
 
     def __contains__(self, record_id: int) -> bool:
         return record_id in self._place
@@ -70,9 +69,9 @@ class Sightings:
         self._reach(min(offsets[0], offsets[-1]))
         if isinstance(offsets, range):
             start = offsets.start - self._origin
-            told = ids if isinstance(ids, array) else array("q", ids)
+            told = as_array(ids)
             there = self._ids[start : start + len(told)]
-            if there == told or (there.count(UNSEEN) == len(there) and self._fill(start, told, offsets)):
+            if there == told or (there.count(UNSEEN) == len(there) and self._fill(start, told, ids, offsets)):
                 return
         self._see_each(offsets, ids)
 
@@ -85,15 +84,16 @@ class Sightings:
             self._ids = array("q", [UNSEEN]) * (self._origin - origin) + self._ids
             self._origin = origin
 
-    def _fill(self, start: int, told: array[int], offsets: range) -> bool:
+    def _fill(self, start: int, told: array[int], ids: Column, offsets: range) -> bool:
         """Takes what is all new, at offsets that are too; False, and nothing done, where a record is not new."""
-        if not self._place.keys().isdisjoint(told) or len(set(told)) < len(told) or DAMAGED in told:
+        if self._place.has_any(ids) or not _distinct(ids):
             return False
         if start > len(self._ids):
             self._ids.extend(array("q", [UNSEEN]) * (start - len(self._ids)))
         self._ids[start : start + len(told)] = told
-        self._place.update(zip(told, offsets, strict=True))
-        self.fresh.append((told, offsets))
+        self._place.put(ids, offsets)
+        self.records += len(ids)
+        self.fresh.append((ids, offsets))
         return True
 
     def _see_each(self, offsets: Column, ids: Column) -> None:
@@ -114,9 +114,19 @@ class Sightings:
                 self.contradictions.append(Contradiction(offset, known, record_id))
             else:
                 table[place] = record_id
-            if record_id >= 0 and (first := place_of.setdefault(record_id, offset)) != offset:
-                self.duplicates.append(Duplicate(record_id, first, offset))
+            if record_id >= 0:
+                first = place_of[record_id]
+                if first == ABSENT:
+                    place_of.put((record_id,), (offset,))
+                    self.records += 1
+                elif first != offset:
+                    self.duplicates.append(Duplicate(record_id, first, offset))
             new_ids.append(record_id)
             new_offsets.append(offset)
         if new_ids:
             self.fresh.append((new_ids, new_offsets))
+
+
+def _distinct(ids: Column) -> bool:
+    """Whether these are records, each of them once."""
+    return DAMAGED not in ids and (isinstance(ids, range) or len(set(ids)) == len(ids))
