@@ -185,7 +185,7 @@ def test_a_history_begins_with_a_header(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="header"):
         list(read_history(path))
     path.write_text('{"history":1,"kind":"broker","name":"1"} {}\n')
-    with pytest.raises(HistoryError, match="jsonl:1: something follows"):
+    with pytest.raises(HistoryError, match="jsonl:1: unexpected content after"):
         list(read_history(path))
     path.write_text("")
     with pytest.raises(HistoryError, match="empty"):

@@ -13,11 +13,12 @@ is no line, and the next life takes it away. A file is only ever appended to oth
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import orjson
 
 from tidelog.checker.broker_events import Broker
 from tidelog.checker.events import Event, Header
@@ -28,8 +29,6 @@ from tidelog.errors import HistoryError
 DIRECTORY: Final = "histories"
 SUFFIX: Final = ".jsonl"
 VERSION: Final = 1
-
-_decode = json.JSONDecoder().raw_decode
 
 _HEADERS: Final[dict[str, Shape]] = {
     "client": Shape(Client, {"kind": "client"}),
@@ -130,11 +129,8 @@ def complete_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """ValueError, TypeError, RecursionError where a line is none."""
-    text = raw.decode().strip()
-    line, end = _decode(text)
-    if end != len(text):
-        raise ValueError(f"something follows the JSON object: {text[end : end + 20]}")
+    """ValueError, TypeError where a line is none."""
+    line = orjson.loads(raw)
     if type(line) is not dict:
         raise TypeError("it is no JSON object")
     return line
@@ -152,7 +148,7 @@ class line_errors:  # noqa: N801 - it is used as a function
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, KeyError):
             raise HistoryError(f"{self._path}:{self._number}: {error.args[0]} is missing") from None
-        if isinstance(error, (ValueError, TypeError, OverflowError, AttributeError, RecursionError)):
+        if isinstance(error, (ValueError, TypeError, OverflowError, AttributeError)):
             raise HistoryError(f"{self._path}:{self._number}: {error}") from None
 
 

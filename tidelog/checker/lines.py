@@ -6,11 +6,12 @@ Offsets that follow one another are written as the first alone: `"offset": 7` be
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from operator import attrgetter
 from typing import Any, Final
+
+import orjson
 
 from tidelog.checker import broker_events, group_operations, operations
 from tidelog.checker.columns import column, consecutive
@@ -175,7 +176,7 @@ _BY_MARK: Final[dict[tuple[str, str | None], Shape]] = {
     **{mark: _SHAPES[cls] for mark, cls in _OPERATIONS.items()},
     **{(name, None): _SHAPES[cls] for name, cls in _BROKER_EVENTS.items()},
 }
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+_HOW_WRITTEN: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
 def to_fields(event: Event) -> dict[str, Any]:
@@ -193,4 +194,4 @@ def of_fields(line: Mapping[str, Any]) -> Event:
 
 
 def to_line(content: Mapping[str, Any]) -> bytes:
-    return _encode(content).encode() + b"\n"
+    return orjson.dumps(content, option=_HOW_WRITTEN)
