@@ -13,6 +13,7 @@ from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration
 from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
 from node.journal import NO_JOURNAL, Journal
+from tidelog.errors import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,10 @@ class Registration:
             except BrokerIdTaken as error:
                 self._on_taken(error)
                 return
+            except StorageError as error:
+                # The last disk of ours has failed: this process ends, and until then it goes on as it may.
+                log.warning("broker %d cannot write down its registration: %s", self._registration.broker_id, error)
+                await asyncio.sleep(_RETRY_S)
             except Exception:
                 # Who ceased to look here would lead on without a registration, and nobody would know.
                 log.exception("broker %d goes on looking for its registration", self._registration.broker_id)
