@@ -1,7 +1,7 @@
 """What a log directory tells of the process that had it last: how that ended, and what of its work may be missing.
 
 boot.id                the kernel's boot id of when it started; gone where a sync of its has failed
-.kafka_cleanshutdown   it closed every log in order
+.kafka_cleanshutdown   it closed every log in order, and none lacked what a process before it had lost
 """
 
 from __future__ import annotations

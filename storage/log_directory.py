@@ -4,7 +4,7 @@
 meta.properties                    whose it is: broker.id and cluster.id
 boot.id                            the kernel's boot id of the last start; gone once a sync has failed
 session.id                         the ZooKeeper session of the last start
-.kafka_cleanshutdown               the last process closed every log in order; removed while one runs
+.kafka_cleanshutdown               the last process closed every log in order and left no doubt; removed while one runs
 recovery-point-offset-checkpoint   up to where each log is synced
 replication-offset-checkpoint      high watermarks
 log-start-offset-checkpoint        log starts that lie inside a segment
@@ -438,7 +438,8 @@ class LogDirectory:
         """Gives the directory back. `clean`: first every log is completed and synced, then the marker written.
 
         After a storage error the marker stays away, and the next start recovers; the first error is raised at the end.
-        It stays away too where logs that a crash left behind have not been opened, for nobody has checked those.
+        It stays away too where logs that a crash left behind have not been opened, for nobody has checked those; and
+        from a directory that may be short, for it would say to the next process that nothing is missing.
         """
         with self._settled:
             self.closed = True
@@ -449,7 +450,8 @@ class LogDirectory:
             if clean and failure is None:
                 self.checkpoint_log_starts()
                 self.checkpoint_recovery_points()
-                if self.last_life.clean or self.logs.keys() >= set(self.found()):
+                checked = self.last_life.clean or self.logs.keys() >= set(self.found())
+                if checked and not self.possibly_short:
                     self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             self._lock.release()

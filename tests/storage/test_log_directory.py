@@ -162,24 +162,28 @@ def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Pat
 
 def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path) -> None:
     open_directory(tmp_path, boot_id="boot-1").close(clean=False)
-    for _ in range(2):
+    for clean in (False, True, False):
         doubtful = open_directory(tmp_path, boot_id="boot-2")
         assert doubtful.possibly_short, "its process may end before the cluster has dealt with it"
-        doubtful.close(clean=False)
-    doubtful = open_directory(tmp_path, boot_id="boot-2")
-    doubtful.vouch()
-    assert not doubtful.possibly_short
-    doubtful.close(clean=False)
-    assert not open_directory(tmp_path, boot_id="boot-2").possibly_short
+        doubtful.close(clean)
+    for clean in (False, True):
+        doubtful = open_directory(tmp_path, boot_id="boot-2")
+        doubtful.vouch()
+        assert not doubtful.possibly_short
+        doubtful.close(clean)
+        again = open_directory(tmp_path, boot_id="boot-2")
+        assert (again.last_life.clean, again.possibly_short) == (clean, False)
+        again.close(clean=False)
 
 
 def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_on() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
     fail_to_sync(path, disk)
-    for _ in range(2):
+    for clean in (False, True, False):
         directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
         assert directory.possibly_short, "the kernel may give up its pages at any time"
-        directory.close(clean=False)
+        directory.open_log(ORDERS, config())
+        directory.close(clean)
     directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
     directory.vouch()
     directory.close(clean=False)
