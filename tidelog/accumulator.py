@@ -218,22 +218,16 @@ class Accumulator:
         return batch.created_ms + self._settings.linger_ms
 
     def take(self, queue: PartitionQueue, identity: ProducerIdentity, leader_epoch: int) -> Batch:
-        """The first batch, with its bytes made; its sequence is given out the first time."""
+        """The first batch, with its bytes made; its sequence is given out the first time.
+
+        Where its bytes cannot be made, whatever that raises; nothing has been given out then.
+        """
         batch = self._close_first(queue)
-        queue.in_flight = True
         if queue.identity is None:
             queue.identity, queue.next_sequence = identity, 0
         if batch.identity is not queue.identity:
-            batch.identity = queue.identity
-            if queue.identity != ANONYMOUS:
-                batch.sequence = queue.next_sequence
-                queue.next_sequence = (queue.next_sequence + batch.builder.record_count) % _SEQUENCES
-            batch.payload = batch.builder.build(
-                producer_id=queue.identity.producer_id,
-                producer_epoch=queue.identity.producer_epoch,
-                base_sequence=batch.sequence,
-                codec=self._settings.codec,
-            )
+            self._build(batch, queue, queue.identity)
+        queue.in_flight = True
         batch.sent_epoch = leader_epoch
         batch.attempts += 1
         return batch
@@ -373,6 +367,18 @@ class Accumulator:
         with self._lock:
             if batch is queue.open:
                 queue.open = None
+
+    def _build(self, batch: Batch, queue: PartitionQueue, identity: ProducerIdentity) -> None:
+        sequence = -1 if identity == ANONYMOUS else queue.next_sequence
+        batch.payload = batch.builder.build(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=sequence,
+            codec=self._settings.codec,
+        )
+        batch.identity, batch.sequence = identity, sequence
+        if identity != ANONYMOUS:
+            queue.next_sequence = (sequence + batch.builder.record_count) % _SEQUENCES
 
     def _return_sequences(self, queue: PartitionQueue, batch: Batch) -> None:
         """The batch, which was refused or is given up, needs its sequences no more."""

@@ -168,17 +168,28 @@ class Sender:
     def _dispatch(self, broker_id: int, queues: list[tuple[PartitionQueue, Leader]]) -> None:
         load: _Load = []
         size_bytes = 0
-        for position, (queue, leader) in enumerate(queues):
-            if len(self._in_flight[broker_id]) >= MAX_IN_FLIGHT_PER_BROKER:
-                return  # the next answer wakes us
-            assert self._identity is not None or queue.identity is not None
-            batch = self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
-            load.append((queue, batch))
-            size_bytes += batch.size_bytes
-            following = queues[position + 1][0].batches[0].size_bytes if position + 1 < len(queues) else None
-            if following is None or size_bytes + following > MAX_REQUEST_BYTES:
+        for queue, leader in queues:
+            if load and size_bytes + queue.batches[0].size_bytes > MAX_REQUEST_BYTES:
                 self._deliver(broker_id, load)
                 load, size_bytes = [], 0
+            if not load and len(self._in_flight[broker_id]) >= MAX_IN_FLIGHT_PER_BROKER:
+                return  # the next answer wakes us
+            batch = self._take(queue, leader)
+            if batch is not None:
+                load.append((queue, batch))
+                size_bytes += batch.size_bytes
+        if load:
+            self._deliver(broker_id, load)
+
+    def _take(self, queue: PartitionQueue, leader: Leader) -> Batch | None:
+        """None where its bytes cannot be made: then it has failed, and no other with it."""
+        assert self._identity is not None or queue.identity is not None
+        try:
+            return self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
+        except Exception as error:
+            self.accumulator.fail(queue, error if isinstance(error, TidelogError) else _unforeseen(error))
+            self._loop.call_soon(self._turn)  # what stands behind it may go
+            return None
 
     def _deliver(self, broker_id: int, load: _Load) -> None:
         peer = self._client.live_peer(broker_id)
@@ -249,32 +260,36 @@ class Sender:
         if answer.cancelled():
             return
         try:
-            self._sort_out(load, answer.result())
+            response = answer.result()
+            assert isinstance(response, ProduceResponse)
         except Exception as error:
             self._all_failed(load, error, sent=True)
+        else:
+            self._sort_out(load, response)
         self._turn()  # what waited for this answer leaves before anybody spends time on hearing of it
         for _, batch in load:
             batch.outcome.announce()
 
-    def _sort_out(self, load: _Load, response: Response) -> None:
-        assert isinstance(response, ProduceResponse)
+    def _sort_out(self, load: _Load, response: ProduceResponse) -> None:
         told = {(each.topic, each.partition): each for each in response.partitions}
-        stale = False
         for queue, batch in load:
-            answer = told.get(queue.topic_partition)
-            refusal = _refusal(answer)
-            if refusal is not None:
-                stale |= refusal.stale_metadata
-                self._failed(queue, batch, refusal, sent=True)
-            elif answer is not None:
-                self.accumulator.succeed(queue, answer.base_offset, answer.log_append_time_ms)
-        if stale:
-            self._client.refresh_soon()
+            try:
+                self._settle(queue, batch, told.get(queue.topic_partition))
+            except Exception as error:  # of this one: what the broker says of the others holds
+                self._all_failed([(queue, batch)], error, sent=True)
+
+    def _settle(self, queue: PartitionQueue, batch: Batch, answer: ProducePartitionResponse | None) -> None:
+        refusal = _refusal(answer)
+        if refusal is not None:
+            self._failed(queue, batch, refusal, sent=True)
+            if refusal.stale_metadata:
+                self._client.refresh_soon()
+        elif answer is not None:
+            self.accumulator.succeed(queue, answer.base_offset, answer.log_append_time_ms)
 
     def _all_failed(self, load: _Load, error: Exception, *, sent: bool) -> None:
         if not isinstance(error, TidelogError):
-            _log.error("a produce failed in a way that was not foreseen", exc_info=error)
-            error, sent = UnknownServerError(repr(error)), True
+            error, sent = _unforeseen(error), True
         for queue, batch in load:
             if queue.in_flight and queue.batches and queue.batches[0] is batch:
                 self._failed(queue, batch, error, sent=sent)
@@ -296,10 +311,7 @@ class Sender:
                 self.accumulator.fail(queue, error)
             self.accumulator.renounce_identity(queue)
         elif isinstance(error, _TOO_LARGE) and batch.builder.record_count > 1 and not batch.given_up:
-            _log.info(
-                "%s: %s; its %d records are sent in halves", queue.topic_partition, error, batch.builder.record_count
-            )
-            self.accumulator.split(queue)
+            self._split(queue, batch, error)
         else:
             retriable = is_retriable(error)
             unknown = sent and (isinstance(error, _UNKNOWN_OUTCOME) or (retriable and not hasattr(error, "code")))
@@ -308,6 +320,15 @@ class Sender:
             else:
                 batch.outcome_unknown |= unknown
                 self.accumulator.fail(queue, error)
+
+    def _split(self, queue: PartitionQueue, batch: Batch, refusal: TidelogError) -> None:
+        tp, count = queue.topic_partition, batch.builder.record_count
+        _log.info("%s: %s; its %d records are sent in halves", tp, refusal, count)
+        try:
+            self.accumulator.split(queue)
+        except Exception as error:  # nobody has looked yet into what came ready-made
+            _log.warning("%s: the %d records cannot be parted: %r", tp, count, error)
+            self.accumulator.fail(queue, refusal)
 
     # --- what sending waits for -------------------------------------------------------------------
 
@@ -350,3 +371,8 @@ def _refusal(answer: ProducePartitionResponse | None) -> TidelogError | None:
     if answer is None:
         return NetworkError("the broker's answer leaves this partition out")
     return error_for(answer.error_code, answer.error_message or "")
+
+
+def _unforeseen(error: Exception) -> TidelogError:
+    _log.error("a produce failed in a way that was not foreseen", exc_info=error)
+    return UnknownServerError(repr(error))

@@ -118,6 +118,48 @@ async def test_a_topic_that_refuses_so_many_bytes_gets_it_in_parts(codec: Codec)
     assert len(partition.batches) > 1
 
 
+def undecodable() -> bytes:
+    """Two records by its header, under a right CRC, and none by its bytes."""
+    draft = bytearray(batch_of(b"a", b"b"))
+    draft[HEADER.size :] = b"\xff" * (len(draft) - HEADER.size)
+    seal(draft, 0, len(draft))
+    return bytes(draft)
+
+
+@on_virtual_time
+async def test_one_that_cannot_be_parted_fails_alone() -> None:
+    cluster = FakeCluster(brokers=1)
+    refuses, takes = cluster.create("t", 2)
+    refuses.max_batch_bytes, takes.first_offset = 70, 7
+    async with a_producer(cluster) as producer:
+        bad = await producer.send_batch("t", undecodable(), partition=0)
+        good = await producer.send("t", b"good", partition=1)
+        assert (await good).offset == 7
+        with pytest.raises(MessageTooLargeError, match=r"max\.message\.bytes is 70"):
+            await bad
+        assert not bad.may_be_stored()
+        assert len(cluster.sent(ProduceRequest)) == 1
+        assert [queue.in_flight for queue in producer.sender.accumulator.topics["t"].partitions] == [False, False]
+        assert [(await producer.send_and_wait("t", b"x", partition=each)).offset for each in (0, 1)] == [0, 8]
+    assert [read_header(batch).base_sequence for batch in takes.batches] == [0, 1]
+
+
+@on_virtual_time
+async def test_one_whose_bytes_are_gone_before_it_is_sent_fails_alone() -> None:
+    cluster = FakeCluster(brokers=1)
+    cluster.create("t", 3)
+    async with a_producer(cluster) as producer:
+        before = await producer.send("t", b"v", partition=0)
+        view = memoryview(batch_of(b"a", b"b"))
+        bad = await producer.send_batch("t", view, partition=1)
+        view.release()
+        behind = await producer.send("t", b"v", partition=1)
+        after = await producer.send("t", b"v", partition=2)
+        await producer.flush(5)
+        assert [(await future).offset for future in (before, behind, after)] == [0, 0, 0]
+        assert bad.failed() and not bad.may_be_stored()
+
+
 @on_virtual_time
 async def test_two_records_that_compressing_made_larger_are_still_parted() -> None:
     cluster = FakeCluster()
