@@ -89,9 +89,10 @@ class Log:
 
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
         `compacted`: a cleaner has been there, whatever the topic's policy is by now, so offsets may be missing.
-        `on_cut` is called with the offset from which on a truncation takes everything: before the cut, and again where
-        that took more, since the offset lay inside a batch. What was noted of the log beyond, on the disk too, must be
-        lowered when it returns: what is appended over the cut is another thing, and not synced.
+        `on_cut` is called with the offset from which on a truncation takes everything: before the cut, and after it,
+        since it took more where the offset lay inside a batch, and another thread may have noted meanwhile what held
+        before. What was noted of the log beyond, on the disk too, must be lowered when it returns: what is appended
+        over the cut is another thing, and not synced.
         `on_sync_failed` is called on the thread of the sync, before anybody hears of it. `rewrite`: one had failed in
         the process before, so that no sync counts of what is not written again.
         """
@@ -336,7 +337,7 @@ class Log:
             # The batch that went held the log start too.
             self.truncate_fully_and_start_at(offset)
         else:
-            self._settle_after_cut(offset)
+            self._settle_after_cut()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes everything; the log starts and ends at `offset`."""
@@ -347,7 +348,7 @@ class Log:
             self.log_start_offset = offset
             self.leader_epochs.clear()
             self._snapshots.keep_only(())
-            self._settle_after_cut(offset)
+            self._settle_after_cut()
 
     def _announce_cut(self, offset: int) -> None:
         self._reader.forget()
@@ -355,11 +356,11 @@ class Log:
         if self._on_cut is not None:
             self._on_cut(offset)
 
-    def _settle_after_cut(self, offset: int) -> None:
+    def _settle_after_cut(self) -> None:
         self._appender.restart(recovery.rebuild_producers(self._segments, self._snapshots))
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self._recovery_point.lower(self.log_end_offset)
-        if self.log_end_offset < offset and self._on_cut is not None:
+        if self._on_cut is not None:
             self._on_cut(self.log_end_offset)
         # What was cut must not come back, after a crash, beside what is appended now.
         self._files.sync_directory(self.directory)

@@ -372,7 +372,7 @@ class LogDirectory:
 
     def _forget_log_start(self, tp: TopicPartition) -> None:
         with self._checkpoint_lock:
-            before = self._log_starts.pop(tp)
+            before = self._log_starts.pop(tp, 0)  # 0 where another thread came first
             try:
                 self._write(LOG_STARTS, self._log_starts)
             except StorageError:

@@ -279,7 +279,7 @@ def announcing_log(directory: Path) -> tuple[Log, list[tuple[int, int]]]:
     return log, announced
 
 
-def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tmp_path: Path) -> None:
+def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens_and_after_it(tmp_path: Path) -> None:
     log, announced = announcing_log(tmp_path)
     for _ in range(5):
         append(log)
@@ -287,10 +287,10 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens(tm
     assert log.recovery_point == 5
     log.truncate_to(2)
     log.truncate_to(1)
-    assert announced == [(2, 5), (1, 2)]
+    assert announced == [(2, 5), (2, 2), (1, 2), (1, 1)]
     assert log.recovery_point == 1
     log.truncate_fully_and_start_at(0)
-    assert announced[2:] == [(0, 1)]
+    assert announced[4:] == [(0, 1), (0, 0)]
 
 
 def test_what_a_truncation_cut_beyond_its_offset_is_announced_too(tmp_path: Path) -> None:

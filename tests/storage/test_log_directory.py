@@ -12,7 +12,7 @@ from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN
 
-from storage.checkpoints import HIGH_WATERMARKS
+from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
 from storage.files import RealFiles
 from storage.log_directory import LogDirectory
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
@@ -72,6 +72,36 @@ def test_a_log_start_that_was_noted_does_not_hold_for_a_log_that_begins_anew_bef
     log.flush()
     directory.close(clean=False)
     assert open_directory(tmp_path).open_log(ORDERS, config()).log_start_offset == 5
+
+
+@pytest.mark.parametrize("offset", [5, 3])
+def test_what_another_thread_notes_in_the_middle_of_a_cut_does_not_outlive_it(offset: int) -> None:
+    files, path = CrashableFiles(), Path("/data")
+    directory = LogDirectory.open(path, files, 1, "c1", "boot-1")
+    log = directory.open_log(ORDERS, config(segment_bytes=300))
+    for _ in range(20):
+        append(log)
+    log.flush()
+    log.raise_log_start(4)
+    noted = 0
+
+    def note() -> None:
+        nonlocal noted
+        files.boundary = lambda: None  # what is written here has boundaries, too
+        if files.mutations[-1].startswith("remove"):
+            log.flush(rolled_only=True)
+            directory.checkpoint_recovery_points()
+            directory.checkpoint_log_starts()
+            noted = max(noted, read_offsets(files, path / RECOVERY_POINTS)[ORDERS])
+        files.boundary = note
+
+    files.boundary = note
+    log.truncate_to(offset)
+    files.boundary = lambda: None
+    assert noted > offset
+    left = files.crash(FORGOTTEN)
+    assert read_offsets(left, path / RECOVERY_POINTS)[ORDERS] <= offset
+    assert read_offsets(left, path / LOG_STARTS).get(ORDERS, 0) <= log.log_start_offset
 
 
 def test_a_log_start_that_is_passed_over_is_forgotten(tmp_path: Path) -> None:
