@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -26,3 +27,8 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+def bearable_s(timeout_s: float | None) -> float:
+    """So long a thread may wait at a time: locks and queues raise where they are asked for more (None: no limit)."""
+    return threading.TIMEOUT_MAX if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import uvloop
 
+from tidelog.clock import bearable_s
 from tidelog.errors import ClosedError, TimeoutError
 
 T = TypeVar("T")
@@ -195,7 +196,7 @@ class _Errand(Generic[T]):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                call = self.calls.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+                call = self.calls.get(timeout=bearable_s(None if deadline is None else deadline - time.monotonic()))
             except queue.Empty:
                 return future.result(0)
             if call is None:

@@ -12,7 +12,7 @@ from tidelog.accumulator import TopicQueues
 from tidelog.aio.producer import INTERRUPTED_CLOSE_S, buffer_exhausted
 from tidelog.aio.producer import Producer as AsyncProducer
 from tidelog.client import Opener, open_connection
-from tidelog.clock import Clock
+from tidelog.clock import Clock, bearable_s
 from tidelog.errors import BufferExhaustedError, ClosedError
 from tidelog.io_thread import IoThread
 from tidelog.model import Buffer
@@ -168,9 +168,9 @@ class Producer:
             freed = threading.Event()
             wake = freed.set
             if self._accumulator.when_space(wake):
-                left_ms = max(0, deadline_ms - self._monotonic_ms())
+                left_ms = deadline_ms - self._monotonic_ms()
                 try:
-                    if not freed.wait(left_ms / 1000):
+                    if not freed.wait(bearable_s(left_ms / 1000)):
                         raise buffer_exhausted(self._core.settings)
                 finally:
                     self._accumulator.no_space(wake)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from tidelog.clock import bearable_s
 from tidelog.errors import TidelogError, TimeoutError
 from tidelog.model import NO_TIMESTAMP, RecordMetadata, TopicPartition
 
@@ -179,7 +180,7 @@ class RecordFuture:
         release, arrived = pending.release, False
         self._outcome.when_settled(self._index, release)
         try:
-            arrived = pending.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            arrived = pending.acquire(timeout=bearable_s(timeout))
         finally:
             if not arrived:
                 self._outcome.forget(release)

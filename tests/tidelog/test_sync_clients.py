@@ -143,6 +143,29 @@ def test_the_wait_for_metadata_and_that_for_room_share_one_patience() -> None:
         producer.close(0)
 
 
+@pytest.mark.parametrize("forever_ms", [2**63 - 1, float("inf")])
+def test_a_wait_may_be_longer_than_any_lock_can_be_waited_for(forever_ms: Any) -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    where: Any = {"_opener": cluster.open}
+    forever = forever_ms / 1000
+    with Producer(cluster.bootstrap, buffer_memory=1, max_block_ms=2**63 - 1, **where) as producer:
+        assert producer.send("t", b"v").get(forever).offset == 0
+        partition.leader = -1
+        waits = producer.send("t", b"this fills the buffer")
+        threading.Timer(0.2, partition.elect, [1]).start()
+        last = producer.send("t", b"and this waits for room")
+        producer.flush(forever)
+        assert waits.exception(forever) is None and last.succeeded()
+        producer.close(forever)
+    consumer = Consumer(cluster.bootstrap, auto_offset_reset="earliest", **where)
+    consumer.assign([P0])
+    assert consumer.poll(forever_ms)[P0][0].value == b"v"
+    assert consumer.position(P0, forever_ms) == 3
+    consumer.close(timeout_ms=forever_ms)
+    assert threads() == set()
+
+
 def test_what_a_poll_took_when_it_was_interrupted_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     put(*cluster.create("t"), b"0", b"1", b"2")
