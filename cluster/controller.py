@@ -194,12 +194,19 @@ class Controller(Decisions):
         effects += self.departures.dismiss(shed, self.brokers)
         return effects + self._reconsider(again) + self._admit() + self._departed()
 
-    def states_read(self, states: Mapping[TopicPartition, VersionedState]) -> list[Effect]:
-        """States that leaders have changed, as a notification told us to read them."""
+    def states_read(
+        self, states: Mapping[TopicPartition, VersionedState], topic_ids: Mapping[str, str]
+    ) -> list[Effect]:
+        """States that leaders have changed, as a notification told us to read them.
+
+        `topic_ids` are those of when the reading began: what was read of a topic that has been made anew since may be
+        the earlier one's.
+        """
         newer = {
             tp: state
             for tp, state in states.items()
             if tp.topic in self.topics
+            and topic_ids.get(tp.topic) == self.topics[tp.topic].topic_id
             and tp not in self._in_flight
             and (tp not in self.states or state.partition_epoch > self.states[tp].partition_epoch)
         }

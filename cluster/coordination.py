@@ -260,12 +260,13 @@ class Coordination(TopicNodes):
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
         """A leader's compare-and-set of its partition's state; returns the new partition_epoch.
 
-        StateConflict tells what stands there instead. OutcomeUnknownError: no answer within the patience; the larger
-        ISR must go on counting, and the change be tried again with the same partition_epoch.
+        StateConflict tells what stands there instead. OutcomeUnknownError: no answer, or it was lost and nothing is
+        written; the larger ISR must go on counting, and the change be tried again with the same partition_epoch. Only
+        by who still wants it: versions begin anew with a topic of the same name.
         """
         data = znodes.encode_state(new)
         return await self._compare_and_set(
-            tp, new, partition_epoch, lambda: self._store.set(znodes.state_path(tp), data, partition_epoch)
+            tp, new, partition_epoch, lambda: self._store.set(znodes.state_path(tp), data, partition_epoch), again=False
         )
 
     async def write_state(
@@ -306,23 +307,32 @@ class Coordination(TopicNodes):
             await self._fenced(epoch_version, [create])
 
     async def _compare_and_set(
-        self, tp: TopicPartition, new: PartitionState, expected: int, write: Callable[[], Awaitable[int]]
+        self,
+        tp: TopicPartition,
+        new: PartitionState,
+        expected: int,
+        write: Callable[[], Awaitable[int]],
+        *,
+        again: bool = True,
     ) -> int:
         async with self._patient.patience():
             while True:
+                unknown: OutcomeUnknownError | None = None
                 try:
                     return await write()
                 except (BadVersionError, NodeExistsError, NoNodeError):
-                    retry = False
-                except OutcomeUnknownError:
-                    retry = True
+                    pass
+                except OutcomeUnknownError as error:
+                    unknown = error
                     await self._patient.pause()
                 actual = await self.read_state(tp)
                 found = NO_VERSION if actual is None else actual.partition_epoch
                 if actual == VersionedState(new, expected + 1):
                     return expected + 1
-                if not (retry and found == expected):
+                if unknown is None or found != expected:
                     raise StateConflict(tp, actual)
+                if not again:
+                    raise unknown
 
     # --- notifications -------------------------------------------------------------------------------
 

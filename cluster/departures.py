@@ -65,7 +65,7 @@ class Departures:
             deletion.waiting |= {(broker_id, tp) for tp in known.assigned_to(broker_id, topic)}
         effects: list[Effect] = [SendMetadata(everybody, deleted_topics=(topic,))]
         for broker_id in everybody:
-            effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic))
+            effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
         return effects
 
     def dismiss(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
@@ -133,7 +133,7 @@ class Departures:
         effects: list[Effect] = []
         for topic, _ in self._going():
             for broker_id in broker_ids:
-                effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic))
+                effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
         effects += self.dismiss([tp for tp, move in known.moves.items() if move.shed], broker_ids)
         for broker_id in broker_ids:
             untold = sorted(tp for tp in self._untold.pop(broker_id, ()) if tp in known.states and self.stays(tp))

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 from cluster.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.reassignment import Move
 from cluster.state import BrokerRegistration, TopicAssignment, VersionedState
-from tidelog.control_messages import BrokerInfo, ListenerAddress, PartitionStateMessage, StopReplicaPartition, TopicInfo
+from tidelog.control_messages import (
+    ANY_EPOCH,
+    BrokerInfo,
+    ListenerAddress,
+    PartitionStateMessage,
+    StopReplicaPartition,
+    TopicInfo,
+)
 from tidelog.model import TopicPartition
 
 
@@ -80,15 +87,21 @@ class Picture:
                 effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
         return effects
 
-    def stop_replicas(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """This broker is to delete its replicas of these."""
+    def stop_replicas(
+        self, broker_id: int, tps: Iterable[TopicPartition], *, in_any_epoch: bool = False
+    ) -> list[Effect]:
+        """This broker is to delete its replicas of these. `in_any_epoch`: also if it knows a later one than we."""
+        epochs = {tp: self.states[tp].state.leader_epoch if tp in self.states else 0 for tp in tps}
         partitions = tuple(
-            StopReplicaPartition(tp.topic, tp.partition, self.states[tp].state.leader_epoch, delete=True)
-            if tp in self.states
-            else StopReplicaPartition(tp.topic, tp.partition, 0, delete=True)
-            for tp in tps
+            StopReplicaPartition(tp.topic, tp.partition, ANY_EPOCH if in_any_epoch else epoch, delete=True)
+            for tp, epoch in epochs.items()
         )
         return [SendStopReplica(broker_id, partitions)] if partitions else []
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """By the topics' names, also of those that are on their way out."""
+        return {name: topic.topic_id for name, topic in self.topics.items()}
 
     # --- in the messages' form ------------------------------------------------------------------------
 

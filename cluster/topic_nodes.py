@@ -124,27 +124,24 @@ class TopicNodes:
         """Writes the wish down, so that the next controller knows it too."""
         await self._patient.ensure(znodes.delete_topic_path(topic))
 
-    async def remove_topic(self, topic: str, epoch_version: int) -> None:
-        """Removes everything of a topic, the wish itself last: whoever comes after an early end finds the rest.
+    async def remove_some(self, topic: str, epoch_version: int) -> bool:
+        """Removes of a topic as much as one multi takes. False: nothing of it is left.
 
-        A topic of many partitions takes many multis, each of which has a patience of its own.
+        The wish itself goes last: whoever comes after an early end finds the rest.
         """
-        while await self._remove_some(topic, epoch_version):
-            pass
-
-    async def _remove_some(self, topic: str, epoch_version: int) -> bool:
-        """One multi. False: nothing is left."""
         async with self._patient.patience():
-            while operations := await self._removal(topic):
+            while True:
+                operations, more = await self._removal(topic)
+                if not operations:
+                    return False
                 try:
                     await self._fenced(epoch_version, operations)
-                    return True
+                    return more
                 except (TransactionFailedError, OutcomeUnknownError):
                     await self._patient.pause()
-            return False
 
-    async def _removal(self, topic: str) -> list[Operation]:
-        """Of so many partitions as one multi takes, and with the last of them of all else."""
+    async def _removal(self, topic: str) -> tuple[list[Operation], bool]:
+        """Of so many partitions as one multi takes, and with the last of them of all else; whether more are left."""
         parent = znodes.partitions_path(topic)
         try:
             numbers = await self._patient.until_answered(lambda: self._store.children(parent))
@@ -152,12 +149,13 @@ class TopicNodes:
             numbers = []
         tps = [TopicPartition(topic, int(number)) for number in numbers[:_REMOVAL_BATCH]]
         paths = [path for tp in tps for path in (znodes.state_path(tp), znodes.partition_path(tp))]
-        if len(tps) == len(numbers):
+        more = len(tps) < len(numbers)
+        if not more:
             paths += parent, znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic)
         found = await asyncio.gather(
             *(self._patient.until_answered(partial(self._store.exists, path)) for path in paths)
         )
-        return [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None]
+        return [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None], more
 
     async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
         """A controller's multi. Indices in TransactionFailedError count from the check."""

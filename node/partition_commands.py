@@ -88,6 +88,7 @@ class PartitionCommands:
                     return []
                 if await reign.change_assignment(wanted):
                     return sorted(set(wanted.topic_partitions()) - set(before.topic_partitions()))
+                self._raise_if_over(deadline_ms)
 
     # --- elections -----------------------------------------------------------------------------------
 
@@ -185,6 +186,11 @@ class PartitionCommands:
                 after = before.reassigned(changes)
                 if after == before or await reign.change_assignment(after):
                     return results
+                self._raise_if_over(deadline_ms)
+
+    def _raise_if_over(self, deadline_ms: int) -> None:
+        if self._clock.monotonic_ms() >= deadline_ms:
+            raise RequestTimedOutError("somebody else writes the same assignment all the time")
 
     async def list_reassignments(
         self, request: ListPartitionReassignmentsRequest

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cluster import znodes
@@ -45,7 +46,7 @@ from tidelog.control_messages import (
     LogEndsResponse,
     StopReplicaResponse,
 )
-from tidelog.errors import IneligibleReplicaError, NotLeaderOrFollowerError, StorageError
+from tidelog.errors import IneligibleReplicaError, NotControllerError, NotLeaderOrFollowerError, StorageError
 from tidelog.messages import Request, Response
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
@@ -196,7 +197,7 @@ class Reign:
         """Writes the topic and begins to elect its leaders. False: it exists. The caller holds `topics_lock`."""
         if not await self._coordination.create_topic(assignment, self.seat.epoch_version):
             return False
-        self.perform(self.controller.topics_created([assignment]))
+        self.perform(self.controller.topics_created([replace(assignment, version=0)]))
         return True
 
     async def change_assignment(self, assignment: TopicAssignment) -> bool:
@@ -204,13 +205,18 @@ class Reign:
 
         The caller holds `topics_lock`, and made the assignment from the controller's own. Where nobody knows what
         became of the write, this reign ends: it may stand there, or come to stand there later; the next one reads all.
+        So it does where nothing stands there that can be read: NotControllerError.
         """
         try:
             written = await self._coordination.write_assignment(assignment, self.seat.epoch_version)
         except AssignmentConflict as conflict:
             log.warning("%s", conflict)
-            if conflict.actual is not None:
-                self.perform(self.controller.assignment_written(conflict.actual))
+            if conflict.actual is None:
+                self.end(str(conflict))
+                raise NotControllerError(
+                    f"{assignment.topic} is not in ZooKeeper as it was: all is read anew"
+                ) from None
+            self.perform(self.controller.assignment_written(conflict.actual))
             return False
         except StoreError as error:
             self.end(repr(error))
@@ -316,7 +322,8 @@ class Reign:
         coordination = self._coordination
         changes = await coordination.read_isr_changes(watch=True)
         named = {tp for tps in changes.values() for tp in tps}
-        self.perform(self.controller.states_read(await coordination.read_states(named)))
+        topic_ids = self.controller.topic_ids
+        self.perform(self.controller.states_read(await coordination.read_states(named), topic_ids))
         await coordination.drop_notifications(changes, self.seat.epoch_version)
 
     async def _read_log_dir_failures(self) -> None:
@@ -357,10 +364,14 @@ class Reign:
         return Written(write.tp, version)
 
     async def _remove_topic(self, topic: str) -> None:
-        async with self.topics_lock:
-            await self._coordination.remove_topic(topic, self.seat.epoch_version)
-            self.perform(self.controller.topic_removed(topic))
-            self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
+        more = True
+        while more:
+            # In pieces: what is watched is read under the same lock, and a broker that dies meanwhile is not to wait.
+            async with self.topics_lock:
+                more = await self._coordination.remove_some(topic, self.seat.epoch_version)
+                if not more:
+                    self.perform(self.controller.topic_removed(topic))
+                    self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
         self._progress.made()
 
     async def _absolve(self, broker: BrokerRegistration) -> None:
@@ -391,7 +402,7 @@ class Reign:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # What became of a write is not known, or it was refused for ever: whoever comes next reads everything.
-            if not isinstance(error, (StoreError, ControllerFenced)):
+            if not isinstance(error, (StoreError, ControllerFenced, NotControllerError)):
                 log.error("the controller failed", exc_info=error)
             self.end(repr(error))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 
 from cluster.backoff import Backoff
 from cluster.conflicts import StateConflict
@@ -18,7 +18,7 @@ from node.replica import Replica
 from node.surroundings import IsrStore
 from node.waiting import Waiting
 from tidelog.clock import Clock
-from tidelog.errors import TidelogError
+from tidelog.errors import RequestTimedOutError, TidelogError
 from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -55,13 +55,28 @@ class StateChanges:
         self._noted = noted
         self._journal = journal
         self._tasks: set[asyncio.Task[None]] = set()
+        self._carried: dict[asyncio.Task[None], TopicPartition] = {}
         self._changed_isrs: set[TopicPartition] = set()
         self._next_notification_ms = 0
         self._failure_untold = False
 
     def propose(self, replica: Replica, proposal: IsrProposal) -> None:
         """Write this ISR and bring the outcome back, which is acted upon."""
-        self._spawn(self._carry(replica, proposal))
+        task = self._spawn(self._carry(replica, proposal))
+        self._carried[task] = replica.topic_partition
+        task.add_done_callback(self._carried.pop)
+
+    async def settled(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
+        """Returns when nothing that was proposed for these is on its way any more. RequestTimedOutError.
+
+        For who has stopped them: a write that comes late would meet the next topic of the name in the same version.
+        """
+        carried = [task for task, tp in self._carried.items() if tp in tps]
+        if carried:
+            left_s = None if deadline_ms < 0 else max(0, deadline_ms - self._clock.monotonic_ms()) / 1000
+            _, late = await asyncio.wait(carried, timeout=left_s)
+            if late:
+                raise RequestTimedOutError("an ISR is still being written to ZooKeeper")
 
     def log_directory_failed(self) -> None:
         """The controller is to ask each of our replicas anew, and to elect others for those that are offline."""
@@ -132,7 +147,8 @@ class StateChanges:
             await asyncio.sleep(_RETRY_MS / 1000)
             self.log_directory_failed()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

@@ -103,9 +103,13 @@ class LeaderAndIsrRequest(Request):
     between_brokers = True
 
 
+#: Of a replica that is to stop whatever epoch it knows.
+ANY_EPOCH = -1
+
+
 @frozen
 class StopReplicaPartition(Message):
-    """`delete` also removes the log."""
+    """`delete` also removes the log. A replica that knows a later epoch than `leader_epoch` is left alone."""
 
     topic: str
     partition: int

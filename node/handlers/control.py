@@ -18,6 +18,7 @@ from node.server import RequestContext
 from node.turns import turn
 from storage.descriptors import OutOfDescriptorsError
 from tidelog.control_messages import (
+    ANY_EPOCH,
     BrokerInfo,
     ControllerRequest,
     LeaderAndIsrRequest,
@@ -135,17 +136,20 @@ class ControlRequests:
     async def stop_replica(self, request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
         """Stop serving, and delete where asked to. What is not here has been stopped.
 
-        RequestTimedOutError also where no file descriptor is left to delete with.
+        RequestTimedOutError also where no file descriptor is left to delete with, or where it is not known yet what
+        became of an ISR that was proposed before.
         """
         async with self._turn(context.deadline_ms):
             if not self._admit(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop(each) for each in request.partitions}
             deleted = [each for each, code in codes.items() if not code and each.delete]
+            doomed = dict.fromkeys(TopicPartition(each.topic, each.partition) for each in deleted)
+            await self._replicas.state_changes.settled(doomed, context.deadline_ms)
             try:
-                await self._replicas.delete(TopicPartition(each.topic, each.partition) for each in deleted)
-                for each in deleted:
-                    self._last_told.forget(TopicPartition(each.topic, each.partition))
+                await self._replicas.delete(doomed)
+                for tp in doomed:
+                    self._last_told.forget(tp)
             except StorageError as error:
                 self._replicas.notice_failures()
                 if isinstance(error, OutOfDescriptorsError):
@@ -285,7 +289,7 @@ class ControlRequests:
         replica = self._replicas.get(tp)
         if replica is not None:
             known = replica.partition.leader_epoch
-            if 0 <= stop.leader_epoch < known:
+            if ANY_EPOCH < stop.leader_epoch < known:
                 self._journal.reject(StopReplicaRequest.api, f"{tp}: epoch {stop.leader_epoch}, {known} is known")
                 return FencedLeaderEpochError.code
             self._replicas.stop_serving(replica)

@@ -183,7 +183,7 @@ class Cluster:
 
     def leader_tells_isr(self, tp: TopicPartition, *isr: int) -> None:
         self.leader_sets_isr(tp, *isr)
-        self.play(self.controller.states_read({tp: self.states[tp]}))
+        self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.topic_ids))
 
     def state(self, tp: TopicPartition = TP) -> PartitionState:
         return self.states[tp].state

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,9 +14,11 @@ from cluster.controller import Controller
 from cluster.effects import (
     SendLeaderAndIsr,
     SendMetadata,
+    SendStopReplica,
 )
 from cluster.state import PartitionState, VersionedState
 from tests.cluster.controller_stage import TP, Cluster, broker
+from tidelog.control_messages import ANY_EPOCH
 from tidelog.model import NO_LEADER, TopicPartition
 
 
@@ -98,7 +102,7 @@ def test_without_a_live_isr_member_there_is_no_leader_until_one_is_back() -> Non
     cluster.create("t", (1, 2, 3))
     cluster.settle()
     cluster.leader_sets_isr(TP, 1, 2)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
     cluster.die(1, 2)
     cluster.settle()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1)
@@ -113,8 +117,10 @@ def test_a_reading_that_is_older_than_what_is_known_is_ignored() -> None:
     cluster.settle()
     before = cluster.states[TP]
     cluster.leader_sets_isr(TP, 1, 2)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
-    cluster.play(cluster.controller.states_read({TP: before}))  # a notification that was overtaken
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
+    cluster.play(
+        cluster.controller.states_read({TP: before}, cluster.controller.topic_ids)
+    )  # a notification that was overtaken
     assert cluster.controller.states[TP] == cluster.states[TP]
 
 
@@ -213,7 +219,7 @@ def test_a_leaving_broker_leads_no_more_and_rejoining_the_isr_costs_no_write() -
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2,), 1), "who leads on notices nothing"
     assert [b.shutting_down for b in cluster.controller.live_brokers()] == [True, False, False]
     cluster.leader_sets_isr(TP, 2, 3, 1)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
     assert cluster.waiting == []
 
 
@@ -267,7 +273,9 @@ def test_nobody_is_told_again_of_a_topic_on_its_way_out_whose_leader_has_changed
     cluster.settle()
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.leader_sets_isr(TP, 1)
-    assert cluster.controller.states_read({TP: cluster.states[TP]}) == [], "nothing would make them forget it again"
+    assert cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids) == [], (
+        "nothing would make them forget it again"
+    )
 
 
 def test_who_comes_is_told_which_topics_there_are_and_everybody_is_by_the_next_controller() -> None:
@@ -438,7 +446,7 @@ def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     cluster.play(cluster.controller.elections_wanted([TP]))
     assert cluster.waiting == []
     cluster.leader_sets_isr(TP, 2, 1)
-    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}))
+    cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
@@ -484,7 +492,7 @@ def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: l
                 if state.leader != NO_LEADER:
                     cluster.leader_sets_isr(tp, state.leader)
             case "hear":
-                cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}))
+                cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}, cluster.controller.topic_ids))
             case "reign":
                 reigns += 1
                 cluster.reign(reigns)
@@ -509,3 +517,26 @@ def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: l
         else:
             assert state.leader in cluster.live
     assert cluster.controller.brokers.keys() == cluster.live.keys()
+
+
+def test_what_was_read_of_a_topic_before_it_was_made_anew_is_not_the_new_ones_state() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    controller = cluster.controller
+    before, known = controller.topic_ids, controller.states[TP]
+    late = {TP: VersionedState(PartitionState(2, 5, (2,), 1), 7)}
+    controller.topics["t"] = replace(controller.topics["t"], topic_id="of the new one")
+    assert controller.states_read(late, before) == [] and controller.states[TP] == known
+    assert controller.states_read(late, controller.topic_ids)
+
+
+def test_a_topic_is_deleted_in_any_epoch_and_what_was_moved_in_that_of_the_move() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    effects = cluster.controller.deletions_wanted(["t"])
+    stops = [stop for each in effects if isinstance(each, SendStopReplica) for stop in each.partitions]
+    assert [stop.leader_epoch for stop in stops] == [ANY_EPOCH, ANY_EPOCH]
+    moved = cluster.controller.stop_replicas(2, [TP])
+    assert [stop.leader_epoch for each in moved if isinstance(each, SendStopReplica) for stop in each.partitions] == [0]

@@ -115,7 +115,7 @@ async def test_a_fenced_controller_writes_nothing(server: Server) -> None:
     with pytest.raises(ControllerFenced):
         await old.create_topic(replace(TOPIC, topic="u"), seat.epoch_version)
     with pytest.raises(ControllerFenced):
-        await old.remove_topic("t", seat.epoch_version)
+        await old.remove_some("t", seat.epoch_version)
     epoch = await new.register_broker(BROKER)
     with pytest.raises(ControllerFenced):
         await old.fence_broker(1, epoch, seat.epoch_version)
@@ -173,13 +173,36 @@ async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_i
     await coordination.create_topic(TOPIC, seat.epoch_version)
     await coordination.write_state(TP, STATE, -1, seat.epoch_version)
     store.way.refuse()
-    change = asyncio.create_task(coordination.change_isr(TP, replace(STATE, isr=(1,)), 0))
+    change = asyncio.create_task(coordination.write_state(TP, replace(STATE, isr=(1,)), 0, seat.epoch_version))
     await asyncio.sleep(0)
     store.way.heal()
     assert await change == 1
     store.way.refuse()
     with pytest.raises(OutcomeUnknownError):
-        await coordination.change_isr(TP, STATE, 1)
+        await coordination.write_state(TP, STATE, 1, seat.epoch_version)
+
+
+async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_again_by_who_still_wants_it_only() -> None:
+    _, store, coordination = await twin()
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    await coordination.write_state(TP, STATE, -1, seat.epoch_version)
+    store.way.refuse()
+    change = asyncio.create_task(coordination.change_isr(TP, replace(STATE, isr=(1,)), 0))
+    await asyncio.sleep(0)
+    store.way.heal()
+    with pytest.raises(OutcomeUnknownError):
+        await change
+    assert await coordination.read_state(TP) == VersionedState(STATE, 0)
+
+
+async def test_an_assignment_whose_answer_was_lost_is_no_conflict_also_the_first_one_of_a_topic() -> None:
+    _, store, coordination = await twin()
+    seat = await reign(coordination)
+    await coordination.create_topic(TOPIC, seat.epoch_version)
+    store.lose_answers = 1
+    written = await coordination.write_assignment(replace(TOPIC, version=0, partitions={0: (1,)}), seat.epoch_version)
+    assert written == await coordination.read_topic("t")
 
 
 async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None:
@@ -194,8 +217,8 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     await coordination.request_deletion("t")
     await coordination.request_deletion("t")
     assert await coordination.topics_to_delete() == ["t"]
-    await coordination.remove_topic("t", seat.epoch_version)
-    await coordination.remove_topic("t", seat.epoch_version)
+    await coordination.remove_some("t", seat.epoch_version)
+    await coordination.remove_some("t", seat.epoch_version)
     assert await coordination.topic_names() == []
     assert await coordination.topics_to_delete() == []
     assert await coordination.store.exists(znodes.topic_config_path("t")) is None
@@ -216,7 +239,8 @@ async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() 
         await coordination.write_state(tp, STATE, -1, seat.epoch_version)
     await coordination.request_deletion("t")
     store.way.weather = Weather(request_ms=(30, 30), answer_ms=(30, 30))
-    await coordination.remove_topic("t", seat.epoch_version)
+    while await coordination.remove_some("t", seat.epoch_version):
+        assert await coordination.topic_names() == ["t"], "until the last piece"
     assert await coordination.topic_names() == await coordination.topics_to_delete() == []
 
 

@@ -315,7 +315,7 @@ class World(Cluster):
             )  # fmt: skip
 
     def hear(self, tp: TopicPartition) -> None:
-        self.play(self.controller.states_read({tp: self.states[tp]}))
+        self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.topic_ids))
 
     def write_one(self) -> None:
         """The first write happens; the controller dies before it hears of it where `settle` does not follow."""

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from cluster import znodes
 from cluster.state import TopicAssignment
 from cluster.store import OutcomeUnknownError
 from cluster.topic_nodes import TopicNodes
@@ -45,6 +46,31 @@ def test_partitions_are_added_and_led_before_the_answer_comes() -> None:
             assert message.leader in message.isr and len(message.replicas) == 2
         topic = await cluster.brokers[1].coordination.read_topic("t")
         assert topic is not None and sorted(topic.partitions) == [0, 1, 2] and topic.version == 1
+
+    run(story)
+
+
+def test_partitions_of_a_topic_of_this_reign_whose_answer_was_lost_are_added() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        cluster.brokers[1].store.lose_answers = 1
+        request = CreatePartitionsRequest((NewPartitions("t", 2),), timeout_ms=5000)
+        (told,) = (await cluster.controller.partitions.create_partitions(request)).topics
+        assert (told.error_code, told.error_message) == (0, None)
+
+    run(story)
+
+
+def test_an_assignment_that_cannot_be_read_any_more_holds_nobody_up() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        await cluster.create("u", assignment={0: (2, 3)})
+        await cluster.brokers[3].store.set(znodes.topic_path("t"), b"{}")
+        request = CreatePartitionsRequest((NewPartitions("t", 2),), timeout_ms=5000)
+        (told,) = (await cluster.controller.partitions.create_partitions(request)).topics
+        assert told.error_code == NotControllerError.code
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: cluster.brokers[3].hosted[TopicPartition("u", 0)].leader == 3)
 
     run(story)
 

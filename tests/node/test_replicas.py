@@ -16,6 +16,7 @@ from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
 from tests.virtual_time import on_virtual_time, until
 from tidelog.control_messages import (
+    ANY_EPOCH,
     PartitionStateMessage,
     StopReplicaPartition,
     StopReplicaRequest,
@@ -147,6 +148,41 @@ async def test_stopping_a_replica_answers_who_waits_and_deletes_where_asked() ->
             assert (await node.ask(stop, sender_epoch=1)).partitions[0].error_code == code
         assert (await waiting)[0] == NotLeaderOrFollowerError.code
         assert len(node.replicas) == len(node.directory.logs()) == 0
+
+
+@on_virtual_time
+async def test_a_topic_is_deleted_by_who_knows_a_later_epoch_than_the_controller() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1)
+        node = cluster.leader
+        stop = StopReplicaRequest(1, 1, (StopReplicaPartition(TP.topic, 0, ANY_EPOCH, True),))
+        assert (await node.ask(stop, sender_epoch=1)).partitions[0].error_code == 0
+        assert len(node.replicas) == 0
+
+
+@on_virtual_time
+async def test_a_replica_is_deleted_only_when_it_is_known_what_became_of_the_isr_that_it_proposed() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        node = cluster.leader
+        write, arrived = cluster.states.change_isr, asyncio.Event()
+
+        async def slowly(tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
+            await arrived.wait()
+            return await write(tp, new, partition_epoch)
+
+        cluster.states.change_isr = slowly  # type: ignore[method-assign]
+        cluster.cut(1, 2)
+        await cluster.produce(b"a", timeout_ms=10_000)
+        assert node.replica().partition.pending is not None
+        stop = StopReplicaRequest(1, 1, (StopReplicaPartition(TP.topic, 0, ANY_EPOCH, True),))
+        deleting = asyncio.ensure_future(node.ask(stop, sender_epoch=1))
+        await asyncio.sleep(1)
+        assert not deleting.done(), "a topic of the same name would begin with the version that is expected"
+        arrived.set()
+        assert (await deleting).partitions[0].error_code == 0
+        assert len(node.replicas) == 0
 
 
 @on_virtual_time

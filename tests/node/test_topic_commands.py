@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from cluster import topic_nodes
+from cluster.topic_nodes import TopicNodes
 from tests.node.controller_cluster import Cluster, run
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
@@ -122,6 +126,32 @@ def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
         cluster.brokers[3].deaf = False
         await cluster.until(lambda: not cluster.exists("/brokers/topics/t"))
         assert not cluster.exists("/admin/delete_topics/t")
+
+    run(story)
+
+
+def test_while_a_topic_of_many_partitions_goes_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment=dict.fromkeys(range(8), (1,)))
+        reign = cluster.controller._reign
+        assert reign is not None
+        lock, topics, remove = reign.topics_lock, reign.controller.topics, TopicNodes.remove_some
+        turns: list[asyncio.Task[bool]] = []
+
+        async def take_a_turn() -> bool:
+            async with lock:
+                return "t" in topics
+
+        async def while_somebody_waits(nodes: TopicNodes, topic: str, epoch_version: int) -> bool:
+            if not turns:
+                turns.append(asyncio.create_task(take_a_turn()))
+            return await remove(nodes, topic, epoch_version)
+
+        monkeypatch.setattr(topic_nodes, "_REMOVAL_BATCH", 2)
+        monkeypatch.setattr(TopicNodes, "remove_some", while_somebody_waits)
+        answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=5000))
+        assert answer.topics[0].error_code == 0 and "t" not in topics
+        assert [await each for each in turns] == [True], "before it was gone"
 
     run(story)
 
