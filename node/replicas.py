@@ -324,6 +324,7 @@ class Replicas:
 
     async def close(self) -> None:
         """Everybody who waits gets an answer, nothing is written to ZooKeeper any more, and the end is noted."""
+        self.resignations += 1  # whoever is still being told to lead leads nothing
         for replica in self:
             self.stop_serving(replica)
         self.waiting.complete_all()

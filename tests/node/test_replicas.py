@@ -317,6 +317,29 @@ async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_lea
 
 
 @on_virtual_time
+async def test_who_is_told_to_lead_and_stops_before_it_does_leads_nothing() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node, written = cluster.nodes[2], asyncio.Event()
+
+        async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            await written.wait()
+            return function(*args, **kwargs)
+
+        node.replicas.leaderships.offload = slowly  # type: ignore[assignment]
+        told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
+        await asyncio.sleep(0.1)
+        closing = asyncio.ensure_future(node.replicas.close())
+        await asyncio.sleep(0.1)
+        written.set()
+        with pytest.raises(StaleBrokerEpochError):
+            await told
+        await closing
+        assert node.replicas.led() == []
+
+
+@on_virtual_time
 async def test_high_watermarks_survive_a_restart_even_of_partitions_not_heard_of_since() -> None:
     async with MemoryCluster() as cluster:
         other = TP._replace(partition=1)
