@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from functools import partial
 
 from node.coordinator.coordinator import GroupCoordinator
@@ -64,13 +64,20 @@ class Expiry:
             subscribed=hosted.subscribed,
         )
 
-    async def topics_deleted(self, topics: Collection[str], before_ms: int) -> None:
-        """What was committed of them until then means nothing any more, least of all to new topics of their names."""
-        # A commit that is under way now is of what has gone; a later one may be of what has come since.
-        under_way = {hosted: hosted.offsets.under_way(topics) for _, hosted in self._coordinator.groups()}
+    def topics_deleted(self, topics: Collection[str]) -> Coroutine[None, None, None]:
+        """What is written of them by now means nothing any more, least of all to new topics of their names.
+
+        What is under way is undone before this returns, since a commit that comes later may be of such a topic. The
+        coroutine sees to the rest, by their records: two brokers' clocks say nothing of what came first.
+        """
+        ends = {shard: shard.replica.log.log_end_offset for shard in self._coordinator.shards}
+        for shard, hosted in self._coordinator.groups():
+            self._offsets.write_tombstones(shard, hosted, hosted.offsets.under_way(topics))
+        return self._forget(topics, ends)
+
+    async def _forget(self, topics: Collection[str], ends: Mapping[Shard, int]) -> None:
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
-            committed = hosted.offsets.all().items()
-            gone = {tp for tp, commit in committed if tp.topic in topics and commit.committed_ms <= before_ms}
-            self._offsets.write_tombstones(shard, hosted, sorted(gone.union(under_way.get(hosted, ()))))
+            gone = hosted.offsets.committed_below(ends.get(shard, 0), topics)
+            self._offsets.write_tombstones(shard, hosted, gone)
             if count % _TURN == 0:
                 await asyncio.sleep(0)

@@ -60,7 +60,7 @@ class CoordinatorService:
     def _topics_deleted(self, topics: tuple[str, ...]) -> None:
         if OFFSETS_TOPIC in topics:
             self.topic.forget()
-        self._spawn(self._expiry.topics_deleted(topics, self.coordinator.clock.now_ms()))
+        self._spawn(self._expiry.topics_deleted(topics))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -12,7 +12,7 @@ from node.coordinator.offsets import OffsetManager
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS
-from tests.virtual_time import on_virtual_time
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
@@ -337,13 +337,11 @@ async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
-        await asyncio.sleep(1)
-        deleted_ms = cluster.coordinator.replicas.clock.now_ms()
-        await asyncio.sleep(1)
-        assert await cluster.commit(6, tp=TP1) == 0
         coordinator = cluster.coordinator.groups.coordinator
         offsets = OffsetManager(coordinator)
-        await Expiry(coordinator, offsets, Deletion(coordinator, offsets)).topics_deleted({"t"}, deleted_ms)
+        forgetting = Expiry(coordinator, offsets, Deletion(coordinator, offsets)).topics_deleted({"t"})
+        assert await cluster.commit(6, tp=TP1) == 0
+        await forgetting
         await asyncio.sleep(0.1)
         assert (await cluster.committed(), await cluster.committed(tp=TP1)) == ((0, -1), (0, 6))
 
@@ -439,6 +437,20 @@ async def test_what_was_committed_of_a_topic_goes_with_it() -> None:
             assert await cluster.committed(tp=tp) == (0, -1)
         assert tombstones(cluster) == [CommitKey(GROUP, "t", 0), CommitKey(GROUP, "t", 1)]
         await cluster.coordinate(2)
+        assert await cluster.committed() == (0, -1)
+
+
+@on_virtual_time
+async def test_what_was_committed_goes_with_its_topic_whatever_the_wall_clock_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        monkeypatch.setattr(VirtualClock, "EPOCH_MS", VirtualClock.EPOCH_MS - 3_600_000)
+        await cluster.inform(TP, deleted=("t",))
+        await asyncio.sleep(0.1)
+        await cluster.inform(TP)
         assert await cluster.committed() == (0, -1)
 
 
