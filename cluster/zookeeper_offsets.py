@@ -39,8 +39,8 @@ class ZooKeeperOffsets:
     async def commit(self, group_id: str, tp: TopicPartition, offset: int) -> None:
         """Returns when it is written.
 
-        A write whose outcome is unknown is repeated only while nobody else has written: else a commit that its client
-        has given up could take back a later one. OutcomeUnknownError then, too.
+        It is repeated only while nobody else has written: else a commit that its client has given up could take back a
+        later one. OutcomeUnknownError then, too.
         """
         path, data = znodes.consumer_offset_path(group_id, tp), znodes.encode_consumer_offset(offset)
         async with self._turns, self._patient.patience():
@@ -53,7 +53,7 @@ class ZooKeeperOffsets:
                         await self._create(path, data)
                     return
                 except (BadVersionError, NoNodeError, NodeExistsError):
-                    known = await self._patient.get_or_none(path)
+                    raise _overtaken() from None
                 except OutcomeUnknownError:
                     await self._patient.pause()
                     found = await self._patient.get_or_none(path)
@@ -115,4 +115,8 @@ def _is_written(known: Node | None, found: Node | None, data: bytes) -> bool:
         return False
     if found is not None and found.data == data:
         return True
-    raise OutcomeUnknownError("somebody else has committed meanwhile")
+    raise _overtaken()
+
+
+def _overtaken() -> OutcomeUnknownError:
+    return OutcomeUnknownError("somebody else has committed meanwhile")

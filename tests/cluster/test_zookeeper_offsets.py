@@ -69,24 +69,27 @@ async def test_a_commit_whose_answer_is_lost_is_made(first: int | None) -> None:
 
 
 class SlowStore(MemoryStore):
-    """A client whose writes are lost on the way, and which meanwhile does not come round to look."""
+    """A client whose writes are slow or lost on the way, and which meanwhile does not come round to look."""
 
     held: asyncio.Event | None = None
+    loses = True
 
     async def set(self, path: str, data: bytes, version: int = -1) -> int:
         if self.held is not None:
             await self.held.wait()
             self.held = None
-            raise OutcomeUnknownError("lost on the way")
+            if self.loses:
+                raise OutcomeUnknownError("lost on the way")
         return await super().set(path, data, version)
 
 
-async def test_a_commit_that_hung_does_not_take_back_a_later_one() -> None:
+@pytest.mark.parametrize("loses", [True, False])
+async def test_a_commit_that_hung_does_not_take_back_a_later_one(loses: bool) -> None:
     server, _, coordination = await twin()
     await coordination.zookeeper_offsets.commit("g", TP, 5)
     slow = server.connect(SlowStore)
     stuck = Coordination(slow, server.clock).zookeeper_offsets
-    slow.held = asyncio.Event()
+    slow.held, slow.loses = asyncio.Event(), loses
     old = asyncio.ensure_future(stuck.commit("g", TP, 6))
     await asyncio.sleep(0.01)
     await coordination.zookeeper_offsets.commit("g", TP, 7)
