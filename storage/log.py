@@ -68,6 +68,8 @@ class Log:
         self._abandoned = False
         #: The name of the directory is on the disk, without which nothing in it is.
         self._named = False
+        #: Odd while names in the directory change, and as of its last sync that began when they did not.
+        self._names = self._synced_names = 0
 
     @classmethod
     def open(
@@ -363,7 +365,7 @@ class Log:
         if self._on_cut is not None:
             self._on_cut(self.log_end_offset)
         # What was cut must not come back, after a crash, beside what is appended now.
-        self._files.sync_directory(self.directory)
+        self._sync_names()
 
     # --- losing old segments -------------------------------------------------------------------------
 
@@ -412,7 +414,7 @@ class Log:
             self.roll(now_ms)
         self.raise_log_start(self._segments.base_offsets[count])
         self._reader.forget()
-        with self._failing_for_good():
+        with self._changing_names():
             retired = self._segments.retire_oldest(count)
         self._sweep_snapshots()
         return retired
@@ -430,7 +432,7 @@ class Log:
             return False
         cleaned.log.set_modified_ms(old[-1].log.modified_ms())
         self._reader.forget()
-        with self._failing_for_good():
+        with self._changing_names():
             segment_swap.swap(cleaned, old)
         self._segments.replace(old, cleaned)
         self._sweep_snapshots()
@@ -438,6 +440,13 @@ class Log:
 
     def _sweep_snapshots(self) -> None:
         self._snapshots.keep_only({*self._segments.base_offsets, *self._snapshots.offsets()[-1:]})
+
+    @contextmanager
+    def _changing_names(self) -> Iterator[None]:
+        self._names += 1
+        with self._failing_for_good():
+            yield
+        self._names += 1
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
@@ -463,9 +472,15 @@ class Log:
         """A segment was rolled and is not synced; or the log has failed, as `flush` would say."""
         return self._recovery_point.offset < self._segments.active.base_offset or self._failure is not None
 
+    @property
+    def names_synced(self) -> bool:
+        """Segments that went from the log, or were replaced, do not come back if the power fails now."""
+        return self._synced_names == self._names
+
     def flush(self, *, rolled_only: bool = False) -> None:
         """Syncs what is not synced yet (with `rolled_only` not the active segment) and raises the recovery point.
 
+        What has gone from the directory before is gone for good then.
         Takes as long as the disk does; on any thread, beside everything else. After a failed sync nobody knows what is
         on the disk, so the log refuses further appends; but after an OutOfDescriptorsError, when none was tried.
         """
@@ -476,6 +491,8 @@ class Log:
             self._recovery_point.advance(
                 lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset, self._sync
             )
+            if not self.names_synced:
+                self._sync_names()
         except StorageError as error:
             if self._abandoned:
                 return  # deleted or set aside meanwhile: nothing is left to keep
@@ -490,10 +507,16 @@ class Log:
             if segment.next_offset > start and segment.base_offset < end:
                 segment.sync()
         self.leader_epochs.sync()
-        self._files.sync_directory(self.directory)
+        self._sync_names()
         if not self._named:
             self._files.sync_directory(self.directory.parent)
             self._named = True
+
+    def _sync_names(self) -> None:
+        names = self._names
+        self._files.sync_directory(self.directory)
+        if names % 2 == 0:
+            self._synced_names = names
 
     def forget_idle_producers(self, now_ms: int, expiration_ms: int) -> int:
         """To be called every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""

@@ -332,10 +332,10 @@ class LogDirectory:
             self._write(RECOVERY_POINTS, self._recovery_points)
 
     def checkpoint_log_starts(self) -> None:
-        """Notes the log starts that the names of the segments do not tell."""
+        """Notes the log starts that the names of the segments do not tell, or would not if the power failed now."""
         with self._checkpoint_lock:
             for tp, log in list(self.logs.items()):
-                if log.log_start_offset > log.segment_base_offsets[0]:
+                if log.log_start_offset > log.segment_base_offsets[0] or not log.names_synced:
                     self._log_starts[tp] = log.log_start_offset
                 else:
                     self._log_starts.pop(tp, None)

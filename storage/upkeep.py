@@ -194,6 +194,9 @@ class CleaningRound:
             return False
         try:
             self._piece = self._cleaning.write_next()
+            if self._piece is None:
+                # What was replaced must not come back beside a note that says that it was dealt with.
+                self._cleaning.plan.log.flush(rolled_only=True)
         except (StorageError, UncleanableLogError, CleaningStoppedError) as error:
             self._error, self._piece = error, None
         else:

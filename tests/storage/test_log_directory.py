@@ -104,6 +104,40 @@ def test_what_another_thread_notes_in_the_middle_of_a_cut_does_not_outlive_it(of
     assert read_offsets(left, path / LOG_STARTS).get(ORDERS, 0) <= log.log_start_offset
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_was_deleted_and_then_went_with_its_segments_stays_away(closed: bool) -> None:
+    files, path = CrashableFiles(), Path("/data")
+    directory = LogDirectory.open(path, files, 1, "c1", "boot-1")
+    log = directory.open_log(ORDERS, config(segment_bytes=300))
+    for _ in range(20):
+        append(log)
+    log.roll(NOW)  # so that the name of a segment tells where the log starts
+    log.flush()
+    log.delete_records(20, 20)
+    directory.checkpoint_log_starts()
+    assert log.delete_old_segments(NOW, 20)
+    if closed:
+        directory.close()
+    else:
+        directory.checkpoint_log_starts()
+    again = LogDirectory.open(path, files.crash(FORGOTTEN), 1, "c1", "boot-2").open_log(ORDERS, config())
+    assert (again.log_start_offset, again.log_end_offset) == (20, 20)
+
+
+def test_a_log_start_that_the_name_of_a_segment_tells_is_noted_until_that_is_on_the_disk(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    log = directory.open_log(ORDERS, config())
+    append(log)
+    log.roll(NOW)
+    append(log)
+    log.delete_records(1, 2)
+    assert log.delete_old_segments(NOW, 2)
+    for noted in ({ORDERS: 1}, {}):
+        directory.checkpoint_log_starts()
+        assert read_offsets(RealFiles(), tmp_path / LOG_STARTS) == noted
+        log.flush()
+
+
 def test_a_log_start_that_is_passed_over_is_forgotten(tmp_path: Path) -> None:
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 8\n")
     for _ in range(3):

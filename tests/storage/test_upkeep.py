@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN
 
 from storage.configs.log_config import LogConfig
+from storage.files import Files
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import CleaningRound, Upkeep
@@ -23,9 +26,9 @@ DELAY_MS = 60_000
 class Broker:
     """Logs on one disk that can fail, and their upkeep."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files | None = None) -> None:
         self.path = path
-        self.files = FailingFiles(UnsyncedFiles())
+        self.files = FailingFiles(files or UnsyncedFiles())
         self.manager = LogManager.open([path], self.files, 1, "c1", "boot-1")
         self.manager.open_logs()
         self.upkeep = Upkeep(self.manager, self.files)
@@ -187,6 +190,19 @@ def test_up_to_where_a_log_is_compacted_is_known_after_a_restart(broker: Broker,
     assert again.begin() is None
 
 
+def test_what_was_compacted_away_is_not_back_beside_a_note_that_says_so() -> None:
+    files, path = CrashableFiles(), Path("/data")
+    broker = Broker(path, files)
+    log = broker.compacted(STATES)
+    log.flush()
+    broker.manager.checkpoint_recovery_points()
+    drive(broker.begin())
+    assert values(log) == [b"2", b"2"]
+    again = Broker(path, files.crash(FORGOTTEN))
+    assert again.manager.cleaner_offset(STATES) == 6
+    assert values(again.log(STATES, **COMPACT)) == [b"2", b"2"]
+
+
 def test_a_truncation_makes_what_follows_the_cut_dirty_again(broker: Broker, tmp_path: Path) -> None:
     log = broker.compacted(STATES)
     drive(broker.begin())
@@ -207,10 +223,10 @@ def test_a_note_of_another_log_does_not_hold_once_this_one_is_as_long(tmp_path: 
     assert "states 0 0" in (tmp_path / "cleaner-offset-checkpoint").read_text()
 
 
-def test_what_is_appended_over_a_cut_is_dirty_whether_or_not_the_log_was_synced(broker: Broker, tmp_path: Path) -> None:
+def test_what_is_appended_over_a_cut_is_dirty(broker: Broker, tmp_path: Path) -> None:
     log = broker.compacted(STATES)
     drive(broker.begin())
-    assert (broker.manager.cleaner_offset(STATES), log.recovery_point) == (6, 0)
+    assert (broker.manager.cleaner_offset(STATES), log.recovery_point) == (6, 6), "a round ends with a sync"
     log.truncate_to(5)
     while log.log_end_offset < 8:
         put(log, (b"a", b"again"))
