@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tidelog.errors import MessageTooLargeError, TidelogError, TimeoutError
+from tidelog.metadata import no_such_partition
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.record_future import BatchOutcome, RecordFuture
@@ -65,6 +66,14 @@ class TopicQueues:
         self.available: Sequence[int] = ()
         self.sticky = 0
 
+    def queue(self, partition: int) -> PartitionQueue:
+        """UnknownTopicOrPartitionError where there is no such partition, or none any more."""
+        try:
+            return self.partitions[partition]
+        except IndexError:
+            tp = TopicPartition(self.known[0].topic_partition.topic, partition)
+            raise no_such_partition(tp, len(self.partitions)) from None
+
     def next_sticky(self) -> int:
         """The next partition that has a leader (any, where none has)."""
         choice = self.available or range(len(self.partitions))
@@ -107,24 +116,24 @@ class Accumulator:
         headers: Sequence[Header],
         clock_ms: Callable[[], int],
     ) -> RecordFuture | None:
-        """The future, or None while the buffer is full. MessageTooLargeError; IndexError: no such partition.
+        """The future, or None while the buffer is full. MessageTooLargeError; UnknownTopicOrPartitionError.
 
         After `fail_all` its error.
         """
         if self.buffered_bytes >= self._limit:
             return None
-        queues = topic.partitions
-        if partition is None and key is not None:
-            partition = self._partitioner(key, len(queues))
         # Not `with`, which costs an interpreter of today twice as much, and each record comes past here.
         try:
             self._lock.acquire()
+            queues = topic.partitions
+            if partition is None and key is not None:
+                partition = self._partitioner(key, len(queues))
             if partition is None:
                 queue = queues[topic.sticky]
                 if queue.open is None:
                     queue = queues[topic.next_sticky()]
             else:
-                queue = queues[partition]
+                queue = topic.queue(partition)
             batch = queue.open
             if batch is not None:
                 builder = batch.builder
@@ -157,8 +166,8 @@ class Accumulator:
             )
         if self.buffered_bytes >= self._limit:
             return None
-        queue = topic.partitions[partition]
         with self._lock:
+            queue = topic.queue(partition)
             queue.open = None
             batch = self._join(queue, ready_made, clock_ms(), open_for_more=False)
             return RecordFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)

@@ -29,7 +29,7 @@ from tidelog.errors import (
     error_for,
 )
 from tidelog.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse, Request, Response
-from tidelog.metadata import ClusterView, TopicView
+from tidelog.metadata import ClusterView, TopicView, no_such_partition
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.settings import ClientSettings
 
@@ -221,7 +221,7 @@ class ClusterClient:
         if now_ms - self._lacking_since_ms.setdefault(tp, now_ms) < UNKNOWN_TOPIC_GRACE_MS:
             return None
         del self._lacking_since_ms[tp]  # whoever asks again later may find that it was added
-        return _no_such_partition(tp, view)
+        return no_such_partition(tp, len(view.partitions))
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
         """The topic's view, waited for. Its refusal, or TimeoutError (NoBrokersError before any broker was found)."""
@@ -251,11 +251,12 @@ class ClusterClient:
         attempt = 0
         while tp.partition not in (view := await self.topic(tp.topic, deadline_ms)).partitions:
             if tp.partition < 0 or self.clock.monotonic_ms() >= deadline_ms:
-                raise _no_such_partition(tp, view)
+                raise no_such_partition(tp, len(view.partitions))
             if refusal := self.partition_refusal(tp):
                 raise refusal
             await self.refresh_or_not(deadline_ms)
-            if tp.partition not in self.view.topics[tp.topic].partitions:
+            told = self.view.topics.get(tp.topic)
+            if told is not None and tp.partition not in told.partitions:
                 await self.backoff(attempt, deadline_ms)
                 attempt += 1
 
@@ -453,11 +454,6 @@ class ClusterClient:
         """Which brokers are said to be elsewhere than where the connection leads."""
         told = self.view.brokers
         self._moved = {each for each, address in self._addresses.items() if told.get(each, address) != address}
-
-
-def _no_such_partition(tp: TopicPartition, view: TopicView) -> UnknownTopicOrPartitionError:
-    known = f"its partitions are 0 to {len(view.partitions) - 1}"
-    return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}: {known}")
 
 
 def is_retriable(error: BaseException) -> bool:

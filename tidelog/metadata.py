@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tidelog.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
 from tidelog.messages import MetadataResponse, PartitionMetadata, TopicMetadata
-from tidelog.model import NO_LEADER, Endpoint
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +101,10 @@ def _merged_topic(old: TopicView | None, told: TopicMetadata) -> TopicView:
             if number not in new or new[number].leader_epoch < known.leader_epoch:
                 new[number] = known
     return TopicView(told.name, told.topic_id, told.is_internal, new)
+
+
+def no_such_partition(tp: TopicPartition, count: int) -> UnknownTopicOrPartitionError:
+    """The error of who names a partition beyond the `count` that its topic has."""
+    return UnknownTopicOrPartitionError(
+        f"topic {tp.topic!r} has no partition {tp.partition}: its partitions are 0 to {count - 1}"
+    )

@@ -67,6 +67,22 @@ def test_the_sender_is_woken_once_for_each_time_it_armed_itself() -> None:
     assert story.wakes == 1
 
 
+def test_a_record_that_waits_for_its_turn_while_partitions_are_added_goes_to_one_of_those_that_there_are() -> None:
+    story = Story(partitions=1)
+    accumulator = story.accumulator
+    lock = accumulator._lock
+
+    class SomebodyElseFirst:
+        def acquire(self) -> None:
+            accumulator._lock = lock
+            accumulator.add_partitions("t", 3, [2])
+            lock.acquire()
+
+    accumulator._lock = SomebodyElseFirst()  # type: ignore[assignment]
+    story.send(partition=None)
+    assert [len(queue.batches) for queue in story.topic.partitions] == [0, 0, 1]
+
+
 def test_sequences_follow_each_other_and_a_repeated_batch_keeps_its_own() -> None:
     story = Story()
     story.send()

@@ -6,11 +6,12 @@ import random
 
 import pytest
 
-from tests.tidelog.fake_cluster import FakeCluster, FakeConnection
+from tests.tidelog.fake_cluster import FakeCluster, FakeConnection, FakePartition
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerNotAvailableError
-from tidelog.model import Endpoint
+from tidelog.metadata import ClusterView
+from tidelog.model import Endpoint, TopicPartition
 from tidelog.settings import ClientSettings
 
 
@@ -30,4 +31,23 @@ async def test_a_broker_at_anothers_address_is_not_taken_for_it() -> None:
     moved = True  # broker 1 is gone, and the other one listens at its port
     with pytest.raises(BrokerNotAvailableError, match="is broker 2 now, not 1"):
         await client.peer(1, 1000)
+    await client.close()
+
+
+@on_virtual_time
+async def test_a_topic_that_is_forgotten_while_a_partition_of_it_is_waited_for_is_waited_for_too() -> None:
+    cluster = FakeCluster()
+    partitions = cluster.create("t", 1)
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    await client.topic("t", clock.monotonic_ms() + 1000)
+
+    def forget(_: ClusterView) -> None:
+        client.listeners.remove(forget)
+        client.forget("t")
+        partitions.append(FakePartition("t", 1, 1))
+
+    client.listeners.append(forget)
+    await client.partition(TopicPartition("t", 1), clock.monotonic_ms() + 5000)
+    assert client.view.partition_count("t") == 2
     await client.close()

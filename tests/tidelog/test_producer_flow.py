@@ -22,6 +22,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.messages import MetadataRequest, ProduceRequest
+from tidelog.records import encode_batch
 
 # --- partial failures -----------------------------------------------------------------------------
 
@@ -181,6 +182,26 @@ async def test_a_topic_made_anew_with_fewer_partitions_gets_all_records_in_those
         grown = cluster.partitions["t"]
         grown.append(FakePartition("t", 2, 1))
         assert (await producer.send_and_wait("t", b"v", partition=2)).offset == 0
+
+
+@on_virtual_time
+async def test_a_send_that_waits_for_room_while_its_partition_goes_says_that_it_is_gone() -> None:
+    cluster = FakeCluster()
+    first, *_ = cluster.create("t", 4)
+    async with a_producer(cluster, metadata_max_age_ms=1000, buffer_memory=1) as producer:
+        await producer.send_and_wait("t", b"v", partition=0)
+        first.leader = -1
+        await producer.send("t", b"this fills the buffer", partition=0)
+        waiting = [
+            asyncio.create_task(producer.send("t", b"v", partition=3)),
+            asyncio.create_task(producer.send_batch("t", encode_batch([(0, None, b"v", ())]), partition=3)),
+        ]
+        await asyncio.sleep(0.5)
+        cluster.create("t", 2)
+        for each in waiting:
+            with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3: its partitions are 0 to 1"):
+                await each
+        assert (await producer.send_and_wait("t", b"v", partition=1)).offset == 0
 
 
 # --- deadlines ------------------------------------------------------------------------------------
