@@ -526,10 +526,12 @@ class Log:
         """Leaves everything synced and complete, so that the next open needs no recovery."""
         if self._failure is None:
             self._segments.active.seal()
+            # Nothing checks the log again after this, so that what only the snapshot knows must not get lost.
+            producers = self._appender.producers
             if self._snapshots.offsets()[-1:] != [self.log_end_offset]:
-                # Nothing checks the log again after this, so that what only the snapshot knows must not get lost.
-                producers = self._appender.producers
                 self._snapshots.write(self.log_end_offset, producers, sync=bool(producers.producers))
+            elif producers.producers:
+                self._snapshots.sync(self.log_end_offset)  # it may be that of a roll
             self.flush()
             self.leader_epochs.write()
         self.abandon()

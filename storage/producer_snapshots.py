@@ -87,10 +87,20 @@ class Snapshots:
     def write(self, offset: int, state: ProducerState, *, sync: bool = False) -> None:
         self._files.replace(self._path(offset), encode_snapshot(state), sync=sync)
 
+    def sync(self, offset: int) -> None:
+        """Has one on the disk that was written without that, with its name."""
+        self._files.open(self._path(offset), create=False).sync()
+        self._files.sync_directory(self._directory)
+
+    def remove_past(self, end_offset: int) -> None:
+        """Those that tell of what is in the log no more."""
+        self.keep_only([offset for offset in self.offsets() if offset <= end_offset])
+
     def latest(self, end_offset: int) -> tuple[int, ProducerState] | None:
         """The newest that does not lie past `end_offset`; those past it and damaged ones are removed."""
+        self.remove_past(end_offset)
         for offset in reversed(self.offsets()):
-            data = self._files.read(self._path(offset)) if offset <= end_offset else None
+            data = self._files.read(self._path(offset))
             state = decode_snapshot(data) if data is not None else None
             if state is not None:
                 return offset, state

@@ -12,6 +12,8 @@ In this order, each step relying on those before:
    written what it gave up, and a later sync would confirm what never reached the disk.
 4. The epoch cache loses what begins past the end and gains the epochs of the batches that were checked; where the
    batches still contradict it, it is read from them.
+5. Snapshots of the producers past the end go. What went, here or in a process that was killed before it could sync the
+   directory, is gone for good now.
 """
 
 from __future__ import annotations
@@ -140,9 +142,11 @@ def recover(
             log.cut_bytes,
             log.removed_segments,
         )
+    Snapshots(directory, files).remove_past(log.segments[-1].next_offset)
     left = files.names(directory)
-    if not set(found).issubset(left):
-        # What went must not come back, after one more crash, beside what is appended now or in a log closed in order.
+    if not set(found).issubset(left) or (found and not clean):
+        # What went must not come back, after one more crash, beside what is appended now or in a log closed in order;
+        # nor what a process took away that was killed before it could sync that.
         files.sync_directory(directory)
     log.set_aside = [name for name in left if name.endswith(STRAY_SUFFIX) and name not in names]
     if log.set_aside:

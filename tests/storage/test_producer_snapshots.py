@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulation.crashable_files import CrashableFiles
+from simulation.page_cache import FORGOTTEN
 
+from storage.log import Log
 from storage.producer_snapshots import Snapshots, decode_snapshot, encode_snapshot
 from storage.producer_state import ProducedBatch, Producer, ProducerState
-from tests.storage.logs import NOW, UnsyncedFiles, append, batch, open_log
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log
 from tidelog.records import read_header
 
 #: Written by Kafka 3.9.1's own ProducerStateManager: producer 7, whose last batch wrapped from sequence 2³¹−2 to 1, and
@@ -116,3 +120,66 @@ def test_there_is_one_for_each_roll_and_one_at_the_end(tmp_path: Path) -> None:
     assert all(int(path.stem) <= log.log_end_offset for path in tmp_path.glob("*.snapshot"))
     log.truncate_fully_and_start_at(100)
     assert not list(tmp_path.glob("*.snapshot"))
+
+
+PATH = Path("/orders-0")
+
+
+def opened(files: CrashableFiles, *, clean: bool = False) -> Log:
+    return Log.open(PATH, config(segment_bytes=300), files, recovery_point=1, clean=clean)
+
+
+def produce(log: Log, producer_id: int) -> None:
+    last = log._appender.producers.producers.get(producer_id)
+    sequence = last.batches[-1].last_sequence + 1 if last else 0
+    log.append_as_leader(batch(NOW, producer_id=producer_id, epoch=0, sequence=sequence), 0, NOW)
+
+
+class KilledError(Exception):
+    """The process ends; the machine runs on."""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_was_cut_is_not_remembered_of_a_producer_when_the_log_is_as_long_again(killed: bool) -> None:
+    files = CrashableFiles()
+    log = opened(files)
+    produce(log, 7)
+    log.flush()
+    while len(log.segments) < 2:
+        produce(log, 7)
+    beyond = log.segment_base_offsets[-1]
+    if killed:
+        log.flush()
+
+        def kill() -> None:
+            if files.mutations[-1].startswith("remove") and files.mutations[-1].endswith(".snapshot"):
+                raise KilledError
+
+        files.boundary = kill
+        with pytest.raises(KilledError):
+            log.truncate_to(1)
+        files.boundary = lambda: None
+    else:  # the power fails, and of what came last only the snapshot is on the disk
+        files.open(PATH / f"{beyond:020}.snapshot").sync()
+        files.sync_directory(PATH)
+        files = files.crash(FORGOTTEN)
+    log = opened(files)
+    assert log.log_end_offset == 1
+    while log.log_end_offset < beyond:
+        produce(log, 8)
+    files.open(log.segments[0].log.path).sync()
+    log = opened(files.crash(FORGOTTEN))
+    assert log.log_end_offset == beyond
+    assert log.last_offsets_of_producers == {7: 0, 8: beyond - 1}
+
+
+def test_what_only_a_snapshot_knows_is_on_the_disk_after_an_orderly_end() -> None:
+    files = CrashableFiles()
+    log = opened(files)
+    produce(log, 7)
+    log.roll(NOW)
+    log.raise_log_start(1)
+    assert log.delete_old_segments(NOW, 1)
+    log.close()
+    log = opened(files.crash(FORGOTTEN), clean=True)
+    assert (log.log_start_offset, log.last_offsets_of_producers) == (1, {7: 0})
