@@ -63,15 +63,25 @@ class Inventory:
         return True
 
     def raise_if_found_twice(self) -> None:
-        """DataDirectoryError where a partition has a log in two directories."""
+        """DataDirectoryError where a partition has a log in two directories.
+
+        What a creation that failed has left in one of them is no log, and is set aside: another was made elsewhere.
+        """
         homes: dict[TopicPartition, LogDirectory] = {}
         for directory, tps in self.found.items():
-            for tp in tps:
-                if other := homes.get(tp):
+            for tp in list(tps):
+                other = homes.setdefault(tp, directory)
+                if other is directory:
+                    continue
+                hollow = next((each for each in (directory, other) if _is_hollow(each, tp)), None)
+                if hollow is None:
                     raise DataDirectoryError(
                         f"{tp} has a log in {other.path} and one in {directory.path}: move the wrong one away"
                     )
-                homes[tp] = directory
+                homes[tp] = other if hollow is directory else directory
+                self.found[hollow].remove(tp)
+                with hollow.failing():
+                    _LOG.warning("%s has a log in %s: set aside, %s", tp, homes[tp].path, hollow.set_aside(tp))
 
     # --- once the logs are open ----------------------------------------------------------------------
 
@@ -95,3 +105,10 @@ class Inventory:
         held = {tp for directory in self.found for tp, offset in directory.high_watermarks().items() if offset > 0}
         missing = held.difference(self._strays).union(self._doubted)
         return {tp: topic_id for tp, topic_id in absent.items() if born or tp in missing or before.get(tp) == topic_id}
+
+
+def _is_hollow(directory: LogDirectory, tp: TopicPartition) -> bool:
+    hollow = False
+    with directory.failing():
+        hollow = directory.is_hollow(tp)
+    return hollow

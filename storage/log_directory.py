@@ -40,7 +40,7 @@ from storage.checkpoints import (
 )
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError
-from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, SESSION_ID
+from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, LOG_SUFFIX, SESSION_ID
 from storage.files import Files, Lock
 from storage.last_life import LastLife
 from storage.leader_epochs import LeaderEpochs
@@ -181,6 +181,18 @@ class LogDirectory:
     def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
         """Which topic the log belongs to, open or not."""
         return partition_metadata.read(self._files, self.path / log_name(tp))
+
+    def is_hollow(self, tp: TopicPartition) -> bool:
+        """Nothing was ever written to the log, under any suffix, and nothing says of which topic it is."""
+        directory = self.path / log_name(tp)
+        for name in self._files.names(directory):
+            if LOG_SUFFIX in name:
+                file = self._files.open(directory / name, create=False)
+                size = file.size()
+                file.close()
+                if size:
+                    return False
+        return not self.metadata_of(tp).topic_id
 
     def open_log(self, tp: TopicPartition, config: LogConfig) -> Log:
         """Opens a log, recovers it where it must be, or creates it. StorageError; InvalidTopicError.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -131,7 +132,7 @@ def test_a_partition_that_stands_in_two_directories_is_refused_by_the_names_of_b
     a, b = machine.paths[:2]
     (a / "orders-0").rename(b / "orders-0")
     machine.start(HOSTED).close()  # moved: fine
-    (a / "orders-0").mkdir()
+    shutil.copytree(b / "orders-0", a / "orders-0")
     with pytest.raises(DataDirectoryError, match=f"orders-0 has a log in {a} and one in {b}"):
         machine.start(HOSTED)
 
@@ -260,6 +261,27 @@ def test_a_new_log_goes_to_the_next_directory_where_the_first_choice_fails(machi
     manager.get_or_create(ORDERS[0], "id", LogConfig())
     assert [path for path, _ in manager.failed()] == machine.paths[:1]
     assert places(manager)["b"] == [0]
+
+
+@pytest.mark.parametrize("full_after", [1, 2, 3, 4])
+def test_what_a_creation_that_failed_leaves_is_no_log_beside_that_which_was_made_elsewhere(
+    machine: Machine, full_after: int
+) -> None:
+    manager = machine.start()
+    machine.files.fail(Fault.FULL, machine.paths[0], after=full_after)
+    log = manager.get_or_create(ORDERS[0], "id", LogConfig())
+    append(log)
+    assert places(manager)["b"] == [0]
+    assert (machine.paths[0] / "orders-0").exists()
+    manager.take_offline(*manager.failed()[0])
+    manager.close()
+    machine.files.heal()
+    for _ in range(2):
+        manager = machine.start(HOSTED)
+        assert places(manager)["a"] == []
+        assert read_all(manager.logs()[ORDERS[0]])
+        assert not (machine.paths[0] / "orders-0").exists()
+        manager.close()
 
 
 # --- strays and losses ---------------------------------------------------------------------------------------
