@@ -73,7 +73,10 @@ class Inventory:
                 other = homes.setdefault(tp, directory)
                 if other is directory:
                     continue
-                hollow = next((each for each in (directory, other) if _is_hollow(each, tp)), None)
+                hollow: LogDirectory | None = None
+                for each in (other, directory):
+                    with each.failing():
+                        hollow = each if each.is_hollow(tp) else hollow
                 if hollow is None:
                     raise DataDirectoryError(
                         f"{tp} has a log in {other.path} and one in {directory.path}: move the wrong one away"
@@ -105,10 +108,3 @@ class Inventory:
         held = {tp for directory in self.found for tp, offset in directory.high_watermarks().items() if offset > 0}
         missing = held.difference(self._strays).union(self._doubted)
         return {tp: topic_id for tp, topic_id in absent.items() if born or tp in missing or before.get(tp) == topic_id}
-
-
-def _is_hollow(directory: LogDirectory, tp: TopicPartition) -> bool:
-    hollow = False
-    with directory.failing():
-        hollow = directory.is_hollow(tp)
-    return hollow
