@@ -369,10 +369,10 @@ class LogDirectory:
         with self._checkpoint_lock:
             return self._cleaner_offsets.get(tp, 0)
 
-    def checkpoint_cleaner_offset(self, tp: TopicPartition, offset: int) -> None:
+    def checkpoint_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int) -> None:
         """Notes, durably, that the log is compacted up to `offset`, unless it has gone out of use meanwhile."""
         with self._checkpoint_lock:
-            if tp in self.logs:
+            if self.logs.get(tp) is log:  # and not the next of its name
                 self._cleaner_offsets[tp] = offset
                 self._write(CLEANER_OFFSETS, self._cleaner_offsets)
 

@@ -201,7 +201,8 @@ class CleaningRound:
             self._error, self._piece = error, None
         else:
             if self._piece is None and not self._cleaning.overtaken:
-                self._upkeep.logs.note_cleaned(self.topic_partition, self._cleaning.end_offset)
+                log, end_offset = self._cleaning.plan.log, self._cleaning.end_offset
+                self._upkeep.logs.note_cleaned(self.topic_partition, log, end_offset)
         return self._piece is not None
 
     def install(self, now_ms: int) -> None:

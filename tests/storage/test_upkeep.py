@@ -282,6 +282,15 @@ def test_a_disk_that_fails_under_the_cleaner_is_taken_offline(broker: Broker) ->
     assert len(broker.manager.failed()) == 1
 
 
+def test_a_note_that_comes_late_is_not_made_of_the_next_log_of_the_name(broker: Broker) -> None:
+    earlier = broker.compacted(STATES)
+    broker.manager.delete(STATES)
+    later = broker.compacted(STATES)
+    for log, noted in ((earlier, 0), (later, 6)):
+        broker.manager.note_cleaned(STATES, log, 6)
+        assert broker.manager.cleaner_offset(STATES) == noted
+
+
 def test_a_log_that_goes_while_it_is_compacted_fails_nothing(broker: Broker) -> None:
     broker.compacted(STATES)
     round_ = broker.begin()
