@@ -86,9 +86,15 @@ class Accumulator:
 
     `wake` is called (from whichever thread appends) when the sender may have gone to sleep without knowing of
     a batch, once for each time it armed itself.
+
+    `first_sequence` says where an identity begins to count in a partition: the log takes any sequence from who is new to
+    it. Where ZooKeeper was restored from an earlier state an id is given out twice. If all began alike, batches of the
+    second producer would then pass for repetitions of the first one's.
     """
 
-    def __init__(self, settings: ProducerSettings, wake: Callable[[], object]) -> None:
+    def __init__(
+        self, settings: ProducerSettings, wake: Callable[[], object], first_sequence: Callable[[], int]
+    ) -> None:
         self.topics: dict[str, TopicQueues] = {}
         self.buffered_bytes = 0
         self._lock = threading.RLock()
@@ -98,6 +104,7 @@ class Accumulator:
         self._limit = settings.buffer_memory
         self._partitioner = settings.partitioner
         self._wake = wake
+        self._first_sequence = first_sequence
         self._armed = False
         self._active: dict[PartitionQueue, None] = {}
         self._flush_before_ms = -1
@@ -233,7 +240,7 @@ class Accumulator:
         """
         batch = self._close_first(queue)
         if queue.identity is None:
-            queue.identity, queue.next_sequence = identity, 0
+            queue.identity, queue.next_sequence = identity, self._first_sequence()
         if batch.identity is not queue.identity:
             self._build(batch, queue, queue.identity)
         queue.in_flight = True

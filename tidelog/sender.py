@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections import defaultdict
 from functools import partial
 from typing import Any
@@ -61,6 +62,9 @@ MAX_IN_FLIGHT_PER_BROKER = 5
 #: The broker gives up on the ISR this much earlier than we give up on the broker, so that its answer arrives.
 _ANSWER_MARGIN = 0.9
 
+#: As many sequences again are left before the first that wraps.
+_FIRST_SEQUENCE_BITS = 30
+
 _UNKNOWN_OUTCOME = (
     NotLeaderOrFollowerError,
     RequestTimedOutError,
@@ -82,8 +86,10 @@ class Sender:
     turn, which sends what may go. On the way of a single record each further pass through the loop would count.
     """
 
-    def __init__(self, client: ClusterClient, settings: ProducerSettings, loop: asyncio.AbstractEventLoop) -> None:
-        self.accumulator = Accumulator(settings, self.wake)
+    def __init__(
+        self, client: ClusterClient, settings: ProducerSettings, loop: asyncio.AbstractEventLoop, rng: random.Random
+    ) -> None:
+        self.accumulator = Accumulator(settings, self.wake, partial(rng.getrandbits, _FIRST_SEQUENCE_BITS))
         self._client = client
         self._settings = settings
         self._loop = loop

@@ -21,7 +21,8 @@ def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
 
 def a_producer(cluster: FakeCluster, **options: Any) -> Producer:
     bootstrap = options.pop("bootstrap_servers", cluster.bootstrap)
-    return Producer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
+    rng = options.pop("_rng", random.Random(7))
+    return Producer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=rng, **options)
 
 
 def seconds() -> float:

@@ -19,7 +19,6 @@ from tidelog.admin_messages import DescribeLogDirsRequest, DescribeLogDirsRespon
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
-    DuplicateSequenceError,
     FencedLeaderEpochError,
     InconsistentTopicIdError,
     InvalidRecordError,
@@ -160,13 +159,8 @@ class FakePartition:
             for first, last, base in seen:
                 if (first, last) == (header.base_sequence, header.last_sequence):
                     return base
-            expected = seen[-1][1] + 1 if seen else 0
-            if header.base_sequence < expected:
-                raise DuplicateSequenceError
-            if header.base_sequence > expected and seen:
+            if seen and header.base_sequence != (expected := (seen[-1][1] + 1) % (1 << 31)):
                 raise OutOfOrderSequenceError(f"{header.base_sequence} where {expected} is due")
-            if header.base_sequence > expected:
-                raise UnknownProducerIdError
             seen.append((header.base_sequence, header.last_sequence, self.end_offset))
         base_offset = self.end_offset
         stored = bytearray(batch)
@@ -533,6 +527,7 @@ class FakeConnection:
         if fault is Fault.FORGET_PRODUCERS:
             for each in getattr(request, "partitions", ()):
                 cluster.partitions[each.topic][each.partition].producers.clear()
+            cluster.refusals[type(request)].append(UnknownProducerIdError.code)
         if fault is Fault.NOT_ENOUGH_REPLICAS:
             cluster.refusals[type(request)].append(NotEnoughReplicasError.code)
         if fault is Fault.NOT_ENOUGH_AFTER_APPEND:

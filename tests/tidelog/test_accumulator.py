@@ -32,10 +32,11 @@ ME, ANEW = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 class Story:
     """An accumulator, its clock, and how often it called for the sender."""
 
-    def __init__(self, partitions: int = 1, **options: Any) -> None:
+    def __init__(self, partitions: int = 1, *, first_sequence: int = 0, **options: Any) -> None:
         self.now_ms = 1000
         self.wakes = 0
-        self.accumulator = Accumulator(make_settings(ProducerSettings, "h:1", options), self._wake)
+        settings = make_settings(ProducerSettings, "h:1", options)
+        self.accumulator = Accumulator(settings, self._wake, lambda: first_sequence)
         self.topic: TopicQueues = self.accumulator.add_partitions("t", partitions, range(partitions))
 
     def _wake(self) -> None:
@@ -93,6 +94,20 @@ def test_sequences_follow_each_other_and_a_repeated_batch_keeps_its_own() -> Non
     assert story.accumulator.ready_at_ms(story.queue()) == 1050
     assert story.take() == (7, 0, 2)
     story.accumulator.succeed(story.queue(), 40)
+    assert story.take() == (7, 2, 1)
+
+
+def test_sequences_begin_anywhere_and_after_the_last_of_all_comes_the_first() -> None:
+    story = Story(first_sequence=2**31 - 2)
+    for sequence in (2**31 - 2, 2**31 - 1, 0, 1):
+        story.send()
+        assert story.take() == (7, sequence, 1)
+        story.accumulator.succeed(story.queue(), 0)
+    failed = story.send()
+    story.take()
+    story.accumulator.fail(story.queue(), InvalidTimestampError())
+    assert failed.failed()
+    story.send()
     assert story.take() == (7, 2, 1)
 
 

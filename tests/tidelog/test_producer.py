@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -501,3 +503,14 @@ async def test_under_any_faults_and_short_deadlines_order_is_kept_and_nothing_do
         log = [int(value or b"") for value in partition.values()]
         assert log == sorted(set(log))
         assert {int(value) for number, value in acknowledged if number == partition.number} <= set(log)
+
+
+@on_virtual_time
+async def test_a_record_is_stored_though_its_producer_s_id_was_another_s_before() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    for dice in (1, 2):
+        cluster._ids = itertools.count(1000)  # ZooKeeper is put back to where it gave this id out
+        async with a_producer(cluster, _rng=random.Random(dice)) as producer:
+            await producer.send_and_wait("t", b"%d" % dice)
+    assert partition.values() == [b"1", b"2"]

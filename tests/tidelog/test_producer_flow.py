@@ -315,7 +315,7 @@ async def test_without_repetitions_a_broker_that_forgot_the_producer_costs_one_b
     (partition,) = cluster.create("t")
     async with a_producer(cluster, retries=0) as producer:
         await producer.send_and_wait("t", b"0")
-        partition.producers.clear()
+        cluster.refusals[ProduceRequest].append(UnknownProducerIdError.code)
         with pytest.raises(UnknownProducerIdError):
             await producer.send_and_wait("t", b"1")
         await producer.send_and_wait("t", b"2")

@@ -33,7 +33,7 @@ async def test_a_batch_that_is_refused_for_its_size_arrives_in_smaller_ones(refu
     assert [records[(await future).offset].value for future in futures] == partition.values()
     assert max(map(len, partition.batches)) <= 1000
     sequences = [header.base_sequence for header in map(read_header, partition.batches) if header.producer_id >= 0]
-    assert sequences[0] == 0 and len(sequences) > 10  # the broker itself refuses a gap
+    assert len(sequences) > 10  # the broker itself refuses a gap
     assert len(cluster.sent(InitProducerIdRequest)) == 1
 
 

@@ -42,7 +42,8 @@ class Producer:
     ) -> None:
         self.settings = make_settings(ProducerSettings, bootstrap_servers, options)
         self.clock: Clock = _clock or SystemClock()
-        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
+        self._rng = _rng or random.Random()
+        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=self._rng)
         self.closed = False
         self._sender: Sender | None = None
 
@@ -149,7 +150,7 @@ class Producer:
         if self.closed:
             raise ClosedError("the producer is closed")
         if self._sender is None:
-            self._sender = Sender(self.client, self.settings, asyncio.get_running_loop())
+            self._sender = Sender(self.client, self.settings, asyncio.get_running_loop(), self._rng)
             self._sender.start()
             self.client.start()
         return self._sender
