@@ -87,8 +87,8 @@ class Accumulator:
     `wake` is called (from whichever thread appends) when the sender may have gone to sleep without knowing of
     a batch, once for each time it armed itself.
 
-    `first_sequence` says where an identity begins to count in a partition: the log takes any sequence from who is new to
-    it. Where ZooKeeper was restored from an earlier state an id is given out twice. If all began alike, batches of the
+    `first_sequence` says where an identity begins to count in a partition; the log takes any sequence from who is new.
+    Where ZooKeeper was restored from an earlier state an id is given out twice. If all began alike, batches of the
     second producer would then pass for repetitions of the first one's.
     """
 
