@@ -389,12 +389,21 @@ class Partition:
         if actual is None or not mine:
             self.stop()
             if actual is not None:
-                # So that a repetition of the state that has been overtaken is recognised as old.
-                self.leader_epoch = max(self.leader_epoch, actual.state.leader_epoch)
-                self.partition_epoch = max(self.partition_epoch, actual.partition_epoch)
+                self._note_overtaken(actual)
             return Facts(resigned=True)
         self._adopt(actual, self.replicas, now_ms)
         return Facts(self._advance_high_watermark(log_end_offset, now_ms), self.expansion_due(now_ms))
+
+    def _note_overtaken(self, actual: VersionedState) -> None:
+        """So that a repetition of the state that was overtaken is recognised as old.
+
+        Of a later epoch any version is news, also an earlier one than was found: the new leader may have changed the
+        ISR before this broker is told of it.
+        """
+        if actual.state.leader_epoch > self.leader_epoch:
+            self.leader_epoch = actual.state.leader_epoch
+        else:
+            self.partition_epoch = max(self.partition_epoch, actual.partition_epoch)
 
     # --- the follower's events -------------------------------------------------------------------------------
 

@@ -92,6 +92,7 @@ class Replicas:
         self._next_isr_check_ms = 0
         #: How often this broker's registration has gone.
         self.resignations = 0
+        self.closed = False
         self.role_changed: Callable[[Replica], object] = lambda replica: None
 
     @property
@@ -324,7 +325,7 @@ class Replicas:
 
     async def close(self) -> None:
         """Everybody who waits gets an answer, nothing is written to ZooKeeper any more, and the end is noted."""
-        self.resignations += 1  # whoever is still being told to lead leads nothing
+        self.closed = True
         for replica in self:
             self.stop_serving(replica)
         self.waiting.complete_all()

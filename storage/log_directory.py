@@ -451,7 +451,8 @@ class LogDirectory:
 
         After a storage error the marker stays away, and the next start recovers; the first error is raised at the end.
         It stays away too where logs that a crash left behind have not been opened, for nobody has checked those; and
-        from a directory that may be short, for it would say to the next process that nothing is missing.
+        from one that may be short or in which a sync has failed, for it would say to the next process that nothing
+        is missing.
         """
         with self._settled:
             self.closed = True
@@ -463,7 +464,7 @@ class LogDirectory:
                 self.checkpoint_log_starts()
                 self.checkpoint_recovery_points()
                 checked = self.last_life.clean or self.logs.keys() >= set(self.found())
-                if checked and not self.possibly_short:
+                if checked and not self.possibly_short and not self._sync_failed:
                     self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             self._lock.release()

@@ -184,7 +184,7 @@ class ControlRequests:
         resignations = self._replicas.resignations
 
         def raise_if_resigned() -> None:
-            if self._replicas.resignations != resignations:
+            if self._replicas.closed or self._replicas.resignations != resignations:
                 raise StaleBrokerEpochError("the registration that this was said to is gone")
 
         async with turn(self._one_at_a_time, self._clock, deadline_ms):

@@ -259,6 +259,16 @@ def test_any_other_conflict_ends_the_leadership() -> None:
             assert not partition.is_stale(actual)
 
 
+def test_who_finds_a_later_epoch_is_still_told_of_it_in_an_earlier_version() -> None:
+    partition = leader(isr=[1], end=10)
+    proposal = fetch(partition, 2, 10, 10).proposal
+    assert proposal is not None
+    partition.isr_conflict(proposal, state(leader=2, epoch=6, version=21), 10, now_ms=0)
+    told = state(leader=2, epoch=6, version=20)
+    assert not partition.is_stale(told)
+    assert partition.make_follower(told, (1, 2)) and partition.role is Role.FOLLOWER
+
+
 def test_an_outcome_that_a_newer_state_overtook_is_ignored() -> None:
     partition = leader(isr=[1], end=10)
     proposal = fetch(partition, 2, 10, 10).proposal

@@ -336,6 +336,8 @@ async def test_who_is_told_to_lead_and_stops_before_it_does_leads_nothing() -> N
         with pytest.raises(StaleBrokerEpochError):
             await told
         await closing
+        with pytest.raises(StaleBrokerEpochError):
+            await node.ask(cluster.leader_and_isr(), sender_epoch=1)
         assert node.replicas.led() == []
 
 

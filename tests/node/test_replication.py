@@ -87,6 +87,23 @@ async def test_a_follower_that_cannot_fetch_leaves_the_isr_by_the_leaders_own_wr
 
 
 @on_virtual_time
+async def test_who_finds_that_it_was_deposed_before_it_is_told_follows_when_it_is() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(1, 2, 3)
+        await cluster.elect(2, tell=[2, 3])
+        waiting = cluster.leader_and_isr()  # for broker 1, which is out of reach
+        assert await cluster.produce(b"b", timeout_ms=10_000) == (0, 1)
+        assert await cluster.produce(b"z", acks=1, to=1) == (0, 1)
+        await until(lambda: not cluster.nodes[1].replica().partition.is_leader)
+        cluster.heal()
+        assert (await cluster.nodes[1].ask(waiting, sender_epoch=1)).partitions[0].error_code == 0
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
+        assert cluster.nodes[1].log().values == [b"a", b"b"]
+
+
+@on_virtual_time
 async def test_without_followers_nothing_is_acknowledged_then_refused_and_nothing_shown() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)

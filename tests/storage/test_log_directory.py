@@ -254,6 +254,19 @@ def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_
     assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").possibly_short
 
 
+def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_the_next_process_in_doubt() -> None:
+    disk, path = FailingFiles(CrashableFiles()), Path("/data")
+    directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
+    log = directory.open_log(ORDERS, config())
+    log.append_as_leader(batch(NOW), 0, NOW)
+    disk.fail(Fault.SYNC_ERROR)
+    with pytest.raises(StorageError):
+        log.flush()  # and it is not reported yet
+    disk.heal()
+    directory.close()
+    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").possibly_short
+
+
 def test_nobody_vouches_for_a_directory_in_which_a_sync_has_failed() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
     fail_to_sync(path, disk).vouch()
