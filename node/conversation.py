@@ -214,7 +214,7 @@ class Conversation:
             await self._signal.wait(timeout_ms)
         if (look_up := in_flight.look_up) is not None and look_up.answer.done():
             in_flight.look_up = None
-            self._apply_look_up(look_up, look_up.answer.result())
+            await self._apply_look_up(look_up, look_up.answer.result())
         try:
             while any(fetch.answer.done() for fetch in fetches):
                 fetch = fetches.popleft()
@@ -245,10 +245,12 @@ class Conversation:
         request = OffsetForLeaderEpochRequest(questions, self._settings.broker_id)
         return LookUp(self._send(connection, request, self._settings.request_timeout_ms), due)
 
-    def _apply_look_up(self, sent: LookUp, response: Response) -> None:
+    async def _apply_look_up(self, sent: LookUp, response: Response) -> None:
         if not isinstance(response, OffsetForLeaderEpochResponse) or len(response.partitions) != len(sent.followed):
             raise ProtocolError(f"broker {self.leader} answered another question than was asked")
         for followed, answer in zip(sent.followed, response.partitions, strict=True):
+            if self._pace.busy:
+                await self._pace.turn()
             if self.partitions.get(followed.replica.topic_partition) is followed:
                 self._guarded(followed, followed.epoch_answered, answer)
 

@@ -10,7 +10,7 @@ from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.scripted_leader import OTHER, Following, replica_of, stored, values
 from tests.virtual_time import on_virtual_time, until
-from tidelog.messages import FetchPartitionResponse, FetchResponse
+from tidelog.messages import EpochEndOffset, FetchPartitionResponse, FetchResponse, OffsetForLeaderEpochResponse
 
 
 class Turns:
@@ -88,5 +88,21 @@ async def test_a_follower_with_a_slow_disk_appends_once_in_a_turn() -> None:
                 session_id=7,
             )
         )
+        await until(lambda: values(first) == values(second) == [b"a"])
+        assert len(found.appends) == 2 and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_follower_whose_disk_is_slow_to_cut_cuts_once_in_a_turn() -> None:
+    async with Following() as following:
+        found = Turns()
+        first, second = replica_of(TP, b"a", b"z"), replica_of(OTHER, b"a", b"z")
+        leader = await following.begin(first, second)
+        found.slow(following.fetchers.pace)
+        await until(lambda: bool(leader.asked))
+        asked = leader.look_up(0)
+        ends = tuple(EpochEndOffset(each.topic, each.partition, 0, 3, 1) for each in asked.partitions)
+        assert len(ends) == 2
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse(ends))
         await until(lambda: values(first) == values(second) == [b"a"])
         assert len(found.appends) == 2 and found.are_their_own
