@@ -226,7 +226,7 @@ def _is_run(found: list[bytes], batches: tuple[bytes, ...]) -> bool:
 
 
 VERBS = ("append", "follow", "lead", "flush", "checkpoint", "truncate", "restart", "trim", "roll", "retain", "close")
-SEEDS = range(10)
+SEEDS = range(1, 5)
 
 
 def work(seed: int) -> Counter[str]:
