@@ -137,6 +137,17 @@ def test_what_waits_since_before_the_fault_is_counted_from_the_fault_on(behind: 
     assert not found("I19", early, window(most_gap_ns=50))
 
 
+def test_what_lasts_into_the_next_fault_is_judged_by_its_bound_from_there_on() -> None:
+    lasting = produced((90, 95), (110, 160), (170, 190), (200, 290), (295, 900))
+    follows = Window("F2", 350, 800, 950, most_gap_ns=550)
+    assert not found("I19", lasting, window(most_gap_ns=90), follows)
+    (gap,) = found("I19", lasting, window(most_gap_ns=90))
+    assert gap.t == 900
+    (gap,) = found("I19", lasting, window(most_gap_ns=90), Window("F2", 350, 800, 950, most_gap_ns=549))
+    assert "F2" in gap.says
+    assert found("I19", lasting, window(most_gap_ns=54), follows)[-1].t == 350, "until then it is the first one's"
+
+
 def test_what_waits_when_another_is_acknowledged_is_counted_from_there_on() -> None:
     told = produced((90, 95), (110, 180), (111, 130))
     assert len(found("I19", told, window(most_gap_ns=49))) == 1

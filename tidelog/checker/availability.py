@@ -21,7 +21,8 @@ class Availability(Invariant):
     the fault judges itself were kept.
 
     A gap begins with the last acknowledgement, or with the fault, where a record waits at that moment, else with the
-    first one that is produced afterwards: where nobody produces, nothing is unavailable.
+    first one that is produced afterwards: where nobody produces, nothing is unavailable. It ends with the next fault,
+    which is judged by its own bound.
     """
 
     key, name = "I19", "unavailable no longer than allowed"
@@ -53,6 +54,7 @@ class Availability(Invariant):
     def conclude(self, ending: Ending) -> None:
         operations = sorted(self._operations) if ending.windows else []
         waits = {facts.tp: _Waits(facts, self._given_up[facts.tp]) for facts in self.partitions() if ending.windows}
+        injected = sorted(window.injected for window in ending.windows)
         for window in ending.windows:
             done = bisect_right(operations, window.healed) - bisect_left(operations, window.injected)
             during = f"during {window.row}, {seconds(window.injected)}–{seconds(window.healed)}"
@@ -67,12 +69,16 @@ class Availability(Invariant):
                 says = f"it took {healing / 1e6:.0f} ms after {window.row} until all replicas were in sync again"
                 self.violated(None, window.whole, says, f"healed at {seconds(window.healed)}")
             if window.most_gap_ns is not None:
+                next_fault = next(iter(injected[bisect_left(injected, window.whole) :]), None)
                 for facts in self.partitions():
                     if facts.acknowledged:
-                        self._judge_gaps(facts, waits[facts.tp], window, window.most_gap_ns)
+                        self._judge_gaps(facts, waits[facts.tp], window, window.most_gap_ns, next_fault)
 
-    def _judge_gaps(self, facts: PartitionFacts, waits: _Waits, window: Window, most_ns: int) -> None:
-        for begin, end in _gaps(facts, waits, window):
+    def _judge_gaps(
+        self, facts: PartitionFacts, waits: _Waits, window: Window, most_ns: int, next_fault: int | None
+    ) -> None:
+        for begin, last in _gaps(facts, waits, window):
+            end = last if next_fault is None else min(last, next_fault)
             self.tally.observations += 1
             if end - begin > most_ns and not self.only_counted():
                 took = f"{(end - begin) / 1e6:.0f} ms"
