@@ -51,7 +51,8 @@ class LogDirs:
         done, _ = await asyncio.wait({looking}, timeout=_PATIENCE_S)
         if not done:
             return {}
-        self._looking = None
+        if self._looking is looking:  # and not a later one, of somebody who came on in between
+            self._looking = None
         return looking.result()
 
 

@@ -196,15 +196,6 @@ async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_aga
     assert await coordination.read_state(TP) == VersionedState(STATE, 0)
 
 
-async def test_an_assignment_whose_answer_was_lost_is_no_conflict_also_the_first_one_of_a_topic() -> None:
-    _, store, coordination = await twin()
-    seat = await reign(coordination)
-    await coordination.create_topic(TOPIC, seat.epoch_version)
-    store.lose_answers = 1
-    written = await coordination.write_assignment(replace(TOPIC, version=0, partitions={0: (1,)}), seat.epoch_version)
-    assert written == await coordination.read_topic("t")
-
-
 async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None:
     coordination = await join(server)
     seat = await reign(coordination)

@@ -14,6 +14,7 @@ from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
+from tests.node.memory_node import Node
 from tests.virtual_time import on_virtual_time, until
 from tidelog.control_messages import (
     ANY_EPOCH,
@@ -288,19 +289,26 @@ async def test_a_broker_whose_registration_is_gone_leads_nothing() -> None:
         assert (await cluster.produce(b"a"))[0] == NotLeaderOrFollowerError.code
 
 
+def notes_when_told(node: Node) -> asyncio.Event:
+    """From now on what it is told to lead is written down when this is set."""
+    written = asyncio.Event()
+
+    async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        await written.wait()
+        return function(*args, **kwargs)
+
+    node.replicas.leaderships.offload = slowly  # type: ignore[assignment]
+    return written
+
+
 @pytest.mark.parametrize("waits_for", ["the disk", "its turn"])
 @on_virtual_time
 async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_leads_nothing(waits_for: str) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(2, tell=())
-        node, written = cluster.nodes[2], asyncio.Event()
-
-        async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            await written.wait()
-            return function(*args, **kwargs)
-
-        node.replicas.leaderships.offload = slowly  # type: ignore[assignment]
+        node = cluster.nodes[2]
+        written = notes_when_told(node)
         told = [asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))]
         await asyncio.sleep(0.1)
         if waits_for == "its turn":
@@ -321,13 +329,8 @@ async def test_who_is_told_to_lead_and_stops_before_it_does_leads_nothing() -> N
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(2, tell=())
-        node, written = cluster.nodes[2], asyncio.Event()
-
-        async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            await written.wait()
-            return function(*args, **kwargs)
-
-        node.replicas.leaderships.offload = slowly  # type: ignore[assignment]
+        node = cluster.nodes[2]
+        written = notes_when_told(node)
         told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
         await asyncio.sleep(0.1)
         closing = asyncio.ensure_future(node.replicas.close())
