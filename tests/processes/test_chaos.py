@@ -38,8 +38,8 @@ def run_directory(user: Shell) -> Path:
 
 def brokers_in(user: Shell, conditions: str) -> list[int]:
     """Pids of brokers whose processes are in one of these conditions, as the kernel abbreviates them."""
-    state = load_state(run_directory(user) / "cluster") if (user.home / "chaos").exists() else None
-    pids = [broker.pid for broker in (state.brokers if state else ()) if broker.running]
+    states = [load_state(run / "cluster") for run in (user.home / "chaos").glob("*")]
+    pids = [broker.pid for state in states if state for broker in state.brokers if broker.running]
     stats = {pid: Path(f"/proc/{pid}/stat").read_text() for pid in pids}
     return [pid for pid, stat in stats.items() if stat.rpartition(")")[2].split()[0] in conditions]
 
