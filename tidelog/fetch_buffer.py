@@ -9,6 +9,7 @@ paused         the reader wants nothing of it for now; what was fetched ahead is
 withheld       the reader is about to lose it to another member of its group, and gets nothing more of it
 awaits_commit  whether its group has committed a position is to be asked, before anything else is
 generation     counts the jumps; an answer to a question of an earlier generation is of no use
+moves          counts those that lead elsewhere; a record that was read before one says nothing of the position after it
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class PartitionBuffer:
         "high_watermark",
         "in_flight",
         "log_start_offset",
+        "moves",
         "paused",
         "position",
         "position_epoch",
@@ -103,7 +105,7 @@ class PartitionBuffer:
         self.fetch_offset = self.fetch_epoch = self.position_epoch = self.checked_epoch = -1
         self.topic_id = ""
         self.reset_to = reset_to
-        self.generation = 0
+        self.generation = self.moves = 0
         self.in_flight = False
         self.paused = self.withheld = False
         self.awaits_commit = awaits_commit
@@ -125,12 +127,12 @@ class PartitionBuffer:
 
     def stand_at(self, offset: int, epoch: int) -> None:
         """Read from `offset` next, before which a record of this leader epoch stands."""
-        self._jump()
-        self.position = self.fetch_offset = offset
-        self.position_epoch = self.fetch_epoch = epoch
+        self.moves += 1
+        self._fetch_from(offset, epoch)
 
     def reset(self, to: int) -> None:
         """Read next from where a look-up for timestamp `to` (ms, −1 latest, −2 earliest) leads."""
+        self.moves += 1
         self._jump()
         self.position, self.reset_to, self.topic_id = None, to, ""
 
@@ -147,6 +149,11 @@ class PartitionBuffer:
         self.attempts = self.retry_at_ms = self._cursor = 0
         self._chunks.clear()
         self._decoded.clear()
+
+    def _fetch_from(self, offset: int, epoch: int) -> None:
+        self._jump()
+        self.position = self.fetch_offset = offset
+        self.position_epoch = self.fetch_epoch = epoch
 
     @property
     def wants_data(self) -> bool:
@@ -177,7 +184,7 @@ class PartitionBuffer:
     def drop(self) -> None:
         """Forget what was fetched ahead: it is fetched again."""
         if self.position is not None:
-            self.stand_at(self.position, self.position_epoch)
+            self._fetch_from(self.position, self.position_epoch)
 
     def is_unchecked_in(self, leader_epoch: int) -> bool:
         """Whether the leader of this epoch may lack what was read (KIP-320): it is asked before it is fetched from."""

@@ -9,16 +9,23 @@ from tidelog.model import TopicPartition
 
 
 class RecordsInHand:
-    """`moved`: partitions that the reader has left or moved meanwhile; it gets no more of theirs."""
+    """Records of a partition whose position is moved meanwhile say nothing of where its reader stands.
+
+    moved    partitions that the reader has left or moved meanwhile; it gets no more of theirs
+    polled   `PartitionBuffer.moves` of those of the last poll, as they were when it took their records
+    """
 
     def __init__(self) -> None:
         self.moved: set[TopicPartition] = set()
+        self.polled: Mapping[TopicPartition, int] = {}
+        self._moves: Mapping[TopicPartition, int] = {}
         self._firsts: dict[TopicPartition, int] = {}
         self._last: ConsumerRecord | None = None
 
     def take(self, polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> Iterator[ConsumerRecord]:
         """Hands them out one by one, in place of what was in hand before."""
         self.moved = moved = set[TopicPartition]()
+        self._moves = self.polled
         self._firsts = firsts = {tp: records[0].offset for tp, records in polled.items()}
         self._last = None
 
@@ -34,9 +41,12 @@ class RecordsInHand:
 
         return records()
 
-    def unread(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Of partitions with records that were not handed out: the first such offset, and the epoch before it."""
+    def unread(self, moves: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """Of partitions with records that were not handed out: the first such offset, and the epoch before it.
+
+        `moves` says how often their positions have been moved by now.
+        """
         found = {tp: (first, -1) for tp, first in self._firsts.items()}
         if (last := self._last) is not None:
             found[TopicPartition(last.topic, last.partition)] = (last.offset + 1, last.leader_epoch)
-        return {tp: at for tp, at in found.items() if tp not in self.moved}
+        return {tp: at for tp, at in found.items() if tp not in self.moved and self._moves.get(tp) == moves.get(tp)}

@@ -171,6 +171,88 @@ async def test_of_an_iteration_only_what_was_handed_out_is_committed() -> None:
 
 
 @on_virtual_time
+async def test_records_in_hand_of_a_topic_that_was_made_anew_are_not_committed_to_the_new_one() -> None:
+    cluster = FakeCluster()
+    (old,) = cluster.create("t")
+    put(old, b"old 0", b"old 1", b"old 2")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0])
+        await anext(consumer)
+        (new,) = cluster.create("t")
+        put(new, b"new 0", b"new 1")
+        old.grown.set()
+        await asyncio.sleep(1)  # it has begun anew, with two of the old records in hand
+        await consumer.commit()
+        assert committed(cluster) == {P0: 0}
+        assert [(await anext(consumer)).value for _ in range(2)] == [b"old 1", b"old 2"]
+        await consumer.commit()
+        assert committed(cluster) == {P0: 0}
+        assert (await anext(consumer)).value == b"new 0"
+        await consumer.commit()
+        assert committed(cluster) == {P0: 1}
+
+
+@on_virtual_time
+async def test_without_a_policy_nothing_of_a_topic_that_was_made_anew_is_committed_until_its_reader_seeks() -> None:
+    cluster = FakeCluster()
+    (old,) = cluster.create("t")
+    put(old, b"old 0", b"old 1")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        await anext(consumer)
+        (new,) = cluster.create("t")
+        put(new, *[b"new"] * 4)
+        old.grown.set()
+        await asyncio.sleep(1)
+        await consumer.commit()
+        assert await anext(consumer)
+        await consumer.commit()
+        assert committed(cluster) == {}
+        with pytest.raises(OffsetOutOfRangeError, match="made anew"):
+            await anext(consumer)
+        await consumer.commit()
+        assert committed(cluster) == {}
+        consumer.seek(P0, 3)
+        await consumer.commit()
+        assert committed(cluster) == {P0: 3}
+
+
+@on_virtual_time
+async def test_records_in_hand_of_a_log_that_is_lost_are_not_committed_beyond_where_the_logs_part() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"0")
+    put(partition, b"lost 1", b"lost 2", b"lost 3")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0])
+        for _ in range(3):
+            await anext(consumer)
+        partition.elect_uncleanly(2, keeping=1)
+        put(partition, b"new 1")
+        await asyncio.sleep(1)
+        await consumer.commit()
+        assert committed(cluster) == {P0: 1}
+
+
+@on_virtual_time
+async def test_records_in_hand_count_though_what_was_fetched_behind_them_gave_way() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"0", b"1")
+    put(partition, b"2", b"3")
+    narrow = {"max_poll_records": 2, "max_partition_fetch_bytes": 1, "prefetch_max_bytes": 1}
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False, **narrow) as consumer:
+        consumer.assign([P0])
+        await anext(consumer)
+        await asyncio.sleep(1)
+        consumer.pause(P0)
+        await asyncio.sleep(1)  # 2 and 3 were here, and are not any more
+        await consumer.commit()
+        assert committed(cluster) == {P0: 1}
+
+
+@on_virtual_time
 async def test_a_partition_that_an_iteration_has_not_come_to_yet_is_committed_where_it_began() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):

@@ -228,6 +228,7 @@ class Consumer:
                 # Who had their turn stand behind those who may have been left out.
                 for tp in found:
                     fetcher.buffers[tp] = fetcher.buffers.pop(tp)
+            self._in_hand.polled = {tp: fetcher.buffers[tp].moves for tp in found}
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)

@@ -27,6 +27,7 @@ from tidelog.errors import (
     TidelogError,
     UnknownServerError,
 )
+from tidelog.fetch_buffer import PartitionBuffer
 from tidelog.fetcher import Fetcher
 from tidelog.groups.committed_offsets import COMMIT_FAILED, COMMIT_LATER, CommittedOffsets
 from tidelog.groups.member import Member
@@ -159,14 +160,20 @@ class GroupConsumer:
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where the reader stands: behind the last record that it was given."""
-        unread = self._in_hand.unread()
+        buffers = self._fetcher.buffers
+        unread = self._in_hand.unread({tp: buffer.moves for tp, buffer in buffers.items()})
         read = {}
         for tp in partitions:
-            buffer = self._fetcher.buffers.get(tp)
-            if buffer is not None and buffer.position is not None:
+            buffer = buffers.get(tp)
+            if buffer is not None and buffer.position is not None and not self._is_of_another_topic(buffer):
                 offset, epoch = unread.get(tp, (buffer.position, buffer.position_epoch))
                 read[tp] = OffsetAndMetadata(offset, "", epoch if epoch >= 0 else None)
         return read
+
+    def _is_of_another_topic(self, buffer: PartitionBuffer) -> bool:
+        """The topic of this name was made anew, and the fetcher has not begun in it yet, or must not."""
+        topic = self._client.view.topics.get(buffer.topic_partition.topic)
+        return topic is not None and buffer.topic_id not in ("", topic.topic_id)
 
     def _committer(self) -> ConsumerGroupMetadata:
         """CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: this consumer may not commit now."""
