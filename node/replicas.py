@@ -318,9 +318,9 @@ class Replicas:
     async def checkpoint_high_watermarks(self) -> None:
         """Write down how far each partition is committed. Those not heard of since the start keep what they had."""
         logs = self._logs.logs()
-        high_watermarks = {tp: offset for tp, offset in self._recovered_high_watermarks.items() if tp in logs}
-        high_watermarks.update((replica.topic_partition, replica.partition.high_watermark) for replica in self)
-        await self.offload(self._logs.checkpoint_high_watermarks, high_watermarks)
+        noted = {tp: (logs[tp], offset) for tp, offset in self._recovered_high_watermarks.items() if tp in logs}
+        noted.update((replica.topic_partition, (replica.log, replica.partition.high_watermark)) for replica in self)
+        await self.offload(self._logs.checkpoint_high_watermarks, noted)
         self.notice_failures()
 
     async def close(self) -> None:

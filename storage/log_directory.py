@@ -320,10 +320,14 @@ class LogDirectory:
         """As last checkpointed; empty where the checkpoint is missing or damaged."""
         return read_offsets(self._files, self.path / HIGH_WATERMARKS)
 
-    def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the checkpoint, durably, with those of the logs that are here."""
+    def checkpoint_high_watermarks(self, noted: Mapping[TopicPartition, tuple[object, int]]) -> None:
+        """Replaces the checkpoint, durably, with those of the logs that are here.
+
+        `noted`: of each partition the log and its high watermark. A later log of the name has another one.
+        """
         with self._checkpoint_lock:
-            self._write(HIGH_WATERMARKS, {tp: offsets[tp] for tp in list(self.logs) if tp in offsets})
+            here = {tp: noted[tp][1] for tp, log in list(self.logs.items()) if tp in noted and noted[tp][0] is log}
+            self._write(HIGH_WATERMARKS, here)
 
     @property
     def leaderships(self) -> Mapping[TopicPartition, Leadership]:

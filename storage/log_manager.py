@@ -336,11 +336,14 @@ class LogManager:
                 found |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
         return found
 
-    def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the checkpoints durably. May run on another thread; so may all checkpoints."""
+    def checkpoint_high_watermarks(self, noted: Mapping[TopicPartition, tuple[object, int]]) -> None:
+        """Replaces the checkpoints durably; of each partition the log and its high watermark.
+
+        May run on another thread; so may all checkpoints.
+        """
         for directory in self.directories:
             with directory.failing(later=True):
-                directory.checkpoint_high_watermarks(offsets)
+                directory.checkpoint_high_watermarks(noted)
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
         """As last checkpointed. Where two directories know of one (its log was moved by hand), the later one."""

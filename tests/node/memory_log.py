@@ -241,5 +241,5 @@ class MemoryLogs:
     def checkpoint_leaderships(self, leaderships: Mapping[TopicPartition, Leadership]) -> None:
         self._leaderships = {tp: each for tp, each in leaderships.items() if tp in self._logs}
 
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        self._high_watermarks = dict(high_watermarks)
+    def checkpoint_high_watermarks(self, noted: Mapping[TopicPartition, tuple[object, int]]) -> None:
+        self._high_watermarks = {tp: offset for tp, (log, offset) in noted.items() if self._logs.get(tp) is log}

@@ -83,7 +83,7 @@ class Original:
         self.end_offset = log.log_end_offset
         self.segments = log.segment_base_offsets
         self.epochs = log.epochs
-        manager.checkpoint_high_watermarks({TP: self.end_offset})
+        manager.checkpoint_high_watermarks({TP: (log, self.end_offset)})
         manager.write_session("0x1000a9b8c")
         manager.close()
         lost_logs.write(self.files, ROOT, {LOST: "B" * 22})

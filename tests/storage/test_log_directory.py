@@ -191,8 +191,8 @@ def test_high_watermarks_and_the_session_survive(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     assert directory.high_watermarks() == {}
     assert directory.read_session() is None
-    directory.open_log(ORDERS, config())
-    directory.checkpoint_high_watermarks({ORDERS: 12, TopicPartition("elsewhere", 0): 7})
+    log = directory.open_log(ORDERS, config())
+    directory.checkpoint_high_watermarks({ORDERS: (log, 12), TopicPartition("elsewhere", 0): (log, 7)})
     directory.write_session("0x1000 secret")
     directory.close(clean=False)
     again = open_directory(tmp_path)
@@ -211,12 +211,12 @@ def test_a_new_directory_is_on_the_disk_with_all_the_directories_above_that_it_n
 
 def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
-    directory.open_log(ORDERS, config())
+    log = directory.open_log(ORDERS, config())
     path = tmp_path / HIGH_WATERMARKS
 
     def is_written(offset: int) -> bool:
         before = path.stat().st_ino if path.exists() else 0  # each writing makes another file
-        directory.checkpoint_high_watermarks({ORDERS: offset})
+        directory.checkpoint_high_watermarks({ORDERS: (log, offset)})
         return path.stat().st_ino != before
 
     assert [is_written(offset) for offset in (12, 12, 13, 13, 12)] == [True, False, True, False, True]

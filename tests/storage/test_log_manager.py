@@ -131,7 +131,7 @@ def written(path: Path, high_watermark: int) -> None:
     log = manager.get_or_create(ORDERS, "old", LogConfig())
     for _ in range(3):
         append(log)
-    manager.checkpoint_high_watermarks({ORDERS: high_watermark})
+    manager.checkpoint_high_watermarks({ORDERS: (log, high_watermark)})
     manager.close()
 
 
@@ -176,7 +176,7 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     log.raise_log_start(3)
     log.flush()
     manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks({ORDERS: 5})
+    manager.checkpoint_high_watermarks({ORDERS: (log, 5)})
     manager.delete(ORDERS)
     append(manager.get_or_create(ORDERS, "new", LogConfig()))
     manager.close(clean=False)
@@ -189,10 +189,23 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     assert not manager.possibly_short, "nothing is missing of the new one"
 
 
+def test_a_high_watermark_that_is_noted_late_is_not_that_of_the_next_log_of_the_name(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "old", LogConfig())
+    append(log)
+    manager.delete(ORDERS)
+    append(manager.get_or_create(ORDERS, "new", LogConfig()))
+    manager.checkpoint_high_watermarks({ORDERS: (log, 5)})
+    assert not manager.high_watermarks()
+    manager.close()
+    assert not restarted(tmp_path, "new").possibly_short
+
+
 def test_a_topic_that_was_deleted_is_not_missed_where_the_next_of_its_name_has_no_log_yet(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    append(manager.get_or_create(ORDERS, "old", LogConfig()))
-    manager.checkpoint_high_watermarks({ORDERS: 1})
+    log = manager.get_or_create(ORDERS, "old", LogConfig())
+    append(log)
+    manager.checkpoint_high_watermarks({ORDERS: (log, 1)})
     manager.delete(ORDERS)
     manager.close(clean=False)
     manager = restarted(tmp_path, "new")

@@ -170,7 +170,7 @@ def test_a_checkpoint_is_synced_with_its_name(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
     replaced: list[tuple[str, bool]] = []
     disk.replaced = lambda path, sync: replaced.append((path.name, sync))
-    directory.checkpoint_high_watermarks({TopicPartition("orders", 0): 3})
+    directory.checkpoint_high_watermarks({})
     directory.checkpoint_recovery_points()
     directory.checkpoint_log_starts()
     assert {name for name, sync in replaced if sync} == {
