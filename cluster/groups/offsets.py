@@ -50,15 +50,12 @@ class Offsets:
         """Partitions of these topics of which something is being written."""
         return sorted(tp for tp in self._pending if tp.topic in topics)
 
-    def committed_below(self, end_offset: int, topics: Collection[str]) -> list[TopicPartition]:
-        """Partitions of these topics whose commit stands below this offset, and behind which nothing is under way."""
+    def committed_below(self, ends: Mapping[str, int]) -> list[TopicPartition]:
+        """Partitions of these topics whose commit stands below the topic's offset here."""
         return sorted(
             tp
             for tp, placed in self._placed.items()
-            if tp.topic in topics
-            and tp not in self._pending
-            and placed.commit is not None
-            and placed.record_offset < end_offset
+            if placed.commit is not None and placed.record_offset < ends.get(tp.topic, 0)
         )
 
     # --- writing -------------------------------------------------------------------------------------

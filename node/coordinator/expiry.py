@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from node.coordinator.coordinator import GroupCoordinator
@@ -48,6 +48,8 @@ class Expiry:
                 self._offsets.write_tombstones(shard, hosted, due, partial(self._forgotten, shard, hosted, len(due)))
             if count % _TURN == 0:
                 await asyncio.sleep(0)
+        for shard in self._coordinator.shards:
+            await self.forget_deleted(shard)
 
     def _forgotten(
         self, shard: Shard, hosted: HostedGroup, due: int, failed: Mapping[TopicPartition, BrokerError]
@@ -64,20 +66,31 @@ class Expiry:
             subscribed=hosted.subscribed,
         )
 
-    def topics_deleted(self, topics: Collection[str]) -> Coroutine[None, None, None]:
+    def topics_deleted(self, topics: Collection[str]) -> None:
         """What is written of them by now means nothing any more, least of all to new topics of their names.
 
-        What is under way is undone before this returns, since a commit that comes later may be of such a topic. The
-        coroutine sees to the rest, by their records: two brokers' clocks say nothing of what came first.
+        What is under way is undone before this returns, since a commit that comes later may be of such a topic.
+        `forget_deleted` sees to the rest, by their records: two brokers' clocks say nothing of what came first.
         """
-        ends = {shard: shard.replica.log.log_end_offset for shard in self._coordinator.shards}
+        for shard in self._coordinator.shards:
+            shard.deleted.update(dict.fromkeys(topics, shard.replica.log.log_end_offset))
         for shard, hosted in self._coordinator.groups():
             self._offsets.write_tombstones(shard, hosted, hosted.offsets.under_way(topics))
-        return self._forget(topics, ends)
 
-    async def _forget(self, topics: Collection[str], ends: Mapping[Shard, int]) -> None:
-        for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
-            gone = hosted.offsets.committed_below(ends.get(shard, 0), topics)
-            self._offsets.write_tombstones(shard, hosted, gone)
+    async def forget_deleted(self, shard: Shard) -> None:
+        """Forget what groups have committed to topics that were deleted: again and again, until nothing is found.
+
+        While the shard is loaded that is not known yet, and a tombstone that is not committed deletes nothing.
+        """
+        if not (shard.deleted and shard.loaded and shard.leads):
+            return
+        deleted, found = dict(shard.deleted), False
+        for count, hosted in enumerate(list(shard.groups.values()), 1):
+            under_way = hosted.offsets.under_way(deleted)
+            below = hosted.offsets.committed_below(deleted)
+            found |= bool(under_way or below)
+            self._offsets.write_tombstones(shard, hosted, [tp for tp in below if tp not in under_way])
             if count % _TURN == 0:
                 await asyncio.sleep(0)
+        if not found:
+            shard.deleted = {topic: end for topic, end in shard.deleted.items() if deleted.get(topic) != end}

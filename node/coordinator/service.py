@@ -37,6 +37,7 @@ class CoordinatorService:
         self._expiry = Expiry(self.coordinator, self.offsets, self.deletion)
         self._tasks: set[asyncio.Task[None]] = set()
         replicas.metadata.on_deleted = self._topics_deleted
+        self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.forget_deleted(shard))
 
     @property
     def expired(self) -> int:
@@ -60,7 +61,9 @@ class CoordinatorService:
     def _topics_deleted(self, topics: tuple[str, ...]) -> None:
         if OFFSETS_TOPIC in topics:
             self.topic.forget()
-        self._spawn(self._expiry.topics_deleted(topics))
+        self._expiry.topics_deleted(topics)
+        for shard in self.coordinator.shards:
+            self._spawn(self._expiry.forget_deleted(shard))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

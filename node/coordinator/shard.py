@@ -71,16 +71,18 @@ class HostedGroup:
 class Shard:
     """The groups of one partition in one epoch.
 
+    deleted  by topic: below which offset a commit is one of an earlier topic of the name, and is to be forgotten
     groups   by id
     loaded   all is here that was committed before this epoch
     open     this broker leads in that epoch, as far as it knows; what is brought to a closed shard is thrown away
     """
 
-    __slots__ = ("groups", "leader_epoch", "loaded", "open", "replica")
+    __slots__ = ("deleted", "groups", "leader_epoch", "loaded", "open", "replica")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.leader_epoch = replica.partition.leader_epoch
+        self.deleted: dict[str, int] = {}
         self.groups: dict[str, HostedGroup] = {}
         self.loaded = False
         self.open = True

@@ -41,6 +41,7 @@ class Shards:
 
     on_loaded    a group was taken over that has members, or had some
     on_closed    a shard is closed; its groups are to be told
+    on_ready     all groups of a shard were taken over
     load_times   how long those loads took that came to their end
     """
 
@@ -56,6 +57,7 @@ class Shards:
         self._group_settings = group_settings
         self._on_loaded = on_loaded
         self._on_closed = on_closed
+        self.on_ready: Callable[[Shard], None] = lambda shard: None
         self._shards: dict[int, Shard] = {}
         self._loads: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(1)
@@ -115,6 +117,7 @@ class Shards:
             took_ms = self._replicas.clock.monotonic_ms() - begun_ms
             self.load_times.add(took_ms * 1_000_000)
             log.info("%s: coordinates %d groups, loaded in %d ms", tp, len(shard.groups), took_ms)
+            self.on_ready(shard)
 
     async def _read(self, shard: Shard, end: int) -> Loaded | None:
         """All that is below `end`; None where the shard is closed meanwhile."""

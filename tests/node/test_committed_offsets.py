@@ -14,6 +14,7 @@ from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import (
+    CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupIdNotFoundError,
@@ -339,9 +340,11 @@ async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
         assert await cluster.commit(5) == 0
         coordinator = cluster.coordinator.groups.coordinator
         offsets = OffsetManager(coordinator)
-        forgetting = Expiry(coordinator, offsets, Deletion(coordinator, offsets)).topics_deleted({"t"})
+        expiry = Expiry(coordinator, offsets, Deletion(coordinator, offsets))
+        expiry.topics_deleted({"t"})
         assert await cluster.commit(6, tp=TP1) == 0
-        await forgetting
+        for shard in coordinator.shards:
+            await expiry.forget_deleted(shard)
         await asyncio.sleep(0.1)
         assert (await cluster.committed(), await cluster.committed(tp=TP1)) == ((0, -1), (0, 6))
 
@@ -471,6 +474,43 @@ async def test_what_is_being_committed_of_a_topic_goes_with_it_too() -> None:
             assert await cluster.committed(tp=tp) == (0, -1)
         await cluster.coordinate(2)
         assert await cluster.committed() == (0, -1)
+
+
+@on_virtual_time
+async def test_what_was_committed_of_a_topic_that_is_deleted_while_it_is_loaded_goes_too() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        cluster.cut(1, 2, 3)  # nobody confirms to the next coordinator what it reads
+        await cluster.elect(2, tp=OFFSETS)
+        await cluster.inform(OFFSETS)
+        assert await cluster.committed() == (CoordinatorLoadInProgressError.code, -1)
+        await cluster.inform(TP, deleted=("t",))
+        await cluster.inform(TP)
+        cluster.heal()
+        await asyncio.sleep(5)
+        assert await cluster.committed() == (0, -1)
+
+
+@on_virtual_time
+async def test_what_was_committed_of_a_topic_goes_though_its_tombstone_failed_at_first() -> None:
+    async with GroupCluster(offsets_commit_timeout_ms=1000, offsets_retention_check_interval_ms=10_000) as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        cluster.cut(1, 2, 3)
+        await cluster.inform(TP, deleted=("t",))
+        await cluster.inform(TP)
+        await asyncio.sleep(2)
+        cluster.heal()
+        assert await cluster.committed() == (0, 5)
+        await cluster.inform(TP1)
+        await asyncio.sleep(5)
+        assert await cluster.commit(7, tp=TP1) == 0
+        await asyncio.sleep(10)
+        assert (await cluster.committed(), await cluster.committed(tp=TP1)) == ((0, -1), (0, 7))
+        [shard] = cluster.coordinator.groups.coordinator.shards
+        await asyncio.sleep(10)
+        assert not shard.deleted
 
 
 # --- deleting ----------------------------------------------------------------------------------------
