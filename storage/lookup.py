@@ -9,16 +9,26 @@ still is read once, too: whether entries are missing there only the log can tell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from storage.record_search import RecordSearch, Searcher, TimestampOffset
+from storage.record_search import RecordSearch, Searcher, TimestampOffset, Turn
+from storage.segments.indexed_log import Start
 from storage.segments.log_segments import Segments
-from storage.segments.segment import Segment
+from storage.segments.segment import Question, Segment, Walked
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader, validate_batch
 
 #: Where a segment begins, and what tells (ms) when it was last written: only those are asked that it depends upon.
 SegmentTime = tuple[int, Callable[[], int]]
+
+#: Batches that are gone through in some ms; after them others have a turn.
+AT_ONCE = 1_000
+#: What takes as long as a batch: to check so many bytes, or to decode so many records.
+_BYTES_LIKE_A_BATCH = 16 * 1024
+_RECORDS_LIKE_A_BATCH = 8
+
+Batch = tuple[int, BatchHeader, memoryview]
 
 
 def offset_for_timestamp(
@@ -29,18 +39,14 @@ def offset_for_timestamp(
     What a header or an index says of a batch's largest timestamp is an upper bound: the record that held it may lie
     before `start_offset` or have been compacted away. Then the next batches and segments are searched too.
     """
+    walk = _Walk(timestamp, start_offset, upper_bound, search)
     for segment in segments.from_timestamp(timestamp):
         if segment.next_offset <= start_offset or segment.largest.timestamp < timestamp:
             continue
         if segment.base_offset >= upper_bound:
             return None
-        for _, header, batch in segment.reaching(timestamp, start_offset, search):
-            if header.last_offset < start_offset:
-                continue
-            if header.base_offset >= upper_bound:
-                return None
-            found = search(_of_batch(batch, header, timestamp, start_offset, upper_bound))
-            if found is not None:
+        for header, batch in walk.through(segment, partial(segment.from_timestamp, timestamp, start_offset, search)):
+            if header.max_timestamp >= timestamp and (found := walk.search(header, batch)) is not None:
                 return found
     return None
 
@@ -50,19 +56,22 @@ def offset_of_max_timestamp(
 ) -> TimestampOffset | None:
     """The record with the largest timestamp in [start_offset, upper_bound); the earliest of equals."""
     best: TimestampOffset | None = None
+    walk = _Walk(None, start_offset, upper_bound, search)
     for segment in sorted(segments, key=lambda segment: -segment.largest.timestamp):
         largest = segment.largest.timestamp
         if largest < (best.timestamp if best is not None else 0):
             break
         if segment.next_offset <= start_offset or segment.base_offset >= upper_bound:
             continue
-        found = _largest_in(segment, start_offset, upper_bound, search)
+        found = _largest_in(segment, start_offset, upper_bound, search, walk)
         if found is not None and (best is None or (best.timestamp, -best.offset) < (found.timestamp, -found.offset)):
             best = found
     return best
 
 
-def _largest_in(segment: Segment, start_offset: int, upper_bound: int, search: Searcher) -> TimestampOffset | None:
+def _largest_in(
+    segment: Segment, start_offset: int, upper_bound: int, search: Searcher, walk: _Walk
+) -> TimestampOffset | None:
     """The answer for one segment.
 
     A: the batch that first reached the segment's maximum, or the maximum below the bound as far as the time index
@@ -87,14 +96,63 @@ def _largest_in(segment: Segment, start_offset: int, upper_bound: int, search: S
     else:
         best = None
         start = segment.start_of(start_offset)  # C
-    for _, header, batch in segment.checked_from(start):
-        if header.base_offset >= upper_bound:
-            break
-        if header.last_offset >= start_offset and header.max_timestamp > (best.timestamp if best is not None else -1):
-            found_here = search(_of_batch(batch, header, None, start_offset, upper_bound))
+    for header, batch in walk.through(segment, partial(segment.checked_from, start), best):
+        best = walk.found
+        if header.max_timestamp > (best.timestamp if best is not None else -1):
+            found_here = walk.search(header, batch)
             if found_here is not None and (best is None or found_here.timestamp > best.timestamp):
-                best = found_here
-    return best
+                walk.found = found_here
+    return walk.found
+
+
+class _Walk:
+    """A question's way through batches. After some ms others have a turn, and it goes on from where it had come.
+
+    found   the answer up to here, of the segment that it goes through; kept by who walks
+    """
+
+    def __init__(self, timestamp: int | None, start_offset: int, upper_bound: int, search: Searcher) -> None:
+        self.found: TimestampOffset | None = None
+        self._timestamp = timestamp
+        self._start_offset = start_offset
+        self._upper_bound = upper_bound
+        self._search = search
+        self._cost = 0
+
+    def through(
+        self, segment: Segment, begin: Callable[[], Iterator[Batch]], found: TimestampOffset | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Those in the range, from where the question was, or from `begin` on; `found` is known to be before that."""
+        # Where the segment lies behind the start, the question stays the same while older ones are deleted.
+        question = self._timestamp, max(self._start_offset, segment.base_offset)
+        come_to = segment.walks.get(question) if found is None else None
+        if come_to is not None and come_to.rest.expected_offset <= self._upper_bound:
+            batches, self.found = segment.checked_from(come_to.rest), come_to.found
+        else:
+            batches, self.found = begin(), found
+        header: BatchHeader | None = None
+        for position, header, batch in batches:
+            if header.base_offset >= self._upper_bound:
+                return
+            if header.last_offset >= self._start_offset:
+                yield header, batch
+            self._cost += 1 + header.size_bytes // _BYTES_LIKE_A_BATCH
+            if self._cost >= AT_ONCE:
+                self._cost = 0
+                self._note(segment, question, position, header)
+                self._search(Turn((segment, position)))
+        if header is not None:
+            self._note(segment, question, position, header)
+
+    def search(self, header: BatchHeader, batch: Buffer) -> TimestampOffset | None:
+        """What the batch has to say."""
+        self._cost += header.record_count // _RECORDS_LIKE_A_BATCH
+        return self._search(_of_batch(batch, header, self._timestamp, self._start_offset, self._upper_bound))
+
+    def _note(self, segment: Segment, question: Question, position: int, header: BatchHeader) -> None:
+        if header.next_offset <= self._upper_bound:  # of a batch that the bound cuts, another one may show more
+            rest = Start(position + header.size_bytes, header.next_offset, header.partition_leader_epoch)
+            segment.note_walk(question, Walked(rest, self.found))
 
 
 def segment_times(

@@ -166,10 +166,10 @@ class IndexedLog(NamedTuple):
             return Start(0, self.base_offset)
         return Start(entry.position, self._confirm(entry).base_offset)
 
-    def reaching(
+    def from_timestamp(
         self, timestamp: int, start_offset: int, search: Searcher
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Every batch that reaches `timestamp`, but for some that end before `start_offset`; in their order.
+        """All batches from one on before which none reaches `timestamp`, or some that end before `start_offset`.
 
         Checked, those that are passed over too: a damaged header may hide what is looked for. DamagedIndexError comes
         before the first batch, and so does what `search` raises.
@@ -185,8 +185,7 @@ class IndexedLog(NamedTuple):
                 if (header.max_timestamp, header.last_offset) != reached:
                     self._confirm_time(reached)
                 reached = None
-            if header.max_timestamp >= timestamp:
-                yield batch
+            yield batch
         if reached is not None:
             raise DamagedIndexError
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from storage.files import File, Files
-from storage.record_search import Searcher
+from storage.record_search import Searcher, TimestampOffset
 from storage.segments.indexed_log import DamagedIndexError, IndexedLog, Start
 from storage.segments.offset_index import OffsetIndex
 from storage.segments.scan import header_at, scan_checked, scan_headers
@@ -23,6 +23,17 @@ from tidelog.records import BatchHeader
 T = TypeVar("T")
 
 _REWRITTEN_AT_ONCE = 1 << 20
+_WALKS_REMEMBERED = 1_024
+
+#: The timestamp that is looked for (None: the largest), and the offset from which on.
+Question = tuple[int | None, int]
+
+
+class Walked(NamedTuple):
+    """How far a question has come: `rest` is what is left of the segment, `found` the answer before it."""
+
+    rest: Start
+    found: TimestampOffset | None
 
 
 class BatchSpan(NamedTuple):
@@ -40,6 +51,7 @@ class Segment:
     size          bytes of the `.log` that hold whole batches: where the next append goes
     next_offset   one past the last offset in the segment; base_offset while it is empty
     largest       the largest timestamp (ms, −1 for none) and the last offset of the first batch that reached it
+    walks         by question, how far it has come; what is appended behind that is not known to it
     """
 
     def __init__(
@@ -64,6 +76,7 @@ class Segment:
                 file.close()  # nobody else has them yet
             raise
         self._first_timestamp: int | None = None
+        self.walks: dict[Question, Walked] = {}
 
     def reopened(self) -> Segment:
         """Another object of the same segment, loaded from the files."""
@@ -230,11 +243,17 @@ class Segment:
         """At most one index interval before the first batch that ends at or after `offset`, or at it."""
         return self._told(lambda indexed: indexed.start_of(offset))
 
-    def reaching(
+    def from_timestamp(
         self, timestamp: int, start_offset: int, search: Searcher
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """As `IndexedLog.reaching`, with indexes that are right."""
-        return self._told(lambda indexed: _begun(indexed.reaching(timestamp, start_offset, search)))
+        """As `IndexedLog.from_timestamp`, with indexes that are right."""
+        return self._told(lambda indexed: _begun(indexed.from_timestamp(timestamp, start_offset, search)))
+
+    def note_walk(self, question: Question, walked: Walked) -> None:
+        """As `walks`, of which not all is kept."""
+        if len(self.walks) >= _WALKS_REMEMBERED:
+            self.walks.clear()
+        self.walks[question] = walked
 
     def confirmed_maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
         """As `IndexedLog.maximum_before`, with indexes that are right."""
@@ -266,6 +285,7 @@ class Segment:
         self.log.truncate(position)
         self.size = position
         self._first_timestamp = None
+        self.walks.clear()
         self.load()
 
     def sync(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from storage.configs.log_config import LogConfig
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
-from storage.record_search import TimestampOffset
+from storage.record_search import LongSearchError, QuickSearcher, TimestampOffset
 from tidelog.records import Codec, Record, decode_records, encode_batch, iter_headers
 
 NOW = 1_700_000_000_000
@@ -108,3 +108,14 @@ def largest(records: Iterable[tuple[Record, int]], upper_bound: int) -> Timestam
         if record.offset < upper_bound and (best is None or record.timestamp > best.timestamp):
             best = TimestampOffset(record.timestamp, record.offset, epoch)
     return best
+
+
+def in_turns(ask: Callable[[QuickSearcher], TimestampOffset | None]) -> tuple[TimestampOffset | None, int]:
+    """The answer, and how many turns others had before it."""
+    searcher, turns = QuickSearcher(), 0
+    while True:
+        try:
+            return ask(searcher), turns
+        except LongSearchError as error:
+            searcher.learn(error.search, error.search.run())
+            turns += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from struct import Struct
@@ -11,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.record_search import LongSearchError, QuickSearcher, TimestampOffset
+from storage.record_search import TimestampOffset
 from storage.segments.offset_index import OffsetIndex, OffsetPosition
 from storage.segments.time_index import IndexedTime, TimeIndex
-from tests.storage.logs import NOW, UnsyncedFiles, append, first_at_or_after, largest, open_log, records_of
+from tests.storage.logs import NOW, UnsyncedFiles, append, first_at_or_after, in_turns, largest, open_log, records_of
 
 ENTRY = Struct(">qi")
 BASE = 1000
@@ -140,17 +141,10 @@ def test_a_long_standstill_of_the_maximum_is_walked_through_once_with_turns_for_
     for _ in range(2_500):
         append(log, NOW - 1)
     append(log, NOW + 1)
-    end, quick, turns = log.log_end_offset, QuickSearcher(), 0
-    while True:
-        try:
-            found = log.offset_for_timestamp(NOW + 1, end, quick)
-        except LongSearchError as error:
-            quick.learn(error.search, error.search.run())
-            turns += 1
-        else:
-            break
-    assert (found, turns) == (TimestampOffset(NOW + 1, 2_501, 0), 2), "a thousand batches at once"
-    assert log.offset_for_timestamp(NOW + 1, end, QuickSearcher()) == found, "it is remembered"
+    end, found = log.log_end_offset, TimestampOffset(NOW + 1, 2_501, 0)
+    ask = partial(log.offset_for_timestamp, NOW + 1, end)
+    assert in_turns(ask) == (found, 2), "a thousand batches at once"
+    assert in_turns(ask) == (found, 0), "it is remembered"
 
 
 def test_what_was_seen_to_stand_still_is_forgotten_where_the_log_is_cut(tmp_path: Path) -> None:

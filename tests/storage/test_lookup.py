@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.record_search import TimestampOffset
+from storage import lookup
+from storage.log import Log
+from storage.record_search import QuickSearcher, TimestampOffset
 from storage.segments.entry_file import PAGE
 from tests.storage.log_twin import Happened, LogWithTwin, stories, timestamps
-from tests.storage.logs import NOW, append, first_at_or_after, open_log, records_of
+from tests.storage.logs import NOW, append, batch, first_at_or_after, in_turns, open_log, records_of
 from tidelog.records import iter_headers
 
 
@@ -25,13 +29,19 @@ def _every_look_up_answers_what_the_list_answers(
         both = LogWithTwin(Path(directory), happened)
         for step, value in story:
             both.run(step, value)
-        log = both.log
+            log, end = both.log, both.log.log_end_offset
+            for target in targets:
+                found, _ = in_turns(partial(log.offset_for_timestamp, target, end))
+                assert found == both.first_at_or_after(target, end)
+            assert in_turns(partial(log.offset_of_max_timestamp, end))[0] == both.largest(end)
         assert both.in_log() == both.readable()
         there = {timestamp for _, timestamp, _ in both.readable()}
         for upper_bound in {log.log_end_offset, int(log.log_end_offset * bound)}:
             for target in {*targets, *there, *(timestamp + 1 for timestamp in there)}:
-                assert log.offset_for_timestamp(target, upper_bound) == both.first_at_or_after(target, upper_bound)
-            assert log.offset_of_max_timestamp(upper_bound) == both.largest(upper_bound)
+                found, turns = in_turns(partial(log.offset_for_timestamp, target, upper_bound))
+                assert found == both.first_at_or_after(target, upper_bound)
+                happened.note("turns", turns)
+            assert in_turns(partial(log.offset_of_max_timestamp, upper_bound))[0] == both.largest(upper_bound)
         for offset, _, _ in both.readable():
             log._reader.forget()
             first = next(iter_headers(log.read(offset, 1)))[1]
@@ -41,7 +51,11 @@ def _every_look_up_answers_what_the_list_answers(
         log.abandon()
 
 
-def test_every_look_up_answers_what_a_list_of_all_records_answers() -> None:
+@pytest.mark.parametrize("at_once", [1_000, 2])
+def test_every_look_up_answers_what_a_list_of_all_records_answers(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "AT_ONCE", at_once)
     happened = Happened()
     _every_look_up_answers_what_the_list_answers(happened)
     for what in (
@@ -53,6 +67,7 @@ def test_every_look_up_answers_what_a_list_of_all_records_answers() -> None:
         "records compacted away",
     ):
         assert happened[what] >= 15, f"{what}: {happened}"
+    assert bool(happened["turns"]) == (at_once == 2)
 
 
 @settings(max_examples=300)
@@ -178,3 +193,46 @@ def test_the_cost_of_a_look_up_does_not_grow_with_the_log(
     few, many = cost_with(1_000), cost_with(16_000)
     assert many[0] <= few[0] + 4  # each of four searches may need a page of an index, where the few fit into one
     assert many[1] <= few[1] + 4 * PAGE * 12
+
+
+def past_what_was_trimmed(log: Log) -> list[Callable[[QuickSearcher], TimestampOffset | None]]:
+    """Questions that lead to a record which is not to be read any more, with 2,500 batches behind it."""
+    append(log, NOW + 5)
+    for _ in range(2_500):
+        append(log, NOW)
+    log.raise_log_start(1)
+    return [
+        lambda searcher: log.offset_for_timestamp(NOW + 1, log.log_end_offset, searcher),
+        lambda searcher: log.offset_of_max_timestamp(log.log_end_offset, searcher),
+    ]
+
+
+def test_a_look_up_past_what_was_trimmed_has_turns_for_others_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    by_time, latest = past_what_was_trimmed(open_log(tmp_path))
+    assert in_turns(by_time) == (None, 2), "a thousand batches at once"
+    assert in_turns(by_time) == (None, 0), "it is remembered"
+    assert in_turns(latest) == (TimestampOffset(NOW, 1, 0), 2)
+    assert in_turns(latest) == (TimestampOffset(NOW, 1, 0), 0)
+
+
+def test_how_far_a_look_up_came_holds_while_the_log_grows_and_not_where_it_was_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    both = past_what_was_trimmed(log)
+    assert [in_turns(ask)[1] for ask in both] == [2, 2]
+    append(log, NOW + 3)
+    assert [in_turns(ask) for ask in both] == [(TimestampOffset(NOW + 3, 2_501, 0), 0)] * 2
+    log.truncate_to(500)
+    append(log, NOW + 2)
+    assert [in_turns(ask) for ask in both] == [(TimestampOffset(NOW + 2, 500, 0), 0)] * 2
+
+
+def test_what_is_large_or_decoded_counts_for_more_than_one_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path, max_message_bytes=20 << 20)
+    append(log, NOW + 9)
+    log.append_as_leader(batch(NOW, value=bytes(17 << 20)), 0, NOW)
+    append(log, *[NOW + 1] * 8_000)
+    append(log)
+    log.raise_log_start(1)
+    end = log.log_end_offset
+    assert in_turns(partial(log.offset_for_timestamp, NOW + 2, end)) == (None, 1)
+    assert in_turns(partial(log.offset_of_max_timestamp, end)) == (TimestampOffset(NOW + 1, 2, 0), 2)
