@@ -267,6 +267,14 @@ class Log:
             return b""
         return self._reader.read(offset, max_bytes, end_offset, at_least_one)
 
+    def bytes_between(self, offset: int, end_offset: int) -> int | None:
+        """Of the batches from the one that holds `offset` to before that which holds `end_offset`; reads none of them.
+
+        Both are within the log. None where a segment ends between them, with which a `read` ends, too.
+        """
+        self._raise_if_failed()
+        return self._reader.bytes_between(offset, end_offset)
+
     def offset_for_timestamp(
         self, timestamp: int, upper_bound: int, search: Searcher = run_whole
     ) -> TimestampOffset | None:

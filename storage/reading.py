@@ -36,8 +36,8 @@ class Reader:
 
         Empty too where nothing is left up to the log end: Kafka's cleaner may take the last batches of a segment.
         """
-        located, least = self._positions.get(offset), offset
-        if located is None or located[1] >= located[0].size:
+        located, least = self._remembered(offset), offset
+        if located is None:
             located, least = self._segments.locate(offset), 0  # a batch may begin before the offset
             if located is None:
                 return b""
@@ -60,8 +60,22 @@ class Reader:
         # What a cut-off batch at the end makes too much is not worth a copy of all the rest.
         return data if length == len(data) else memoryview(data)[:length]
 
+    def bytes_between(self, offset: int, end_offset: int) -> int | None:
+        """As `Log.bytes_between`."""
+        start = self._remembered(offset) or self._segments.locate(offset)
+        if start is None:
+            return 0
+        active = self._segments.active
+        end = self._segments.locate(end_offset) if end_offset < active.next_offset else None
+        segment, end_position = end or (active, active.size)
+        return end_position - start[1] if segment is start[0] else None
+
     def forget(self) -> None:
         self._positions.clear()
+
+    def _remembered(self, offset: int) -> tuple[Segment, int] | None:
+        located = self._positions.get(offset)
+        return located if located is not None and located[1] < located[0].size else None
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         if len(self._positions) >= _POSITIONS_KEPT and offset not in self._positions:

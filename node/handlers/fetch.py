@@ -29,9 +29,13 @@ class Wanted:
 
 
 class DelayedFetch(DelayedResponse):
-    """A consumer's: waits for `min_bytes`, but no longer once an epoch ends or a partition cannot be read."""
+    """A consumer's: waits for `min_bytes`, or all that it may be answered with where that is less.
 
-    __slots__ = ("_replicas", "_request", "_wanted")
+    No longer once an epoch ends, a partition cannot be read, or gives no more since its segment has ended. What there
+    is is reckoned by the positions of batches, which are not read before the answer (as in Kafka's DelayedFetch).
+    """
+
+    __slots__ = ("_enough", "_replicas", "_request", "_wanted")
 
     def __init__(
         self,
@@ -44,25 +48,33 @@ class DelayedFetch(DelayedResponse):
         self._replicas = replicas
         self._request = request
         self._wanted = wanted
+        most = sum(asked.partition_max_bytes for asked in request.partitions)
+        self._enough = max(1, min(request.min_bytes, request.max_bytes, most, MAX_RESPONSE_BYTES))
 
     def is_satisfied(self) -> bool:
-        something = False
+        available = 0
         for want in self._wanted:
-            if isinstance(want, FetchPartitionResponse) or not want.replica.leads_in(want.leader_epoch):
+            there = None if isinstance(want, FetchPartitionResponse) else self._bytes_there(want)
+            if there is None:
                 return True
-            if want.replica.partition.high_watermark > want.asked.fetch_offset:
-                something = True
-            elif not want.replica.is_in_range(want.asked.fetch_offset):
-                return True
-        if not something or self._request.min_bytes <= 1:
-            return something
-        return self._read()[1] >= self._request.min_bytes
+            available += there
+        return available >= self._enough
+
+    def _bytes_there(self, want: Wanted) -> int | None:
+        """Of records for this partition, at most as many as are enough; None where it gives no more, or an error."""
+        replica, offset = want.replica, want.asked.fetch_offset
+        if not replica.leads_in(want.leader_epoch) or not replica.is_in_range(offset):
+            return None
+        high_watermark = replica.partition.high_watermark
+        if high_watermark <= offset or self._enough == 1:
+            return int(high_watermark > offset)
+        try:
+            there = replica.log.bytes_between(offset, high_watermark)
+        except BrokerError:
+            return None
+        return None if there is None else min(there, want.asked.partition_max_bytes)
 
     def answer(self) -> Response:
-        return self._read()[0]
-
-    def _read(self) -> tuple[FetchResponse, int]:
-        """The answer as of now, and its bytes of records."""
         budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
         size = 0
         answers = []
@@ -76,7 +88,7 @@ class DelayedFetch(DelayedResponse):
             )  # fmt: skip
             size += read_bytes
             answers.append(answer)
-        return FetchResponse(tuple(answers)), size
+        return FetchResponse(tuple(answers))
 
 
 class Fetches:

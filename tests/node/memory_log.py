@@ -100,6 +100,10 @@ class MemoryLog:
             taken += batch
         return taken
 
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        headers = map(read_header, self.batches)
+        return sum(each.size_bytes for each in headers if offset <= each.last_offset and each.base_offset < end_offset)
+
     def offset_for_timestamp(
         self, timestamp: int, upper_bound: int, search: Searcher = run_whole
     ) -> TimestampOffset | None:

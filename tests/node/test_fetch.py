@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node.later import LaterResponse
 from node.server import RequestContext
+from storage.files import RealFiles
+from storage.log_manager import LogManager
 from tests.node.client_requests import TP, fetch_request, produce_request, values_of
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.virtual_time import on_virtual_time
@@ -27,6 +31,7 @@ from tidelog.messages import (
     FetchRequest,
     FetchResponse,
 )
+from tidelog.model import Buffer
 
 
 @on_virtual_time
@@ -123,6 +128,83 @@ async def test_min_bytes_are_awaited() -> None:
         assert not waiting.done()
         await cluster.produce(b"b" * 100)
         assert (await waiting)[1] == [b"a", b"b" * 100]
+
+
+@on_virtual_time
+async def test_what_a_fetch_waits_for_is_read_once_when_it_is_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with MemoryCluster(1) as cluster:
+        await cluster.elect(1)
+        log, reads = cluster.leader.replica().log, 0
+
+        def read(*asked: Any, **options: Any) -> Buffer:
+            nonlocal reads
+            reads += 1
+            return type(log).read(log, *asked, **options)
+
+        monkeypatch.setattr(log, "read", read)
+        waiting = asyncio.ensure_future(cluster.leader.fetch(fetch_request(0, max_wait_ms=30_000, min_bytes=5_000)))
+        for _ in range(20):
+            await cluster.produce(b"a")
+        await asyncio.sleep(0.1)
+        assert (waiting.done(), reads) == (False, 0)
+        await cluster.produce(b"b" * 5_000)
+        assert (await waiting)[1] == [b"a"] * 20 + [b"b" * 5_000]
+        assert reads == 1
+
+
+@on_virtual_time
+async def test_a_fetch_that_can_get_no_more_from_its_segment_waits_no_longer(tmp_path: Path) -> None:
+    manager = LogManager.open([tmp_path], RealFiles(), 1, "c", "boot")
+    async with MemoryCluster(1, directory=lambda: manager) as cluster:
+        await cluster.elect(1)
+        waiting = asyncio.ensure_future(cluster.leader.fetch(fetch_request(0, max_wait_ms=30_000, min_bytes=5_000)))
+        await cluster.produce(b"a")
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        manager.logs()[TP].roll(0)
+        await cluster.produce(b"b")
+        await asyncio.sleep(0.1)
+        assert waiting.done()
+        assert (await waiting)[1] == [b"a"]
+    manager.close()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"max_bytes": 100, "partition_max_bytes": 1 << 20}, id="all of the answer"),
+        pytest.param({"max_bytes": 1 << 20, "partition_max_bytes": 100}, id="of the partition"),
+        pytest.param({"max_bytes": 0, "partition_max_bytes": 0}, id="nothing"),
+    ],
+)
+@on_virtual_time
+async def test_a_fetch_waits_for_no_more_than_it_may_be_answered_with(limits: dict[str, int]) -> None:
+    async with MemoryCluster(1) as cluster:
+        await cluster.elect(1)
+        partition = FetchPartition(TP.topic, 0, -1, 0, limits["partition_max_bytes"])
+        request = FetchRequest(-1, 30_000, 5_000, limits["max_bytes"], (partition,))
+        waiting = asyncio.ensure_future(cluster.leader.fetch(request))
+        await asyncio.sleep(0.1)
+        assert not waiting.done(), "there is nothing yet"
+        await cluster.produce(b"a" * 100)
+        await asyncio.sleep(0.1)
+        assert waiting.done()
+        assert (await waiting)[1] == [b"a" * 100]
+
+
+@on_virtual_time
+async def test_what_cannot_be_read_is_told_at_once_however_much_is_waited_for() -> None:
+    async with MemoryCluster(1) as cluster:
+        await cluster.elect(1)
+        for value in (b"a", b"b"):
+            await cluster.produce(value)
+        log = cluster.leader.replica().log
+        started = asyncio.get_running_loop().time()
+        log.raise_log_start(1)
+        for offset in (0, 3):
+            fetch = fetch_request(offset, max_wait_ms=30_000, min_bytes=5_000)
+            assert (await cluster.leader.fetch(fetch))[0] == OffsetOutOfRangeError.code
+        assert asyncio.get_running_loop().time() - started < 0.1
 
 
 @on_virtual_time

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.files import RealFile
 from storage.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import (
@@ -40,6 +41,36 @@ def test_a_segment_is_rolled_before_it_grows_past_its_size(tmp_path: Path) -> No
     assert max(sizes) <= 300
     assert sum(sizes) == log.size_bytes
     assert [path.name for path in sorted(tmp_path.glob("*.log"))] == [f"{o:020d}.log" for o in log.segment_base_offsets]
+
+
+@pytest.mark.parametrize("forgotten", [False, True], ids=["read before", "not read before"])
+def test_how_many_bytes_lie_between_offsets_is_known_without_reading_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
+    log = open_log(tmp_path, segment_bytes=70_000)
+    for _ in range(12):
+        log.append_as_leader(batch(NOW, NOW, value=bytes(10_000)), 0, NOW)
+    assert len(log.segments) == 4
+    taken, read = 0, RealFile.read
+
+    def counted(self: RealFile, position: int, size: int) -> bytes:
+        nonlocal taken
+        data = read(self, position, size)
+        taken += len(data)
+        return data
+
+    for offset in range(log.log_end_offset):
+        for end in range(offset // 2 * 2 + 2, log.log_end_offset + 1, 2):
+            data = log.read(offset, 1 << 20, end)
+            if forgotten:
+                log._reader.forget()
+            taken = 0
+            with monkeypatch.context() as patched:
+                patched.setattr(RealFile, "read", counted)
+                found = log.bytes_between(offset, end)
+            ended = any(offset < begun <= end for begun in log.segment_base_offsets)
+            assert found == (None if ended else len(data))
+            assert taken < 5_000
 
 
 def test_a_segment_takes_exactly_its_size(tmp_path: Path) -> None:
