@@ -71,6 +71,10 @@ class FileCluster:
     def append_values(self, partition: TopicPartition, values: Iterable[str], timestamp_ms: int = 1000) -> int:
         return self.append(partition, [(timestamp_ms, None, value.encode(), ()) for value in values])
 
+    def lose(self, partition: TopicPartition) -> None:
+        """Every record, as an unclean election may."""
+        self._log(partition).write_bytes(b"")
+
     def set_start(self, partition: TopicPartition, offset: int) -> None:
         self._log(partition).with_suffix(".start").write_text(str(offset))
 

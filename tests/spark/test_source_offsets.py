@@ -11,7 +11,6 @@ from tidelog.spark.offsets import (
     OffsetRange,
     admit,
     from_json,
-    never_backwards,
     ranges_between,
     split,
     to_json,
@@ -76,10 +75,6 @@ def test_the_batches_of_a_limited_stream_cover_everything_once() -> None:
     while at != available:
         at, batches = admit(at, available, 100), batches + 1
     assert batches == 11
-
-
-def test_a_latest_that_went_back_is_raised_to_what_was_seen() -> None:
-    assert never_backwards({P[0]: 5, P[1]: 9}, {P[0]: 7}, {P[1]: 3}) == {P[0]: 7, P[1]: 9}
 
 
 def test_a_partition_whose_end_is_not_past_its_start_has_no_range() -> None:

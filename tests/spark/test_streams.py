@@ -183,6 +183,21 @@ def test_a_restart_from_the_checkpoint_reads_each_record_once(
     assert seen == sorted(value.decode() for value in cluster.values(T0) if value)
 
 
+def test_trap_9_with_real_spark_a_log_that_was_cut_is_read_on_if_loss_is_allowed(
+    spark: SparkSession, cluster: FileCluster, tmp_path: Path
+) -> None:
+    cluster.append_values(T0, ["a", "b", "c"])
+    seen = Batches()
+    query = run(stream(spark, cluster, failOnDataLoss="false"), tmp_path / "c", seen)
+    wait_until(lambda: seen.all == ["a", "b", "c"], query)
+    batches = len(seen.values)
+    cluster.lose(T0)
+    wait_until(lambda: len(seen.values) > batches, query)
+    cluster.append_values(T0, ["new"])
+    wait_until(lambda: seen.all == ["a", "b", "c", "new"], query)
+    query.stop()
+
+
 @pytest.mark.slow
 def test_progress_shows_where_the_stream_is(spark: SparkSession, cluster: FileCluster, tmp_path: Path) -> None:
     cluster.append_values(T0, ["a", "b"])

@@ -247,38 +247,69 @@ def test_trap_8_planning_loads_none_of_the_heavy_libraries() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_trap_9_latest_never_goes_backwards(cluster: FileCluster) -> None:
-    cluster.append_values(T0, map(str, range(10)))
-    query = Query(cluster)
-    anchor = query.latest(query.reader.initialOffset())
-    end = query.latest(anchor)
-    cluster.pretend_end(T0, 4)  # the new leader has not caught up with what the old one served
-    assert query.latest(end) == end
-    assert query.reader.partitions(end, end) == []
-    cluster.pretend_end(T0, None)
-    cluster.append_values(T0, ["next"])
-    assert query.values(end, query.latest(end)) == ["next"]
-
-
-def test_trap_9_what_one_answer_promised_the_next_one_keeps(cluster: FileCluster) -> None:
-    cluster.append_values(T0, map(str, range(10)))
-    query = Query(cluster, maxOffsetsPerTrigger="3")
-    anchor = query.latest(query.reader.initialOffset())
-    first = query.latest(anchor)
-    cluster.pretend_end(T0, 0)
-    assert query.latest(first) == {"t": {"0": 6, "1": 0}}
-
-
-def test_a_log_that_stays_shorter_than_what_was_read_is_loss(cluster: FileCluster) -> None:
+def test_trap_9_a_leader_that_does_not_know_its_end_yet_is_asked_again(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(10)))
     query = Query(cluster)
     end = {"t": {"0": 10, "1": 0}}
     assert query.latest(end) == end
-    cluster.pretend_end(T0, 4)
-    query.latest(end)
-    query.clock.ms += 20_000
+    query.consumer.faults = [OffsetNotAvailableError("a new leader")] * 3
+    cluster.append_values(T0, ["next"])
+    assert query.values(end, query.latest(end)) == ["next"]
+
+
+def cut_and_grow_again(query: Query, cluster: FileCluster) -> None:
+    """All records go, four new ones come, and whenever the query waits, eight more."""
+    cluster.lose(T0)
+    cluster.append_values(T0, map(str, range(4)))
+
+    def grow(seconds: float) -> None:
+        cluster.append_values(T0, map(str, range(4, 12)))
+        HandClock.pause(query.clock, seconds)
+
+    query.reader._pause = grow
+
+
+def test_a_log_that_was_cut_and_soon_grew_past_what_was_read_is_loss(cluster: FileCluster) -> None:
+    cluster.append_values(T0, map(str, range(10)))
+    query = Query(cluster)
+    end = {"t": {"0": 10, "1": 0}}
+    assert query.latest(end) == end
+    cut_and_grow_again(query, cluster)
     with pytest.raises(DataLossError, match=r"t-0 \[4, 10\)"):
         query.latest(end)
+
+
+def test_a_log_that_was_cut_is_read_on_from_where_it_ended_if_loss_is_allowed(
+    cluster: FileCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.append_values(T0, map(str, range(10)))
+    query = Query(cluster, failOnDataLoss="false")
+    end = {"t": {"0": 10, "1": 0}}
+    assert query.latest(end) == end
+    cut_and_grow_again(query, cluster)
+    lower = query.latest(end)
+    assert query.values(end, lower) == []
+    assert "t-0 [4, 10)" in caplog.text
+    cluster.append_values(T0, map(str, range(4, 12)))
+    assert query.values(lower, query.latest(lower)) == [str(each) for each in range(4, 12)]
+
+
+def test_available_now_goes_on_from_where_a_log_was_cut_if_loss_is_allowed(cluster: FileCluster) -> None:
+    cluster.append_values(T0, map(str, range(4)))
+    query = Query(cluster, failOnDataLoss="false")
+    query.reader.prepareForTriggerAvailableNow()
+    lower = query.latest({"t": {"0": 10, "1": 0}})
+    assert lower == query.latest(lower) == {"t": {"0": 4, "1": 0}}
+
+
+def test_records_that_were_told_of_and_went_before_they_were_read_are_loss(cluster: FileCluster) -> None:
+    cluster.append_values(T0, map(str, range(10)))
+    query = Query(cluster, maxOffsetsPerTrigger="3")
+    first = query.latest(query.latest(query.reader.initialOffset()))
+    assert first == {"t": {"0": 3, "1": 0}}
+    cluster.pretend_end(T0, 5)
+    with pytest.raises(DataLossError, match=r"t-0 \[5, 10\)"):
+        query.latest(first)
 
 
 def test_partitions_added_later_are_read_from_their_start(cluster: FileCluster) -> None:

@@ -65,18 +65,6 @@ def from_json(shaped: Any, what: str = "offsets") -> dict[TopicPartition, int]:
     return offsets
 
 
-def never_backwards(latest: Offsets, *floors: Offsets) -> dict[TopicPartition, int]:
-    """`latest`, raised to what has been seen before.
-
-    A new leader may for a moment know of less than the old one served (KIP-207); a stream whose end
-    moved backwards would be told that its offsets were changed and die.
-    """
-    return {
-        partition: max([offset, *(floor[partition] for floor in floors if partition in floor)])
-        for partition, offset in latest.items()
-    }
-
-
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
     """What lies between two offsets, by partition; a partition whose end is not past its start has no range.
 

@@ -9,7 +9,9 @@ B   A restart that finds batch 0 planned but not committed asks `initialOffset` 
     which has no second batch, reads in its first.
 C   Trigger.AvailableNow must end: its target is frozen at the first `latestOffset`.
 D   Spark asks again at once when there is nothing new: `latestOffset` waits a while for data.
-E   A new leader may know of less than the old one for a moment: latest never goes back.
+E   A log that was cut, or made anew, may have grown past the old end by the next look. So the first end that lies
+    before one that was told is loss. It is never taken for a leader that only knows less than the one before it:
+    such a leader tells no end at all (KIP-207), and is asked again.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from tidelog.spark.offsets import (
     Offsets,
     admit,
     from_json,
-    never_backwards,
     ranges_between,
     split,
     to_json,
@@ -50,8 +51,6 @@ _FIRST_PAUSE_MS = 5
 _MAX_PAUSE_MS = 40
 #: How often the list of partitions is asked for while waiting.
 _PARTITIONS_AGE_MS = 1_000
-#: So long may a new leader serve less than the old one did, before that counts as loss.
-_SHORTER_LOG_PATIENCE_MS = 10_000
 #: Spark hands our default limit back for every trigger but Once, which asks for everything. So the default is never
 #: "everything", and the two can be told apart.
 _NO_LIMIT = (1 << 63) - 1
@@ -80,12 +79,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._anchored = False
         self._available_now = False
         self._target: dict[TopicPartition, int] | None = None
-        #: The largest end that any leader ever told; per partition it only grows.
+        #: The ends that were told last; an end that is told later lies before none of them, unless records were lost.
         self._seen: dict[TopicPartition, int] = {}
         self._partitions: list[TopicPartition] = []
         self._partitions_at_ms = 0
         self._gone: set[str] = set()
-        self._shorter_since_ms: int | None = None
         self._warned: set[str] = set()
         self._last_batch_ms = self._clock.monotonic_ms()
 
@@ -101,7 +99,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
-        """The end of the next batch; `start` itself where there is nothing to read."""
+        """The end of the next batch; `start` itself where there is nothing to read.
+
+        Behind `start` lies no record of a log that was cut: there the batch ends before it starts, and reads nothing.
+        The next one goes on from where the log ended.
+        """
         begun = from_json(start, "the checkpoint's offsets")
         everything = isinstance(limit, ReadAllAvailable)
         if self._available_now and self._target is None:
@@ -110,7 +112,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._anchored = True  # B
             return start
         batch_start, available = self._wait_for_data(begun, patient=not (everything or self._available_now))
-        if not self._enough(ranges_between(batch_start, available), everything or self._available_now):
+        if not self._due(batch_start, available, everything or self._available_now):
             return start
         self._last_batch_ms = self._clock.monotonic_ms()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT
@@ -141,14 +143,20 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             available = self._target if self._target is not None else self._latest(begun)
             start = self._complete(begun, available)
-            enough = self._enough(ranges_between(start, available), not patient)
-            if enough or not patient or self._clock.monotonic_ms() >= deadline_ms:
+            due = self._due(start, available, not patient)
+            if due or not patient or self._clock.monotonic_ms() >= deadline_ms:
                 return start, available
             self._pause(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, _MAX_PAUSE_MS)
 
-    def _enough(self, ranges: Sequence[OffsetRange], at_once: bool) -> bool:
-        """Whether a batch of these is due: any record at all, or with minOffsetsPerTrigger so many or so late."""
+    def _due(self, start: Offsets, available: Offsets, at_once: bool) -> bool:
+        """Whether there is to be a batch: for any record at all, or with minOffsetsPerTrigger for so many or so late.
+
+        Where a log ends before the start there is one at once, to pin where it is gone on with (E).
+        """
+        if any(end < start[partition] for partition, end in available.items()):
+            return True
+        ranges = ranges_between(start, available)
         minimum = self._options.min_offsets_per_trigger
         if not ranges or minimum is None or at_once:
             return bool(ranges)
@@ -160,9 +168,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_deleted(begun, partitions)
         served = self._lookups.latest(partitions)
         self._check_shorter(begun, served)
-        latest = never_backwards(served, self._seen, begun)  # E
-        self._seen = latest
-        return dict(latest)
+        self._seen = served
+        return dict(served)
 
     def _current_partitions(self, begun: set[str]) -> list[TopicPartition]:
         now_ms = self._clock.monotonic_ms()
@@ -183,17 +190,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if deleted:
             self._lost([OffsetRange(each, begun[each], begun[each]) for each in deleted], "the partitions are gone")
 
-    def _check_shorter(self, begun: Offsets, served: Offsets) -> None:
-        """A log that stays shorter than what was read of it lost records; for a moment it only has a new leader."""
-        shorter = [OffsetRange(each, end, begun[each]) for each, end in served.items() if end < begun.get(each, 0)]
-        if not shorter:
-            self._shorter_since_ms = None
-            return
-        now_ms = self._clock.monotonic_ms()
-        if self._shorter_since_ms is None:
-            self._shorter_since_ms = now_ms
-        if now_ms - self._shorter_since_ms >= _SHORTER_LOG_PATIENCE_MS:
-            self._lost(sorted(shorter), "they were read once, and the log now ends before them")
+    def _check_shorter(self, begun: Offsets, served: Offsets) -> None:  # E
+        told = {each: max(begun.get(each, 0), self._seen.get(each, 0)) for each in served}
+        shorter = [OffsetRange(each, end, told[each]) for each, end in sorted(served.items()) if end < told[each]]
+        if shorter:
+            self._lost(shorter, "they were there once, and the log now ends before them")
 
     def _lost(self, ranges: Sequence[OffsetRange], why: str) -> None:
         message = data_loss(ranges, why)
