@@ -197,7 +197,7 @@ class CleaningRound:
             if self._piece is None:
                 # What was replaced must not come back beside a note that says that it was dealt with.
                 self._cleaning.plan.log.flush(rolled_only=True)
-        except (StorageError, UncleanableLogError, CleaningStoppedError) as error:
+        except (StorageError, UncleanableLogError, CleaningAbortedError, CleaningStoppedError) as error:
             self._error, self._piece = error, None
         else:
             if self._piece is None and not self._cleaning.overtaken:

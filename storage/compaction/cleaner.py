@@ -154,10 +154,11 @@ class Cleaning:
     def install(self, piece: Replacement) -> tuple[Segment, ...]:
         """Puts the new segment into the log; the old ones, which the caller deletes after file.delete.delay.ms.
 
-        CleaningAbortedError where the log has moved on: the round is over, its new segment is removed.
+        CleaningAbortedError where the log has moved on: the round is over, its new segment is removed, that of a
+        closed log when the log is opened.
         """
         if self.plan.log.closed:
-            piece.cleaned.delete()
+            piece.cleaned.close()
         elif self.plan.log.replace_segments(piece.cleaned, piece.old):
             return piece.old
         raise CleaningAbortedError(f"{self.plan.log.directory.name} has lost segments while it was being compacted")
@@ -167,8 +168,8 @@ class Cleaning:
     def write_next(self) -> Replacement | None:
         """The next new segment; None when the round is done. After an error it is over, and no file of it is left.
 
-        UncleanableLogError where a batch is damaged, StorageError where the disk fails (unless `overtaken`), and what
-        `pace` raises.
+        UncleanableLogError where a batch is damaged, StorageError where the disk fails (unless `overtaken`),
+        CleaningAbortedError where the log is closed, and what `pace` raises.
         """
         try:
             return next(self._pieces, None)
@@ -250,7 +251,10 @@ class _Draft:
     """A new segment while it is written, under its `.cleaned` names."""
 
     def __init__(self, plan: CleaningPlan, base_offset: int, files: Files) -> None:
+        self._log = plan.log
         self._files = SegmentFiles(plan.log.directory, base_offset, files, CLEANED_SUFFIX)
+        if plan.log.closed:
+            raise CleaningAbortedError(f"{plan.log.directory.name} was closed while it was being compacted")
         self._remove()  # what a round left that could not tidy up after itself
         try:
             self._segment = Segment(
@@ -283,6 +287,9 @@ class _Draft:
         self._remove()
 
     def _remove(self) -> None:
+        # Where a closed log was there may be the next one of its name by now, with a round of its own.
+        if self._log.closed:
+            return
         with contextlib.suppress(StorageError):
             self._files.delete()
 

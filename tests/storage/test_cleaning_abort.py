@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.compaction.cleaner import Cleaning, plan_cleaning
+from storage.compaction.cleaner import Cleaning, Replacement, plan_cleaning
 from storage.log import Log
 from tests.storage.cleaning import compacted, put, roll, values_of
 from tests.storage.logs import NOW, UnsyncedFiles, read_all
@@ -125,7 +125,7 @@ def test_a_round_can_be_ended_from_outside_and_leaves_nothing(tmp_path: Path) ->
     assert cleaning.bytes_read == sum(moved)
 
 
-def test_what_was_written_for_a_log_that_was_closed_meanwhile_is_removed(tmp_path: Path) -> None:
+def test_what_was_written_for_a_log_that_was_closed_meanwhile_goes_when_it_is_opened(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"0"), (b"a", b"1"))
     roll(log)
@@ -135,4 +135,40 @@ def test_what_was_written_for_a_log_that_was_closed_meanwhile_is_removed(tmp_pat
     log.close()
     with pytest.raises(CleaningAbortedError):
         cleaning.install(piece)
+    assert values_of(compacted(tmp_path)) == [(0, b"a", b"0"), (1, b"a", b"1")]
     assert not list(tmp_path.glob("*.cleaned"))
+
+
+def test_a_round_of_a_log_that_is_gone_leaves_the_next_log_of_its_name_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "orders-0"
+
+    def a_log_of_its_name() -> Log:
+        log = compacted(directory)
+        put(log, (b"a", b"0"), (b"a", b"1"))
+        roll(log)
+        return log
+
+    earlier = a_log_of_its_name()
+    written, unwritten = planned(earlier), planned(earlier)
+    written_piece = written.write_next()
+    assert written_piece is not None
+    following: list[tuple[Log, Cleaning, Replacement | None]] = []
+
+    def log_is_replaced(moved_bytes: int) -> None:
+        if not following:
+            earlier.abandon()
+            directory.rename(tmp_path / "orders-0.deleted")
+            log = a_log_of_its_name()
+            cleaning = planned(log)
+            following.append((log, cleaning, cleaning.write_next()))
+            raise CleaningAbortedError("shutting down")
+
+    under_way = Cleaning(unwritten.plan, UnsyncedFiles(), pace=log_is_replaced)
+    for give_up in (under_way.write_next, unwritten.write_next, lambda: written.install(written_piece)):
+        with pytest.raises(CleaningAbortedError):
+            give_up()
+    [(log, cleaning, piece)] = following
+    assert piece is not None
+    for segment in cleaning.install(piece):
+        segment.delete()
+    assert values_of(log) == [(1, b"a", b"1")]

@@ -225,11 +225,11 @@ def test_the_log_has_what_can_be_damaged(original: Original) -> None:
     "clean",
     [pytest.param(True, id="after an orderly end", marks=pytest.mark.slow), pytest.param(False, id="after a crash")],
 )
-def test_a_flipped_bit_in_any_byte_of_any_file_is_repaired_or_reported(original: Original, clean: bool) -> None:
+def test_a_flipped_bit_anywhere_in_any_file_is_repaired_or_reported(original: Original, clean: bool) -> None:
     outcomes: Counter[str] = Counter()
     for path in original.paths:
         whole = original.content(path)
-        for at in range(len(whole)):
+        for at in range(0, len(whole), 3):  # `test_every_bit_of_every_byte` leaves none out
             outcomes[original.check(path, flipped(whole, at, at * 5 % 8), clean=clean)] += 1
     assert min(outcomes[outcome] for outcome in ("refused", "cut", "reported", "repaired")) > 10, outcomes
 

@@ -34,7 +34,7 @@ def whole_batches(data: bytes) -> set[bytes]:
     return {data[:position] for position, _ in iter_headers(data)} | {data}
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(cut=st.floats(0, 1), fill=st.sampled_from(["nothing", "zeros", "noise"]))
 def test_a_log_cut_at_any_byte_is_recovered_to_a_prefix_of_whole_batches(cut: float, fill: str) -> None:
     with tempfile.TemporaryDirectory() as name:

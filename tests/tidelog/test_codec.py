@@ -32,7 +32,7 @@ ALL = sorted({*REQUESTS, *(request.response for request in REQUESTS)}, key=lambd
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_every_message_survives_the_wire(cls: type[Message], data: st.DataObject) -> None:
     message = data.draw(values_of(cls))
@@ -57,7 +57,7 @@ def test_what_no_peer_would_take_is_not_sent(unsendable: ResponseHeader) -> None
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_any_other_value_is_refused_with_a_protocol_error(cls: type[Message], data: st.DataObject) -> None:
     scalar = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3) | st.binary(max_size=3)
