@@ -11,7 +11,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import zmq
 
@@ -24,11 +25,24 @@ from tidelog.sockets import (
     open_socket,
     receive_message,
     send_message,
+    send_tracked_message,
 )
 
 PARKED_RETRY_S = 0.005
+#: What ZeroMQ holds of smaller messages is little, since it takes no more than `MAX_QUEUED` of them.
+_TRACKED_FROM_BYTES = 1 << 17
 #: After so long the loop turns before more is read: what was read had to wait for a disk.
 _LONGEST_READ_S = 0.05
+
+
+class Unread(NamedTuple):
+    """What waits for a peer that does not read: messages that its socket takes no more, and bytes, also in there."""
+
+    messages: int
+    size_bytes: int
+
+
+NOTHING_UNREAD = Unread(0, 0)
 
 
 class Listening(Protocol):
@@ -39,8 +53,8 @@ class Listening(Protocol):
     def send(self, peer: bytes, frames: list[Buffer]) -> None:
         """Without waiting; what is for a peer that is gone is forgotten."""
 
-    def unread(self, peer: bytes) -> int:
-        """Messages that wait for this peer, which does not read them."""
+    def unread(self, peer: bytes) -> Unread:
+        """What waits for this peer, which does not read it."""
 
     def close(self) -> None:
         """Takes and sends nothing any more."""
@@ -51,6 +65,47 @@ OnMessage = Callable[[bytes, list[memoryview]], None]
 
 #: Takes messages at an endpoint; OSError where it is taken. The last is called after all that had come was handed on.
 Listen = Callable[[Endpoint, OnMessage, Callable[[], None]], Listening]
+
+
+@dataclass(slots=True)
+class _Parked:
+    """Of one peer: the messages that its socket had no room for, in their order."""
+
+    messages: deque[list[Buffer]] = field(default_factory=deque)
+    size_bytes: int = 0
+
+    def add(self, frames: list[Buffer]) -> None:
+        self.messages.append(frames)
+        self.size_bytes += sum(map(len, frames))
+
+    def drop_first(self) -> None:
+        self.size_bytes -= sum(map(len, self.messages.popleft()))
+
+
+class _Leaving:
+    """Large messages that a socket has taken, and has not yet given to the network; by peer."""
+
+    def __init__(self) -> None:
+        self._messages: dict[bytes, deque[tuple[zmq.MessageTracker, int]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
+
+    def add(self, peer: bytes, tracker: zmq.MessageTracker, size_bytes: int) -> None:
+        for each in list(self._messages):
+            self._forget_what_left(each)
+        self._messages.setdefault(peer, deque()).append((tracker, size_bytes))
+
+    def size_bytes(self, peer: bytes) -> int:
+        self._forget_what_left(peer)
+        return sum(size_bytes for _, size_bytes in self._messages.get(peer, ()))
+
+    def _forget_what_left(self, peer: bytes) -> None:
+        messages = self._messages.get(peer)
+        while messages and messages[0][0].done:
+            messages.popleft()
+        if not messages:
+            self._messages.pop(peer, None)
 
 
 class Router:
@@ -67,7 +122,8 @@ class Router:
         self._settle = settle
         be_ready_for_large_frames()
         self._socket = socket or open_socket(zmq.ROUTER)
-        self._parked: dict[bytes, deque[list[Buffer]]] = {}
+        self._parked: dict[bytes, _Parked] = {}
+        self._leaving = _Leaving()
         self._reading = self._look_due = False
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
@@ -85,15 +141,19 @@ class Router:
         if not self._open:
             return
         if self._parked and (parked := self._parked.get(peer)):
-            parked.append(frames)
+            parked.add(frames)
             return
         if not self._try_send(peer, frames):
-            self._parked[peer] = deque([frames])
+            parked = self._parked[peer] = _Parked()
+            parked.add(frames)
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
         self._look_again()
 
-    def unread(self, peer: bytes) -> int:
-        return len(self._parked.get(peer, ())) if self._parked else 0
+    def unread(self, peer: bytes) -> Unread:
+        if not self._parked and not self._leaving:
+            return NOTHING_UNREAD
+        leaving, parked = self._leaving.size_bytes(peer), self._parked.get(peer)
+        return Unread(len(parked.messages), leaving + parked.size_bytes) if parked else Unread(0, leaving)
 
     def close(self) -> None:
         if not self._open:
@@ -132,8 +192,12 @@ class Router:
 
     def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """False where the peer's queue is full; an answer to a peer that is gone counts as sent."""
+        size_bytes = sum(map(len, frames))
         try:
-            send_message(self._socket, [peer, *frames])
+            if size_bytes < _TRACKED_FROM_BYTES:
+                send_message(self._socket, [peer, *frames])
+            else:
+                self._leaving.add(peer, send_tracked_message(self._socket, [peer, *frames]), size_bytes)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -145,10 +209,10 @@ class Router:
         """A timer runs for a peer as long as answers wait for it."""
         if not self._open:
             return
-        answers = self._parked[peer]
-        while answers and self._try_send(peer, answers[0]):
-            answers.popleft()
-        if answers:
+        parked = self._parked[peer]
+        while parked.messages and self._try_send(peer, parked.messages[0]):
+            parked.drop_first()
+        if parked.messages:
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
         else:
             del self._parked[peer]

@@ -65,9 +65,11 @@ log = logging.getLogger(__name__)
 MAX_UNANSWERED = 1000
 #: No request waits longer, whatever it asks for and however long its sender would.
 MAX_WAIT_MS = 600_000
-#: Answers that wait for one peer which does not read them. Beyond, its requests are not acted upon (they time out);
-#: what was acted upon before is answered all the same, so that no more than MAX_UNANSWERED come on top.
+#: Answers that wait for one peer which does not read them, and their bytes: two of the largest. Beyond either, its
+#: requests are not acted upon (they time out); what was acted upon before is answered all the same, so that no more
+#: than MAX_UNANSWERED come on top.
 MAX_PARKED = 256
+MAX_UNREAD_BYTES = 104_857_600
 _MOST_ERROR_TEXT = 1000
 
 _REQUESTS: dict[int, type[Request]] = {
@@ -309,15 +311,19 @@ class Server:
             self._listening.send(peer, frames)
 
     def _is_stuck(self, peer: bytes, header: RequestHeader) -> bool:
-        """Whether so many answers wait for the peer that it gets no more; said once."""
+        """Whether so much waits for the peer that it gets no more; said once."""
         listening = self._listening
-        if listening is None or (unread := listening.unread(peer)) < MAX_PARKED:
+        if listening is None:
+            return False
+        unread, size_bytes = listening.unread(peer)
+        if unread < MAX_PARKED and size_bytes < MAX_UNREAD_BYTES:
             return False
         if peer not in self._told_stuck:
-            self._told_stuck = {told for told in self._told_stuck if listening.unread(told)} | {peer}
+            self._told_stuck = {told for told in self._told_stuck if any(listening.unread(told))} | {peer}
             log.warning(
-                "%s, a peer of %s, does not read its answers: %d wait, and what it asks meanwhile is not acted upon",
-                header.client_id, self.endpoint, unread,
+                "%s, a peer of %s, does not read its answers: %d bytes of them wait, %d of them beyond its queue, and "
+                "what it asks meanwhile is not acted upon",
+                header.client_id, self.endpoint, size_bytes, unread,
             )  # fmt: skip
         return True
 

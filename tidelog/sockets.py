@@ -83,6 +83,15 @@ def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
         send(frame, _MORE if index < last else _AT_ONCE, copy=len(frame) < _COPIED_BELOW_BYTES)
 
 
+def send_tracked_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> zmq.MessageTracker:
+    """As `send_message`; `done` of what it returns says when all of it has left the queue."""
+    *before, last = frames
+    for frame in before:
+        socket.send(frame, _MORE, copy=len(frame) < _COPIED_BELOW_BYTES)
+    # ZeroMQ gives back only what is uncopied, however small it is, and frames in their order.
+    return socket.send(zmq.Frame(last, copy=False, track=True, copy_threshold=0), _AT_ONCE, copy=False, track=True)
+
+
 def receive_message(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
     """The next message, uncopied. None where none waits, and then the descriptor will announce the next."""
     try:

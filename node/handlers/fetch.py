@@ -61,7 +61,7 @@ class DelayedFetch(DelayedResponse):
         return available >= self._enough
 
     def _bytes_there(self, want: Wanted) -> int | None:
-        """Of records for this partition, at most as many as are enough; None where it gives no more, or an error."""
+        """Of records for this partition (1 for any, where one is enough); None where it gives no more, or an error."""
         replica, offset = want.replica, want.asked.fetch_offset
         if not replica.leads_in(want.leader_epoch) or not replica.is_in_range(offset):
             return None

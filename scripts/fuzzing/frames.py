@@ -9,7 +9,7 @@ from fuzzing.examples import examples
 from fuzzing.target import Target, check
 from node.identity import Identity
 from node.later import LaterResponse
-from node.router import OnMessage
+from node.router import NOTHING_UNREAD, OnMessage, Unread
 from node.server import RequestContext, Server
 from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import SystemClock
@@ -100,8 +100,8 @@ class _Line:
     def send(self, peer: bytes, frames: list[Buffer]) -> None:
         self.sent.append(frames)
 
-    def unread(self, peer: bytes) -> int:
-        return 0
+    def unread(self, peer: bytes) -> Unread:
+        return NOTHING_UNREAD
 
     def close(self) -> None:
         """Nothing is open."""

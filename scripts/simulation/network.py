@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from node.detector import PROBE_TIMEOUT_MS, ProbeOutcome
-from node.router import OnMessage
+from node.router import NOTHING_UNREAD, OnMessage, Unread
 from simulation.timeline import NS_PER_MS, Process, Timeline
 from tidelog.errors import OverloadedError
 from tidelog.model import Buffer, Endpoint
@@ -433,8 +433,8 @@ class SimulatedRouter:
         if self._open and (wire := self.wires.get(peer)) is not None:
             wire.answer(frames)
 
-    def unread(self, peer: bytes) -> int:
-        return 0
+    def unread(self, peer: bytes) -> Unread:
+        return NOTHING_UNREAD
 
     def close(self) -> None:
         if self._open:

@@ -17,7 +17,7 @@ import zmq.asyncio
 
 from node.identity import Identity
 from node.router import Router
-from node.server import MAX_PARKED, RequestContext, Server
+from node.server import MAX_PARKED, MAX_UNREAD_BYTES, RequestContext, Server
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
 from tidelog.connection import Connection
@@ -39,6 +39,7 @@ from tidelog.sockets import open_socket
 
 ANSWER = MetadataResponse("c", 1, (), ())
 ANSWER_BYTES = 64 << 10
+LARGE_BYTES = 8 << 20
 
 
 class Broker:
@@ -261,6 +262,35 @@ async def test_answers_to_a_peer_that_does_not_read_wait_for_it_whole_and_in_ord
             assert await answers(raw, lambda: len(served)) == served, "and nothing that was acted upon is dropped"
             ask(raw, asked + 1)
             assert await answers(raw, lambda: 1) == [asked + 1]
+        other.close()
+
+
+@pytest.mark.parametrize("most_queued", [1, 1000], ids=["most wait in the broker", "all wait in the socket"])
+async def test_a_few_large_answers_are_as_much_as_many_small_ones_for_a_peer_that_does_not_read(
+    caplog: pytest.LogCaptureFixture, most_queued: int
+) -> None:
+    served: list[int] = []
+    large = FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(LARGE_BYTES)),))
+
+    def handle(request: Request, context: RequestContext) -> Response:
+        if not context.client_id.startswith("raw"):
+            return ANSWER
+        served.append(int(context.client_id.removeprefix("raw ")))
+        return large
+
+    async with serving(handle, most_queued=most_queued, heartbeats=False) as server:
+        other = await Connection.open(server.endpoint, client_id="other", timeout_ms=5000)
+        with raw_peer(server) as raw, caplog.at_level(logging.WARNING):
+            bound = -(-MAX_UNREAD_BYTES // LARGE_BYTES)
+            for number in range(1, 3 * bound + 1):
+                ask(raw, number)
+            async with asyncio.timeout(10):
+                while "does not read" not in caplog.text:
+                    await other.call(MetadataRequest(), timeout_ms=5000)
+            assert bound <= len(served) <= bound + 4, "some are on their way"
+            assert await answers(raw, lambda: len(served)) == served
+            ask(raw, 1000)
+            assert await answers(raw, lambda: 1) == [1000]
         other.close()
 
 
