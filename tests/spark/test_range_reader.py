@@ -10,9 +10,11 @@ from tidelog.errors import (
     DataLossError,
     DisconnectedError,
     LogTruncationError,
+    NoBrokersError,
     NotLeaderOrFollowerError,
     TimeoutError,
     UnknownServerError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
 from tidelog.records import encode_batch
@@ -102,6 +104,19 @@ def test_a_log_that_ends_before_the_range_is_loss(consumer: FileConsumer) -> Non
     with pytest.raises(DataLossError, match=r"t-0 \[100, 120\)"):
         offsets(consumer, 90, 120)
     assert offsets(consumer, 90, 120, fail_on_data_loss=False) == list(range(90, 100))
+
+
+def test_a_range_of_a_topic_that_was_deleted_is_loss(consumer: FileConsumer, caplog: pytest.LogCaptureFixture) -> None:
+    consumer.cluster.delete_topic("t")
+    with pytest.raises(DataLossError, match=r"t-0 \[10, 50\)"):
+        offsets(consumer, 10, 50)
+    assert offsets(consumer, 10, 50, fail_on_data_loss=False) == []
+    assert "t-0 [10, 50)" in caplog.text
+
+
+def test_a_range_of_a_topic_of_which_brokers_have_not_been_told_yet_is_waited_for(consumer: FileConsumer) -> None:
+    consumer.faults = [UnknownTopicOrPartitionError("all were restarted"), NoBrokersError("none knows all topics")]
+    assert offsets(consumer, 10, 50, fail_on_data_loss=False) == list(range(10, 50))
 
 
 def test_a_task_gives_up_after_its_poll_timeout_and_says_why(consumer: FileConsumer) -> None:

@@ -362,6 +362,31 @@ def test_a_topic_that_is_gone_is_made_sure_of_once(cluster: FileCluster, monkeyp
     assert asked["t"] == 3 and asked["u"] == 1
 
 
+def test_a_topic_that_is_deleted_between_two_looks_is_loss_and_ends_no_query_that_allows_it(
+    cluster: FileCluster,
+) -> None:
+    cluster.create_topic("u", 1)
+    begun = {"t": {"0": 0, "1": 0}, "u": {"0": 0}}
+    strict = Query(cluster, subscribePattern="[tu]")
+    lenient = Query(cluster, subscribePattern="[tu]", failOnDataLoss="false")
+    assert strict.latest(begun) == lenient.latest(begun) == begun
+    cluster.delete_topic("u")
+    cluster.append_values(T0, ["a"])
+    with pytest.raises(DataLossError, match="u-0"):
+        strict.latest(begun)
+    assert lenient.latest(begun) == {"t": {"0": 1, "1": 0}}
+
+
+def test_a_topic_that_is_deleted_before_its_first_batch_is_planned_is_loss_and_ends_no_query_that_allows_it(
+    cluster: FileCluster,
+) -> None:
+    cluster.append_values(T0, ["a"])
+    start, end = {"t": {"0": 0, "1": 0}}, {"t": {"0": 1, "1": 0}, "u": {"0": 5}}
+    with pytest.raises(DataLossError, match=r"u-0 \[0, 5\)"):
+        Query(cluster, subscribePattern="[tu]").reader.partitions(start, end)
+    assert Query(cluster, subscribePattern="[tu]", failOnDataLoss="false").values(start, end) == ["a"]
+
+
 def test_a_starting_time_that_no_record_reaches_is_an_error_or_the_end(cluster: FileCluster) -> None:
     cluster.append_values(T0, ["old"], timestamp_ms=1000)
     cluster.append_values(T1, ["old", "new"], timestamp_ms=1000)

@@ -19,6 +19,7 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     TidelogError,
     TimeoutError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES
@@ -93,6 +94,9 @@ class RangeReader:
                         self._report(partition, range(max(span.start, failure.divergent_offset), rows.position))
                     if isinstance(failure, OffsetOutOfRangeError):
                         self._skip_lost(consumer, partition, rows)
+                    if isinstance(failure, UnknownTopicOrPartitionError) and _is_gone(consumer, partition):
+                        self._report(partition, rows.skip_to(span.until))
+                        break
                     fetched = consumer.poll_batches(timeout_ms=_POLL_MS).get(partition)
                     failure = None
                 except OffsetOutOfRangeError as error:
@@ -139,6 +143,13 @@ class RangeReader:
         if self.fail_on_data_loss:
             raise DataLossError(message)
         _log.warning(message)
+
+
+def _is_gone(consumer: Consumer, partition: TopicPartition) -> bool:
+    """Whether it was deleted. Brokers that were all restarted may not know a topic yet, but then they list none."""
+    if partition.topic not in consumer.topics():
+        return True
+    return partition.partition not in (consumer.partitions_for_topic(partition.topic) or ())
 
 
 def data_loss(lost: Iterable[OffsetRange], why: str) -> str:

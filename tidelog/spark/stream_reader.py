@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidelog.clock import Clock, SystemClock
-from tidelog.errors import DataLossError
+from tidelog.errors import DataLossError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 from tidelog.spark.clients import Clients
 from tidelog.spark.lookups import Lookups
@@ -54,6 +54,7 @@ _PARTITIONS_AGE_MS = 1_000
 #: Spark hands our default limit back for every trigger but Once, which asks for everything. So the default is never
 #: "everything", and the two can be told apart.
 _NO_LIMIT = (1 << 63) - 1
+_GONE = "the partitions are gone"
 
 _Json = dict[str, dict[str, int]]
 
@@ -164,12 +165,19 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return overdue or total(ranges) >= minimum
 
     def _latest(self, begun: Offsets) -> dict[TopicPartition, int]:
-        partitions = self._current_partitions({partition.topic for partition in begun})
-        self._check_deleted(begun, partitions)
-        served = self._lookups.latest(partitions)
+        try:
+            served = self._ends(begun)
+        except UnknownTopicOrPartitionError:  # deleted since the partitions were listed
+            self._partitions = []
+            served = self._ends(begun)
         self._check_shorter(begun, served)
         self._seen = served
         return dict(served)
+
+    def _ends(self, begun: Offsets) -> dict[TopicPartition, int]:
+        partitions = self._current_partitions({partition.topic for partition in begun})
+        self._check_deleted(begun, partitions)
+        return self._lookups.latest(partitions)
 
     def _current_partitions(self, begun: set[str]) -> list[TopicPartition]:
         now_ms = self._clock.monotonic_ms()
@@ -182,13 +190,23 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _complete(self, begun: Offsets, until: Offsets) -> dict[TopicPartition, int]:
         """`begun` with the partitions that were added since: they start at their earliest record."""
-        added = [partition for partition in until if partition not in begun]
-        return {**begun, **(self._lookups.earliest(added) if added else {})}
+        added = {partition: end for partition, end in until.items() if partition not in begun}
+        return {**begun, **(self._earliest(added) if added else {})}
+
+    def _earliest(self, added: Offsets) -> dict[TopicPartition, int]:
+        """Where these partitions begin; those that were deleted since have nothing before their end."""
+        try:
+            return self._lookups.earliest(added)
+        except UnknownTopicOrPartitionError:
+            left = added.keys() & self._lookups.partitions({partition.topic for partition in added})
+            gone = {partition: end for partition, end in added.items() if partition not in left}
+            self._lost([OffsetRange(each, 0, end) for each, end in sorted(gone.items())], _GONE)
+            return gone | (self._lookups.earliest(left) if left else {})
 
     def _check_deleted(self, begun: Offsets, partitions: Sequence[TopicPartition]) -> None:
         deleted = [partition for partition in sorted(begun) if partition not in partitions]
         if deleted:
-            self._lost([OffsetRange(each, begun[each], begun[each]) for each in deleted], "the partitions are gone")
+            self._lost([OffsetRange(each, begun[each], begun[each]) for each in deleted], _GONE)
 
     def _check_shorter(self, begun: Offsets, served: Offsets) -> None:  # E
         told = {each: max(begun.get(each, 0), self._seen.get(each, 0)) for each in served}
