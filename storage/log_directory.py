@@ -369,9 +369,11 @@ class LogDirectory:
             self._begun.popleft()
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
-        """Up to where the log is compacted, as last noted; 0 where that is not known."""
-        with self._checkpoint_lock:
-            return self._cleaner_offsets.get(tp, 0)
+        """Up to where the log is compacted, as last noted; 0 where that is not known.
+
+        Without the lock: who holds that waits for the disk, and who asks must not.
+        """
+        return self._cleaner_offsets.get(tp, 0)
 
     def checkpoint_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int) -> None:
         """Notes, durably, that the log is compacted up to `offset`, unless it has gone out of use meanwhile."""

@@ -146,7 +146,7 @@ class Upkeep:
         best: CleaningPlan | None = None
         for tp, upper_bound in upper_bounds.items():
             log = self.logs.logs().get(tp)
-            if log is None or log in self._set_apart:
+            if log is None or not log.config.compact or log in self._set_apart:
                 continue
             try:
                 plan = plan_cleaning(log, self.logs.cleaner_offset(tp), now_ms, upper_bound)

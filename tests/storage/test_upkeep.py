@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN
 
+from storage.checkpoints import RECOVERY_POINTS
 from storage.configs.log_config import LogConfig
 from storage.files import Files
 from storage.log import Log
@@ -232,6 +234,20 @@ def test_what_is_appended_over_a_cut_is_dirty(broker: Broker, tmp_path: Path) ->
         put(log, (b"a", b"again"))
     assert broker.manager.cleaner_offset(STATES) <= 5
     assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
+def test_who_looks_for_a_log_to_compact_waits_for_no_checkpoint_that_is_being_written(broker: Broker) -> None:
+    broker.compacted(STATES)
+    rounds: list[CleaningRound | None] = []
+
+    def begin_meanwhile(call: str, path: Path) -> None:
+        if (call, path.name) == ("replace", RECOVERY_POINTS):
+            rounds.append(elsewhere.submit(broker.begin).result(timeout=10))
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        broker.files.watch = begin_meanwhile
+        broker.manager.checkpoint_recovery_points()
+    assert [round_ is not None for round_ in rounds] == [True]
 
 
 def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(broker: Broker) -> None:
