@@ -19,6 +19,7 @@ from cluster.store import (
     Check,
     Create,
     Delete,
+    NodeExistsError,
     NoNodeError,
     Operation,
     OutcomeUnknownError,
@@ -120,9 +121,17 @@ class TopicNodes:
         """The topics somebody wants deleted."""
         return await self._patient.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
 
-    async def request_deletion(self, topic: str) -> None:
-        """Writes the wish down, so that the next controller knows it too."""
-        await self._patient.ensure(znodes.delete_topic_path(topic))
+    async def request_deletion(self, topic: str, epoch_version: int) -> None:
+        """The controller writes the wish down, so that the next one knows it too.
+
+        It stands on the fence like all else: a wish that comes late would be one for the next topic of the name.
+        """
+        wish = Create(znodes.delete_topic_path(topic))
+        try:
+            await self._patient.until_answered(lambda: self._fenced(epoch_version, [wish]))
+        except TransactionFailedError as error:
+            if not isinstance(error.cause, NodeExistsError):
+                raise
 
     async def remove_some(self, topic: str, epoch_version: int) -> bool:
         """Removes of a topic as much as one multi takes. False: nothing of it is left.

@@ -226,7 +226,7 @@ class Reign:
 
     async def delete_topic(self, topic: str) -> None:
         """Writes the wish down and begins to fulfil it. The caller holds `topics_lock`."""
-        await self._coordination.request_deletion(topic)
+        await self._coordination.request_deletion(topic, self.seat.epoch_version)
         self.perform(self.controller.deletions_wanted([topic]))
 
     def is_led(self, tp: TopicPartition) -> bool:

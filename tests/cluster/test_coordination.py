@@ -164,7 +164,30 @@ async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
     store.lose_answers = 1
     assert await coordination.create_topic(replace(TOPIC, topic="u", topic_id=random_uuid()), 2)
     store.lose_answers = 1
+    await coordination.request_deletion("u", 2)
+    assert await coordination.topics_to_delete() == ["u"]
+    store.lose_answers = 1
     assert await coordination.register_broker(BROKER) == (await coordination.read_brokers())[1].epoch
+
+
+async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_the_next_topic_of_the_name() -> None:
+    zookeeper, store, old = await twin()
+    seat = await reign(old)
+    await old.create_topic(TOPIC, seat.epoch_version)
+    store.way.refuse()
+    wish = asyncio.create_task(old.request_deletion("t", seat.epoch_version))
+    new = Coordination(zookeeper.connect(), SystemClock(), patience_ms=500)
+    later = await new.take_seat(2, seat, oust=True)
+    assert later is not None
+    await new.request_deletion("t", later.epoch_version)
+    await new.remove_some("t", later.epoch_version)
+    anew = replace(TOPIC, topic_id=random_uuid())
+    assert await new.create_topic(anew, later.epoch_version)
+    store.way.heal()
+    with pytest.raises(ControllerFenced):
+        await wish
+    assert await new.topics_to_delete() == []
+    assert await new.read_topics(["t"]) == {"t": anew}
 
 
 async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_is_given_up() -> None:
@@ -205,8 +228,8 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     for tp in TOPIC.topic_partitions():
         await coordination.write_state(tp, STATE, -1, seat.epoch_version)
     assert list(await coordination.read_states(TOPIC.topic_partitions())) == TOPIC.topic_partitions()
-    await coordination.request_deletion("t")
-    await coordination.request_deletion("t")
+    await coordination.request_deletion("t", seat.epoch_version)
+    await coordination.request_deletion("t", seat.epoch_version)
     assert await coordination.topics_to_delete() == ["t"]
     await coordination.remove_some("t", seat.epoch_version)
     await coordination.remove_some("t", seat.epoch_version)
@@ -228,7 +251,7 @@ async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() 
     await coordination.create_topic(many, seat.epoch_version)
     for tp in many.topic_partitions():
         await coordination.write_state(tp, STATE, -1, seat.epoch_version)
-    await coordination.request_deletion("t")
+    await coordination.request_deletion("t", seat.epoch_version)
     store.way.weather = Weather(request_ms=(30, 30), answer_ms=(30, 30))
     while await coordination.remove_some("t", seat.epoch_version):
         assert await coordination.topic_names() == ["t"], "until the last piece"
