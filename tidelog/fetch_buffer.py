@@ -45,6 +45,13 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[Header, ...]
 
 
+class EpochRead(NamedTuple):
+    """The first offset of what was fetched of a leader epoch."""
+
+    epoch: int
+    first_offset: int
+
+
 class FetchedBatches(NamedTuple):
     """Whole batches as in the log; the first may begin before `fetch_offset`, the next read is at `next_offset`.
 
@@ -69,6 +76,7 @@ class PartitionBuffer:
         "_chunks",
         "_cursor",
         "_decoded",
+        "_epochs_read",
         "_max_decompressed_bytes",
         "attempts",
         "awaits_commit",
@@ -117,6 +125,8 @@ class PartitionBuffer:
         self._chunks: deque[FetchedBatches] = deque()
         self._cursor = 0
         self._decoded: deque[ConsumerRecord] = deque()
+        #: Of all up to fetch_offset since the last move; the last one is fetch_epoch.
+        self._epochs_read: list[EpochRead] = []
 
     def seek(self, offset: int, epoch: int = -1) -> None:
         """Read from `offset` next, before which a record of this leader epoch stands, of whatever topic has the name
@@ -129,12 +139,20 @@ class PartitionBuffer:
         """Read from `offset` next, before which a record of this leader epoch stands."""
         self.moves += 1
         self._fetch_from(offset, epoch)
+        self._epochs_read = []
+
+    def go_back_to(self, offset: int) -> None:
+        """Read from `offset` again; what was read before it may be in the log still."""
+        self.moves += 1
+        self._epochs_read = [each for each in self._epochs_read if each.first_offset < offset]
+        self._fetch_from(offset, self._epochs_read[-1].epoch if self._epochs_read else -1)
 
     def reset(self, to: int) -> None:
         """Read next from where a look-up for timestamp `to` (ms, −1 latest, −2 earliest) leads."""
         self.moves += 1
         self._jump()
         self.position, self.reset_to, self.topic_id = None, to, ""
+        self._epochs_read = []
 
     def is_of_topic(self, topic_id: str) -> bool:
         """Whether the position belongs to this topic; the first that is told of is the one."""
@@ -185,19 +203,33 @@ class PartitionBuffer:
         """Forget what was fetched ahead: it is fetched again."""
         if self.position is not None:
             self._fetch_from(self.position, self.position_epoch)
+            self._epochs_read = [each for each in self._epochs_read if each.first_offset < self.position]
 
     def is_unchecked_in(self, leader_epoch: int) -> bool:
         """Whether the leader of this epoch may lack what was read (KIP-320): it is asked before it is fetched from."""
         return self.fetch_epoch >= 0 and self.checked_epoch != leader_epoch
 
+    @property
+    def epoch_read_from(self) -> int | None:
+        """The first offset that was fetched of `fetch_epoch`; None where that is not the epoch of a record that was.
+
+        A position that was looked up, committed or given may come with the epoch of whoever led then, and no record
+        of it need stand before it.
+        """
+        return self._epochs_read[-1].first_offset if self._epochs_read else None
+
     def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
         """An answer to the fetch at `fetch_offset`; whether it holds anything. CorruptMessageError changes nothing."""
         next_offset, epoch = self.fetch_offset, self.fetch_epoch
+        epochs = self._epochs_read[-1:]
         for at, header in iter_headers(records):
             if check_crcs:
                 validate_batch(records, at, header)
             if header.next_offset > next_offset:
+                first_offset = max(header.base_offset, next_offset)
                 next_offset, epoch = header.next_offset, header.partition_leader_epoch
+                if not epochs or epochs[-1].epoch != epoch:
+                    epochs.append(EpochRead(epoch, first_offset))
         self.high_watermark, self.log_start_offset = high_watermark, log_start_offset
         if next_offset == self.fetch_offset:
             if len(records):
@@ -206,6 +238,7 @@ class PartitionBuffer:
         bounds = (self.fetch_offset, next_offset, high_watermark, log_start_offset)
         self._chunks.append(FetchedBatches(records, *bounds, epoch))
         self.fetch_offset, self.fetch_epoch = next_offset, epoch
+        self._epochs_read[-1:] = epochs
         return True
 
     def take_batches(self) -> FetchedBatches | None:

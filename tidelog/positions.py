@@ -4,6 +4,11 @@ An unclean election may give the lead to a replica that lacks records which read
 may even be in range there, among other records. So whoever has read something asks each new leader, before fetching
 from it, where the epoch of the last record ends in its log (KIP-320): behind the position, and all that was read is
 still there, or before it, and there the two logs part.
+
+Where the leader knows nothing of that epoch, but an earlier one ends behind the position in its log, Kafka's consumer
+goes on. Either the two logs part before the position, or compaction took all that this replica ever could have had of
+the epoch. The batch that holds the record before the position tells: it is of the epoch that was read, or it is
+another one, or it is gone, and then nobody can tell.
 """
 
 from __future__ import annotations
@@ -21,14 +26,18 @@ from tidelog.leader_calls import Asked, LeaderQuestion, Outcomes
 from tidelog.messages import (
     EpochEndOffset,
     EpochPartition,
+    FetchPartition,
     FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     Response,
 )
 from tidelog.metadata import Leader
-from tidelog.model import READ_COMMITTED, TopicPartition
+from tidelog.model import CONSUMER_REPLICA_ID, READ_COMMITTED, TopicPartition
 from tidelog.offsets import list_offsets
+from tidelog.records.header import iter_headers
 from tidelog.settings import ConsumerSettings
 from tidelog.starting_points import StartReason, try_starting_points
 from tidelog.timestamps import format_time
@@ -131,15 +140,33 @@ class Positions:
     async def check(self, led: Led) -> None:
         """Ask a leader whether it has what was read."""
         epochs = {buffer.topic_partition: buffer.fetch_epoch for buffer, _, _ in led}
+        doubtful: list[tuple[PartitionBuffer, Leader, EpochEndOffset]] = []
         for buffer, leader, end in await self._ask(_ENDS_OF_EPOCHS.try_ask, epochs, led):
             if not self._still_leads(leader, buffer):
                 continue  # who answered may have been another; the new one is asked next
-            if end.leader_epoch >= 0 and end.end_offset >= buffer.fetch_offset:
-                buffer.checked_epoch = leader.epoch
-            elif buffer.has_data:
-                buffer.drop()  # of the old log; whether what was read before it is in the new one is asked next
+            if end.leader_epoch < 0 or end.end_offset < buffer.fetch_offset:
+                self._lost(buffer, leader, end)
+            elif end.leader_epoch < buffer.fetch_epoch and buffer.epoch_read_from is not None:
+                doubtful.append((buffer, leader, end))
             else:
-                self._parted(buffer, leader, end)
+                buffer.checked_epoch = leader.epoch
+        self.begin_asking(buffer for buffer, _, _ in doubtful)
+        await asyncio.gather(*(self._check_record_before(*each) for each in doubtful))
+
+    async def _check_record_before(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
+        """Ask a leader that knows nothing of the epoch whether the last record that was read is another one there."""
+        offset = buffer.fetch_offset - 1
+        led: Led = [(buffer, buffer.generation, leader)]
+        for _, _, answer in await self._ask(_BATCHES.try_ask, {buffer.topic_partition: offset}, led):
+            if not self._still_leads(leader, buffer):
+                continue
+            found = _epoch_of(offset, answer)
+            if found is None and not answer.error_code and answer.high_watermark <= offset:
+                buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
+            elif found is None or found == buffer.fetch_epoch:
+                buffer.checked_epoch = leader.epoch
+            else:
+                self._lost(buffer, leader, end)
 
     def begin_asking(self, buffers: Iterable[PartitionBuffer]) -> None:
         """From here on, until the question about them is over, they are `is_asked`."""
@@ -178,21 +205,26 @@ class Positions:
         problem = f"{tp}: no position was given, and auto_offset_reset is 'none'; {_WAYS_OUT}"
         self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
 
-    def _parted(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
-        tp, position = buffer.topic_partition, buffer.fetch_offset
-        problem = f"{tp}: what was read is lost, the log is another one from offset {end.end_offset} on"
+    def _lost(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
+        if buffer.has_data:
+            buffer.drop()  # of the old log; whether what was read before it is in the new one is asked next
+            return
+        tp, position, parted = buffer.topic_partition, buffer.fetch_offset, _parted_at(buffer, end)
+        problem = f"{tp}: what was read is lost, the log is another one from offset {parted} on"
         if end.leader_epoch < 0:
             problem = f"{tp}: what was read is lost, and from which offset on is not known"
         if self.policy is None:
-            parted = end.end_offset
             error = LogTruncationError(problem, topic_partition=tp, offset=position, divergent_offset=parted)
             self._tell(buffer, error)
         elif end.leader_epoch < 0:
             self._reset(buffer, "what was read is lost")
         else:
             _log.warning("%s; going back there from offset %d", problem, position)
-            buffer.stand_at(end.end_offset, end.leader_epoch)
-            buffer.checked_epoch = leader.epoch
+            if buffer.epoch_read_from is None:
+                buffer.stand_at(parted, end.leader_epoch)
+                buffer.checked_epoch = leader.epoch
+            else:
+                buffer.go_back_to(parted)  # the logs may have parted earlier: what was read before it is asked next
 
     def _reset(self, buffer: PartitionBuffer, why: str) -> bool:
         """Go where the policy says; False where there is none."""
@@ -226,6 +258,21 @@ def _targets(led: Led) -> dict[TopicPartition, int]:
     return {buffer.topic_partition: buffer.reset_to for buffer, _, _ in led if buffer.reset_to is not None}
 
 
+def _parted_at(buffer: PartitionBuffer, end: EpochEndOffset) -> int:
+    """Where the reader's log and the leader's part at the latest: of an epoch that it lacks it has no record."""
+    first = buffer.epoch_read_from
+    lacks_epoch = end.leader_epoch < buffer.fetch_epoch
+    return min(first, end.end_offset) if lacks_epoch and first is not None else end.end_offset
+
+
+def _epoch_of(offset: int, answer: FetchPartitionResponse) -> int | None:
+    """The leader epoch of the batch that holds it; None: there is none to be seen."""
+    for _, header in iter_headers(b"" if answer.records is None else answer.records):
+        known = header.base_offset <= offset and header.partition_leader_epoch >= 0
+        return header.partition_leader_epoch if known else None
+    return None
+
+
 def _make_epoch_request(asked: Asked[int]) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(tuple(EpochPartition(*tp, leader.epoch, epoch) for tp, epoch, leader in asked))
 
@@ -238,4 +285,25 @@ def _read_ends(response: Response) -> Iterable[tuple[TopicPartition, BrokerError
 
 _ENDS_OF_EPOCHS: LeaderQuestion[int, EpochEndOffset] = LeaderQuestion(
     "check of the position", _make_epoch_request, _read_ends
+)
+
+
+def _make_batch_request(asked: Asked[int]) -> FetchRequest:
+    """For one partition: the first batch comes whole, however little is asked for."""
+    partitions = tuple(
+        FetchPartition(*tp, leader.epoch, offset, 1, topic_id=leader.topic_id) for tp, offset, leader in asked
+    )
+    return FetchRequest(CONSUMER_REPLICA_ID, 0, 0, 1, partitions)
+
+
+def _read_batches(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, FetchPartitionResponse]]:
+    """That an offset is out of range is an answer, too: there is nothing."""
+    assert isinstance(response, FetchResponse)
+    for each in response.partitions:
+        gone = each.error_code == OffsetOutOfRangeError.code
+        yield TopicPartition(each.topic, each.partition), None if gone else error_for(each.error_code), each
+
+
+_BATCHES: LeaderQuestion[int, FetchPartitionResponse] = LeaderQuestion(
+    "check of the record before the position", _make_batch_request, _read_batches
 )

@@ -112,7 +112,7 @@ class FakePartition:
 
     too_large   what refuses a batch of more than `max_batch_bytes`
     crowded     another producer writes a record after each batch
-    high_watermark      what consumers' look-ups see the log end at; None: all of it
+    high_watermark      where consumers see the log end; None: all of it
     """
 
     topic: str
@@ -181,7 +181,11 @@ class FakePartition:
 
     def elect_uncleanly(self, leader: int, keeping: int) -> None:
         """A replica that has only the first batches, so many, leads from now on."""
-        del self.batches[keeping:]
+        self.elect_another(leader, self.batches[:keeping])
+
+    def elect_another(self, leader: int, batches: list[bytes]) -> None:
+        """A replica that has these leads from now on."""
+        self.batches = list(batches)
         self.elect(leader)
 
     def elect(self, leader: int) -> None:
@@ -374,12 +378,12 @@ class FakeCluster:
         except BrokerError as error:
             return FetchPartitionResponse(asked.topic, asked.partition, error.code)
         found = b""
+        end = partition.bound_for(CONSUMER_REPLICA_ID)
         for batch in partition.batches:
-            if read_header(batch).next_offset > asked.fetch_offset:
+            if asked.fetch_offset < read_header(batch).next_offset <= end:
                 if found and len(found) + len(batch) > asked.partition_max_bytes:
                     break
                 found += batch
-        end = partition.end_offset
         return FetchPartitionResponse(
             asked.topic, asked.partition, 0, end, end, partition.first_offset, memoryview(found) if found else None
         )

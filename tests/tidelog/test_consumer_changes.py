@@ -17,8 +17,10 @@ from tidelog.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.group_messages import OffsetCommitPartition
 from tidelog.messages import FetchRequest, MetadataRequest, OffsetForLeaderEpochRequest
 from tidelog.model import TopicPartition
+from tidelog.records.header import read_header
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
@@ -152,8 +154,138 @@ async def test_a_seek_during_the_check_is_what_counts() -> None:
         assert await consumer.position(P0) == 5
 
 
+# --- a log that is another one below the position, too ---------------------------------------------
+
+
+def two_logs(cluster: FakeCluster) -> tuple[FakePartition, list[bytes]]:
+    """A partition whose leader, elected uncleanly, has written 1 and 2 anew; and the log of the one before it, which
+    has 1 to 5 of its own.
+    """
+    (partition,) = cluster.create("t")
+    batches(partition, *[b"%d" % number for number in range(6)])
+    earlier = partition.batches
+    partition.elect_uncleanly(2, keeping=1)
+    batches(partition, b"another 1", b"another 2")
+    return partition, earlier
+
+
+@on_virtual_time
+async def test_a_position_far_below_the_end_of_a_log_with_other_records_before_it_goes_back_to_where_they_part() -> (
+    None
+):
+    cluster = FakeCluster()
+    partition, earlier = two_logs(cluster)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        assert (await read(consumer, 3))[-1] == (0, 2, b"another 2")
+        partition.elect_another(1, earlier)
+        assert await read(consumer, 5) == [(0, number, b"%d" % number) for number in range(1, 6)]
+
+
+@on_virtual_time
+async def test_without_a_policy_the_reader_is_told_from_where_on_it_has_read_what_is_not_in_the_log() -> None:
+    cluster = FakeCluster()
+    partition, earlier = two_logs(cluster)
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        await read(consumer, 3)
+        partition.elect_another(1, earlier)
+        for _ in range(2):
+            with pytest.raises(LogTruncationError, match=r"t-0: .* from offset 1 on") as told:
+                await consumer.poll(5000)
+            assert (told.value.offset, told.value.divergent_offset) == (3, 1)
+        consumer.seek(P0, 1)
+        assert (await read(consumer, 5))[0] == (0, 1, b"1")
+
+
+@on_virtual_time
+async def test_what_was_read_in_several_epochs_is_gone_back_over_epoch_by_epoch() -> None:
+    cluster = FakeCluster()
+    partition, earlier = two_logs(cluster)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        cluster.move(partition)
+        batches(partition, b"another 3", b"another 4")
+        await read(consumer, 5)
+        partition.elect_another(1, earlier)
+        assert await read(consumer, 5) == [(0, number, b"%d" % number) for number in range(1, 6)]
+
+
+@on_virtual_time
+async def test_a_log_from_which_compaction_took_all_of_an_epoch_is_no_other_one() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"0", b"1")
+    partition.elect(2)
+    batches(partition, b"2", b"3")
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        await read(consumer, 4)
+        partition.elect(3)
+        batches(partition, b"4")
+        partition.elect_another(1, partition.batches[:2] + partition.batches[4:])
+        assert partition.end_of_epoch(1) == (0, 4), "as if it had gone on in the epoch before"
+        assert await read(consumer, 1) == [(0, 4, b"4")]
+
+
+@on_virtual_time
+async def test_an_epoch_in_which_nothing_was_read_is_not_missed() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"0", b"1")
+    partition.elect(2)
+    async with (
+        a_consumer(cluster, auto_offset_reset="none") as at_the_end,
+        a_consumer(cluster, auto_offset_reset="none", group_id="g") as member,
+    ):
+        at_the_end.assign([P0])
+        at_the_end.seek_to_end(P0)
+        assert await at_the_end.position(P0) == 2
+        cluster.coordinator.committed["g"][P0] = OffsetCommitPartition("t", 0, 2, 1)
+        member.assign([P0])
+        assert await member.position(P0) == 2
+        partition.elect(3)
+        batches(partition, b"2")
+        assert partition.end_of_epoch(1) == (0, 2)
+        for consumer in (at_the_end, member):
+            assert await read(consumer, 1) == [(0, 2, b"2")]
+    assert {each.partitions[0].leader_epoch for each in cluster.sent(OffsetForLeaderEpochRequest)} == {1}  # type: ignore[attr-defined]
+
+
+@on_virtual_time
+async def test_what_the_new_leader_has_trimmed_is_not_held_against_it() -> None:
+    cluster = FakeCluster()
+    partition, earlier = two_logs(cluster)
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        await read(consumer, 3)
+        partition.first_offset = 3
+        partition.elect_another(1, earlier)
+        assert (await read(consumer, 3))[0] == (0, 3, b"3")
+
+
+@on_virtual_time
+async def test_the_record_before_a_position_is_waited_for_until_the_new_leader_may_show_it() -> None:
+    cluster = FakeCluster()
+    partition, earlier = two_logs(cluster)
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 3)
+        partition.high_watermark = 2
+        partition.elect_another(1, earlier)
+        assert await consumer.poll(2000) == {}
+        assert len(cluster.sent(OffsetForLeaderEpochRequest)) < 100
+        partition.high_watermark = None
+        assert (await read(consumer, 5))[0] == (0, 1, b"1")
+
+
 @given(
-    story=st.lists(st.tuples(st.sampled_from(["write", "cut", "move", "read"]), st.integers(0, 4)), max_size=30),
+    story=st.lists(
+        st.tuples(st.sampled_from(["write", "cut", "keep", "return", "move", "read"]), st.integers(0, 4)), max_size=30
+    ),
     ahead=st.booleans(),
 )
 @on_virtual_time
@@ -164,6 +296,7 @@ async def test_whatever_was_cut_the_reader_ends_up_with_the_log_as_it_is(
     (partition,) = cluster.create("t")
     seen: dict[int, bytes | None] = {}
     written = 0
+    away: list[list[bytes]] = []
     async with a_consumer(cluster, max_partition_fetch_bytes=1 << 20 if ahead else 1) as consumer:
         consumer.assign([P0])
 
@@ -180,15 +313,61 @@ async def test_whatever_was_cut_the_reader_ends_up_with_the_log_as_it_is(
             elif what == "cut":
                 keeping = max(0, len(partition.batches) - number)
                 partition.elect_uncleanly(partition.leader % 3 + 1, keeping)
+            elif what == "keep":
+                away.append(list(partition.batches))
+            elif what == "return" and away:
+                partition.elect_another(partition.leader % 3 + 1, away[number % len(away)])
             elif what == "move":
                 cluster.move(partition)
-            else:
+            elif what == "read":
                 await read_on(300, number + 1)
         batches(partition, b"the last")
         while await read_on(3000, 500):
             pass
     log = {record.offset: record.value for record in partition.records()}
     assert {offset: seen.get(offset) for offset in log} == log
+
+
+@given(
+    story=st.lists(
+        st.tuples(st.sampled_from(["lead", "compact", "trim", "read", "to end", "to time"]), st.integers(0, 4)),
+        max_size=30,
+    )
+)
+@on_virtual_time
+async def test_whatever_is_compacted_and_trimmed_nobody_is_told_that_logs_part_that_never_did(
+    story: list[tuple[str, int]],
+) -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    batches(partition, b"first")
+    async with a_consumer(cluster, auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        for what, number in [*story, ("lead", 1), ("read", 0)]:
+            last = partition.end_offset - 1
+            if what == "lead":
+                cluster.move(partition)
+                batches(partition, *[b"x"] * number)
+            elif what == "compact":
+                # As on a replica that was made anew since: of an epoch that is gone it knows nothing.
+                *older, newest = partition.batches
+                gone = partition.epoch - number
+                older = [batch for batch in older if read_header(batch).partition_leader_epoch != gone]
+                partition.batches[:] = [*older, newest]
+            elif what == "trim":
+                first = partition.first_offset = min(partition.first_offset + number, last)
+                partition.batches[:] = [batch for batch in partition.batches if read_header(batch).last_offset >= first]
+            elif what == "to end":
+                consumer.seek_to_end(P0)
+            elif what == "to time":
+                await consumer.seek_to_time(0)
+            else:
+                try:
+                    await consumer.poll(300)
+                except OffsetOutOfRangeError as error:
+                    assert not isinstance(error, LogTruncationError)
+                    consumer.seek(P0, partition.first_offset)
 
 
 # --- a topic that was deleted ---------------------------------------------------------------------
