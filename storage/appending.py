@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from storage.segments.log_segments import Segments
 from storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from storage.segments.segment import BatchSpan
 from tidelog.errors import InvalidRecordError
-from tidelog.model import NO_TIMESTAMP, Buffer
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records import (
     BatchHeader,
     TimestampType,
@@ -109,10 +110,10 @@ class Appender:
             self.producers.update(header, base_offset)
         return AppendInfo(base_offset, last_offset, stamp)
 
-    def append_as_follower(self, batches: Buffer, now_ms: int | None, config: LogConfig) -> AppendInfo:
-        """As `Log.append_as_follower`."""
-        view = memoryview(batches)
-        headers = self._validated(view)
+    def append_as_follower(
+        self, view: memoryview, headers: Sequence[BatchHeader], now_ms: int | None, config: LogConfig
+    ) -> AppendInfo:
+        """As `Log.append_as_follower`, of what is `validated`."""
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
         base_offset = headers[0].base_offset if headers else self.end_offset
@@ -133,18 +134,20 @@ class Appender:
             self._append_followed(view[start:end], spans, headers[taken:])
         return AppendInfo(base_offset, self.end_offset - 1)
 
-    def _validated(self, view: memoryview) -> list[BatchHeader]:
+    def validated(self, view: memoryview, log_start_offset: int) -> list[BatchHeader]:
+        """The headers of whole batches as a leader sends them; errors as `Log.append_as_follower`."""
         expected = self.end_offset
         headers: list[BatchHeader] = []
         for position, header in iter_headers(view):
             validate_batch(view, position, header)
-            if header.base_offset < expected:
+            begins_within = not headers and log_start_offset == expected < header.next_offset
+            if header.base_offset < expected and not begins_within:
                 raise InvalidRecordError(f"a batch at offset {header.base_offset}, where {expected} is next")
             expected = header.next_offset
             headers.append(header)
         return headers
 
-    def _append_followed(self, view: memoryview, spans: list[BatchSpan], headers: list[BatchHeader]) -> None:
+    def _append_followed(self, view: memoryview, spans: list[BatchSpan], headers: Sequence[BatchHeader]) -> None:
         latest = self._epochs.latest
         for header in headers:
             if latest is None or header.partition_leader_epoch > latest:

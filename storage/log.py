@@ -224,18 +224,25 @@ class Log:
         """Appends whole batches as the leader's log holds them.
 
         The first begins at or after the log end offset and each other after the end of the one before it: offsets that
-        compaction took from the leader's log are missing here too. `now_ms` serves to roll a segment of records
-        without timestamps by age. A partial batch at the end, as a fetch may cut it, is left out.
+        compaction took from the leader's log are missing here too. Where this log is empty the first may begin before
+        it: the leader's log starts within that batch, and so does this one then. `now_ms` serves to roll a segment of
+        records without timestamps by age. A partial batch at the end, as a fetch may cut it, is left out.
 
         CorruptMessageError for a batch that is damaged, InvalidRecordError for offsets that go back; nothing is written
         then. After a StorageError a prefix of whole batches may have been appended.
         """
         self._raise_if_failed()
+        view, start = memoryview(batches), self.log_start_offset
+        headers = self._appender.validated(view, start)
+        if headers and headers[0].base_offset < start:
+            self.truncate_fully_and_start_at(headers[0].base_offset)
         try:
-            return self._appender.append_as_follower(batches, now_ms, self.config)
+            appended = self._appender.append_as_follower(view, headers, now_ms, self.config)
         except StorageError as error:
             self._fail_if_half_written(error)
             raise
+        self.raise_log_start(start)
+        return appended
 
     def _fail_if_half_written(self, error: StorageError) -> None:
         """Where taking back what was half written failed too, nobody knows what is at the end of the file."""

@@ -47,6 +47,33 @@ async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path
     assert epochs[0] == epochs[1] == epochs[2]
 
 
+@on_virtual_time
+async def test_a_replica_catches_up_though_the_leaders_log_begins_within_a_batch(tmp_path: Path) -> None:
+    managers: list[LogManager] = []
+
+    def directory() -> LogManager:
+        path = tmp_path / str(len(managers) + 1)
+        managers.append(LogManager.open([path], RealFiles(), len(managers) + 1, "c", "boot"))
+        return managers[-1]
+
+    async with MemoryCluster(directory=directory) as cluster:
+        await cluster.elect(1)
+        ten = produce_request(*(b"%d" % number for number in range(10)))
+        assert (await cluster.leader.ask(ten)).partitions[0].error_code == 0
+        cluster.cut(3, 1, 2)
+        for _ in range(4):
+            assert (await cluster.leader.ask(ten)).partitions[0].error_code == 0
+        await until(lambda: cluster.states.states[TP].state.isr == (1, 2))
+        cluster.leader.replica().log.delete_records(35, 50)
+        cluster.heal()
+        await until(lambda: set(cluster.states.states[TP].state.isr) == {1, 2, 3})
+        log = cluster.nodes[3].replica().log
+        assert (log.log_start_offset, log.log_end_offset) == (35, 50)
+        assert bytes(log.read(35, 10_000, 50)) == bytes(managers[0].logs()[TP].read(35, 10_000, 50))
+    for manager in managers:
+        manager.close()
+
+
 @pytest.mark.parametrize("attributes", [0x20, 0x30, 0x40, 0x60], ids=["control", "marker", "delete horizon", "both"])
 @on_virtual_time
 async def test_what_only_a_coordinator_or_compaction_writes_is_refused_from_a_client(

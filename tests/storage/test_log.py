@@ -168,6 +168,30 @@ def test_a_follower_takes_the_holes_that_compaction_left_in_its_leaders_log(tmp_
     assert read_all(log) == fetched[: 5 * len(batch(NOW))]
 
 
+def test_an_empty_log_takes_the_batch_within_which_the_leaders_log_begins(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.truncate_fully_and_start_at(35)
+    first, damaged = (batch(*[NOW] * 10, base_offset=base, leader_epoch=2) for base in (30, 40))
+    with pytest.raises(CorruptMessageError):
+        log.append_as_follower(first + damaged[:-1] + b"?")
+    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (35, 35, (35,))
+    assert log.append_as_follower(first)[:2] == (30, 39)
+    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (35, 40, (30,))
+    assert log.read(35, 1) == first
+    assert log.epochs == ((2, 35),)
+    with pytest.raises(InvalidRecordError):
+        log.append_as_follower(first)
+    assert read_all(log) == first
+
+
+def test_an_empty_log_refuses_what_ends_before_it_begins(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.truncate_fully_and_start_at(35)
+    with pytest.raises(InvalidRecordError):
+        log.append_as_follower(batch(*[NOW] * 5, base_offset=30, leader_epoch=2))
+    assert log.segment_base_offsets == (35,)
+
+
 def test_who_asks_outside_of_the_log_is_told_what_it_holds(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, NOW, NOW, NOW)
