@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -66,6 +66,7 @@ class CleaningPlan:
     stretch: Stretch
     sources: tuple[Segment, ...]
     last_of_producers: Mapping[int, int]
+    epoch_starts: Collection[int]
     now_ms: int
 
     @property
@@ -89,7 +90,8 @@ def plan_cleaning(log: Log, noted_offset: int, now_ms: int, upper_bound: int) ->
     if not is_due(stretch, config, now_ms):
         return None
     sources = tuple(segments[: len(stretch.segments)])
-    return CleaningPlan(log, config, stretch, sources, log.last_offsets_of_producers, now_ms)
+    epoch_starts = frozenset(start for _, start in log.epochs)
+    return CleaningPlan(log, config, stretch, sources, log.last_offsets_of_producers, epoch_starts, now_ms)
 
 
 def _facts(segment: Segment, following: Segment) -> SealedSegment:
@@ -181,7 +183,13 @@ class Cleaning:
         for segment in plan.stretch.dirty:
             if not self._learn(segment):
                 break
-        survival = Survival(self._last_offsets, plan.now_ms, plan.config.delete_retention_ms, plan.last_of_producers)
+        survival = Survival(
+            self._last_offsets,
+            plan.now_ms,
+            plan.config.delete_retention_ms,
+            plan.last_of_producers,
+            plan.epoch_starts,
+        )
         reached = [segment for segment in plan.stretch.segments if segment.base_offset < self.end_offset]
         for group in grouped(reached, plan.config):
             cleaned = self._write(group, survival)

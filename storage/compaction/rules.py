@@ -10,13 +10,14 @@ batch with the time at which that while ends (the delete horizon), and a later r
 
 Whether a transaction's records count, only who tracks transactions can tell. So they replace nothing, their tombstones
 stay, and control batches are not touched at all; but a transaction's record goes when another's later one replaces it.
-A batch left without records goes, unless it says where its producer's sequence has got to, or where the segment ends:
-so no segment ends before the next begins, and a follower reaches the log end.
+A batch left without records goes, unless it says where its producer's sequence has got to, where a leader's epoch
+begins, or where the segment ends: so a replica that copies this log later knows from where on each epoch is, no segment
+ends before the next begins, and a follower reaches the log end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,12 +135,14 @@ class Survival:
     now_ms               when the round began
     delete_retention_ms  how long a tombstone stays from then on
     last_of_producers    the last offset that each producer which the log remembers has written
+    epoch_starts         where the log's epochs begin
     """
 
     last_offsets: OffsetMap
     now_ms: int
     delete_retention_ms: int
     last_of_producers: Mapping[int, int]
+    epoch_starts: Collection[int]
 
     def rewrite(self, batch: Buffer, header: BatchHeader, *, ends_segment: bool) -> Buffer:
         """The batch as it stands, a smaller one, or nothing. Errors as `outline_batch`.
@@ -157,9 +160,16 @@ class Survival:
             if horizon is None and replaces(header) and any(outline.tombstones[slot] for slot in kept):
                 return excerpt_batch(outline, kept, min(self.now_ms + self.delete_retention_ms, _LATEST_MS))
             return batch if len(kept) == header.record_count else excerpt_batch(outline, kept)
-        if not ends_segment and self.last_of_producers.get(header.producer_id) != header.last_offset:
+        if not (ends_segment or self._tells(header)):
             return b""
         return batch if not header.record_count else empty_batch(header)
+
+    def _tells(self, header: BatchHeader) -> bool:
+        """Whether the log knows of something by this batch's header alone."""
+        return (
+            header.base_offset in self.epoch_starts
+            or self.last_of_producers.get(header.producer_id) == header.last_offset
+        )
 
 
 def replaces(header: BatchHeader) -> bool:

@@ -20,7 +20,7 @@ from tests.storage.cleaning import (
     with_attributes,
     write_compacted_log,
 )
-from tests.storage.logs import NOW, UnsyncedFiles, config, first_at_or_after, largest, open_log, records_of
+from tests.storage.logs import NOW, UnsyncedFiles, config, first_at_or_after, largest, open_log, read_all, records_of
 from tidelog.records import Codec, MarkerKind, encode_control_batch
 
 TRANSACTIONAL = 0x10
@@ -74,14 +74,15 @@ def test_a_batch_of_which_some_records_survive_keeps_its_header(tmp_path: Path) 
 
 def test_the_largest_timestamp_is_that_of_what_remains(tmp_path: Path) -> None:
     log = compacted(tmp_path)
+    put(log, (b"first", b"1"), timestamp=NOW)
     put(log, (b"a", b"1"), timestamp=NOW + 500)
     put(log, (b"b", b"1"), timestamp=NOW + 100)
     put(log, (b"a", b"2"), timestamp=NOW)
     roll(log)
     clean(log)
     assert log.segments[0].largest.timestamp == NOW + 100
-    assert log.offset_of_max_timestamp(3) == (NOW + 100, 1, 0)
-    assert log.offset_for_timestamp(NOW + 101, 3) is None
+    assert log.offset_of_max_timestamp(4) == (NOW + 100, 2, 0)
+    assert log.offset_for_timestamp(NOW + 101, 4) is None
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -140,7 +141,7 @@ def test_the_last_batch_of_each_producer_stays_as_an_empty_one_so_that_its_seque
     put(log, (b"b", b"1"))
     clean(log)
     assert [(header.base_offset, header.producer_id, header.record_count) for header in headers_of(log)] == [
-        (2, 5, 0), (3, -1, 1), (4, -1, 1)
+        (0, 5, 0), (2, 5, 0), (3, -1, 1), (4, -1, 1)
     ]  # fmt: skip
     log.abandon()
     for snapshot in tmp_path.glob("*.snapshot"):
@@ -162,7 +163,21 @@ def test_the_empty_batch_goes_when_the_producer_has_written_another(tmp_path: Pa
     put(log, (b"a", b"4"))
     roll(log)
     clean(log, noted)
-    assert [(header.base_offset, header.record_count) for header in headers_of(log)] == [(2, 0), (3, 1)]
+    assert [(header.base_offset, header.record_count) for header in headers_of(log)] == [(0, 0), (2, 0), (3, 1)]
+
+
+def test_who_copies_a_compacted_log_knows_where_each_epoch_began(tmp_path: Path) -> None:
+    log, copy = compacted(tmp_path / "log"), compacted(tmp_path / "copy")
+    for epoch in (2, 2, 3, 3, 5):
+        log.append_as_leader(keyed((b"a", b"%d" % epoch)), epoch, NOW)
+    roll(log)
+    noted = clean(log)
+    log.append_as_leader(keyed((b"b", b"1")), 5, NOW)
+    roll(log)
+    clean(log, noted)
+    copy.append_as_follower(read_all(log))
+    assert copy.epochs == log.epochs == ((2, 0), (3, 2), (5, 4))
+    assert [(header.base_offset, header.record_count) for header in headers_of(log)] == [(0, 0), (2, 0), (4, 1), (5, 1)]
 
 
 def test_a_segment_ends_where_it_ended_although_nothing_of_its_end_remains(tmp_path: Path) -> None:
@@ -229,7 +244,7 @@ def test_a_tombstone_outlives_its_key_by_delete_retention_and_not_longer(tmp_pat
     assert noted == 0, "all of it is in the active segment"
     roll(log)
     noted = clean(log, now_ms=NOW + 50)
-    [marked] = headers_of(log)
+    _, marked = headers_of(log)
     assert values_of(log) == [(1, b"a", None)]
     assert marked.delete_horizon_ms == NOW + 1050
 
@@ -252,7 +267,7 @@ def test_a_tombstone_that_is_not_reached_yet_is_not_marked(tmp_path: Path) -> No
     assert [header.delete_horizon_ms for header in headers_of(log)] == [None] * 3
     noted = clean(log, noted, now_ms=NOW + 5000)
     assert values_of(log) == [(1, b"b", b"1"), (2, b"a", None)]
-    assert headers_of(log)[1].delete_horizon_ms == NOW + 6000
+    assert headers_of(log)[2].delete_horizon_ms == NOW + 6000
 
 
 def test_a_retention_without_end_is_a_horizon_at_the_end_of_time(tmp_path: Path) -> None:
