@@ -168,10 +168,9 @@ class ControllerShell:
         refused: BrokerRegistration | None = None
         if seat.vacant:
             mine = await self._take(seat)
-        elif seat.owner == self._coordination.store.session_id:
-            mine = seat
         elif seat.controller_id == me:
-            # An earlier life of this broker: only we can hold this id now.
+            # An earlier life of this broker, or a reign that stumbled: only we can hold this id now. In the new epoch
+            # nothing that the earlier one has under way lands behind what is read, and nobody sees the seat vacant.
             mine = await self._take(seat, oust=True)
         else:
             self._seat = seat
@@ -184,9 +183,8 @@ class ControllerShell:
         if mine is None:
             return
         self._seat = mine
-        if mine.epoch > self._reigned_in:  # else the reign stumbled, and goes on
-            self._reigned_in = mine.epoch
-            self._journal.controller(mine.epoch)
+        self._reigned_in = mine.epoch
+        self._journal.controller(mine.epoch)
         settings = self._settings
         rebalancing = Rebalancing(
             settings.leader_imbalance_check_interval_seconds, settings.leader_imbalance_per_broker_percentage
@@ -213,7 +211,7 @@ class ControllerShell:
 
     async def _take(self, seat: ControllerSeat, *, oust: bool = False) -> ControllerSeat | None:
         """The seat, in an epoch above all that this broker knows of: an earlier ZooKeeper gives them out once more."""
-        known = self._known_epoch()
+        known = max(self._known_epoch(), self._reigned_in)
         after = replace(seat, epoch=max(seat.epoch, known))
         mine = await self._coordination.take_seat(self._settings.broker_id, after, oust=oust)
         if mine is not None and known > seat.epoch:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from cluster import znodes
+from cluster.coordination import Coordination
 from cluster.state import TopicAssignment
 from cluster.store import OutcomeUnknownError
 from cluster.topic_nodes import TopicNodes
@@ -188,5 +189,42 @@ def test_a_reassignment_whose_answer_was_lost_is_found_and_carried_on(monkeypatc
         (told,) = (await cluster.controller.partitions.alter_reassignments(request)).partitions
         assert told.error_code == RequestTimedOutError.code
         await cluster.until(lambda: 3 in cluster.brokers[1].metadata[TP].replicas)
+
+    run(story)
+
+
+def test_what_a_reign_that_stumbled_has_under_way_is_refused_once_the_next_one_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write, under_way, read_anew = TopicNodes.write_assignment, asyncio.Event(), asyncio.Event()
+
+    async def late(nodes: TopicNodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+        under_way.set()
+        await read_anew.wait()
+        return await write(nodes, assignment, epoch_version)
+
+    async def no_answer(coordination: Coordination, *, watch: bool = False) -> dict[str, int | None]:
+        monkeypatch.undo()
+        raise OutcomeUnknownError("no answer")
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2)})
+        monkeypatch.setattr(TopicNodes, "write_assignment", late)
+        request = AlterPartitionReassignmentsRequest((WantedReplicas("t", 0, (1, 3)),), timeout_ms=5000)
+        asked = asyncio.create_task(cluster.controller.partitions.alter_reassignments(request))
+        await under_way.wait()
+        monkeypatch.setattr(Coordination, "read_log_dir_failures", no_answer)
+        others = cluster.brokers[2], cluster.brokers[3]
+        for other in others:
+            other.requests.clear()
+        await others[0].coordination.notify_log_dir_failure(2)
+        await cluster.until(lambda: all(other.requests for other in others))
+        read_anew.set()
+        (told,) = (await asked).partitions
+        assert told.error_code == RequestTimedOutError.code
+        topic = await cluster.brokers[1].coordination.read_topic("t")
+        assert topic is not None and (topic.partitions, topic.version) == ({0: (1, 2)}, 0)
+        await cluster.until(lambda: all(other.shell.controller_epoch == 2 for other in others))
+        assert {other.shell.controller_id for other in others} == {1}
 
     run(story)
