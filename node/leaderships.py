@@ -93,7 +93,9 @@ class Leaderships:
         known = self._known_of(replica)
         if known is None or known.epoch != state.leader_epoch:
             return  # its epoch is over, or its topic is
-        self._learn(replica.topic_partition, known._replace(partition_epoch=partition_epoch))
+        self._learn(
+            replica.topic_partition, known._replace(partition_epoch=max(known.partition_epoch, partition_epoch))
+        )
         await asyncio.sleep(_GATHERING_S)
         while True:
             with suppress(OutOfDescriptorsError):

@@ -151,6 +151,18 @@ async def test_a_leader_remembers_the_isrs_that_it_wrote_itself() -> None:
 
 
 @on_virtual_time
+async def test_the_late_answer_to_a_change_of_the_isr_takes_no_version_back() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        node = cluster.nodes[1]
+        known = node.directory.leaderships()[TP].partition_epoch
+        state = cluster.states.states[TP].state
+        for version in (known + 2, known + 1):
+            await node.replicas.leaderships.note_isr(node.replica(), state, version)
+            assert node.directory.leaderships()[TP].partition_epoch == known + 2
+
+
+@on_virtual_time
 async def test_a_follower_that_restarts_goes_on_following_its_leader() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
