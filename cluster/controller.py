@@ -178,10 +178,7 @@ class Controller(Decisions):
                 self.states.pop(tp, None)
                 continue
             again.append(tp)
-            if isinstance(outcome, WriteRefused) and any(
-                broker.possibly_short and tp in self.hosted.get(broker_id, ())
-                for broker_id, broker in self.arriving.items()
-            ):
+            if isinstance(outcome, WriteRefused) and self.departures.stays(tp) and self._awaits_short(tp):
                 self.renewing.add(tp)
         self.states |= changed
         for broker_id, broker in self.arriving.items():
@@ -323,7 +320,7 @@ class Controller(Decisions):
         """The topic's znodes are gone."""
         self.departures.removed(topic)
         self._forget(topic)
-        return []
+        return self._absolve()
 
     # --- what the shell asks -------------------------------------------------------------------------
 
@@ -417,6 +414,10 @@ class Controller(Decisions):
                 self.cast_doubt(broker_id)
                 hosted = self.hosted.get(broker_id, ())
                 self.renewing |= {tp for tp in hosted if tp in self.states and self.departures.stays(tp)}
+
+    def _awaits_short(self, tp: TopicPartition) -> bool:
+        """One that may have lost records of it has come, and is not let in yet."""
+        return any(each.possibly_short and tp in self.hosted.get(id_, ()) for id_, each in self.arriving.items())
 
     def _absolve(self) -> list[Effect]:
         """Takes the mark from those of whom nothing is in doubt any more."""

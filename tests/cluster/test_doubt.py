@@ -189,3 +189,32 @@ def test_the_next_controller_deals_with_those_that_still_bear_the_mark() -> None
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(3, 1, (3,), 2)
     assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])]
     assert cluster.absolved == []
+
+
+def test_a_deletion_does_not_wait_for_one_that_is_let_in_only_behind_a_write_that_was_refused() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.come(short(3, 35))
+    assert [write.tp for write in cluster.waiting] == [TP], "a new epoch, before it is let in"
+    cluster.leader_sets_isr(TP, 1)
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.settle()
+    assert 3 in cluster.controller.brokers
+    cluster.answer_stops()
+    assert cluster.news()[-1] == "remove t"
+
+
+def test_what_is_doubtful_about_a_topic_is_so_no_more_once_the_topic_is_gone() -> None:
+    cluster = Cluster(1, 3)
+    cluster.create("t", (3,))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.come(short(3, 35))
+    assert 3 in cluster.controller.brokers
+    cluster.play(cluster.controller.topic_removed("t"))
+    assert cluster.absolved == [3]
