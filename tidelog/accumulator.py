@@ -100,7 +100,7 @@ class Accumulator:
         self._lock = threading.RLock()
         self._settle_lock = threading.Lock()
         self._settings = settings
-        self._batch_size = settings.batch_size
+        self._batch_size = min(settings.batch_size, settings.max_request_size)
         self._limit = settings.buffer_memory
         self._partitioner = settings.partitioner
         self._wake = wake

@@ -238,6 +238,15 @@ def test_bytes_are_counted_until_the_outcome() -> None:
     assert not story.accumulator.when_space(lambda: called.append(True))
 
 
+def test_a_record_above_max_request_size_is_refused_however_large_a_batch_may_be() -> None:
+    story = Story(max_request_size=200, batch_size=16_384)
+    allowed = bytes(200 - single_record_bytes(None, b"", ()) - 2)  # two lengths take a byte more
+    assert single_record_bytes(None, allowed, ()) == 200
+    story.send(allowed)
+    with pytest.raises(MessageTooLargeError, match="a record of 201 bytes for t-0: max_request_size is 200"):
+        story.send(allowed + b"v")
+
+
 def test_lingering_ends_with_time_a_full_batch_or_a_flush() -> None:
     story = Story(linger_ms=50, batch_size=200)
     story.send(b"x" * 60)
