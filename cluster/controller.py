@@ -134,7 +134,8 @@ class Controller(Decisions):
         before = self.topics.get(assignment.topic)
         if before is None or self.departures.is_deleting(assignment.topic):
             return []
-        self.topics[assignment.topic] = assignment
+        # Settings that were read with it are news only by their notification: else nobody would be told of them.
+        self.topics[assignment.topic] = replace(assignment, configs=before.configs)
         changed: list[TopicPartition] = []
         for tp in assignment.topic_partitions():
             now = assignment.assigned(tp.partition)

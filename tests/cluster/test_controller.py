@@ -149,6 +149,18 @@ def test_settings_that_change_are_told_to_every_broker_and_those_that_do_not_are
     assert cluster.controller.configs_changed({"t": {"retention.ms": "5"}}) == []
 
 
+def test_settings_that_were_read_along_with_an_assignment_are_told_all_the_same_at_their_notification() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    read = replace(cluster.topics["t"], version=1, configs={"retention.ms": "5"})
+    cluster.play(cluster.controller.assignment_written(read))
+    effects = cluster.controller.configs_changed({"t": {"retention.ms": "5"}})
+    assert [effect.broker_ids for effect in effects if isinstance(effect, SendMetadata)] == [(1, 2, 3)]
+    (info,) = cluster.controller.topic_infos(["t"])
+    assert info.configs == {"retention.ms": "5"}
+
+
 def test_an_unclean_election_that_is_allowed_now_takes_place_now() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
