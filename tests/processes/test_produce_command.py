@@ -70,15 +70,15 @@ def numbered_lines(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return path
 
 
-@pytest.mark.parametrize("numbered_lines", [300_000], indirect=True)
+@pytest.mark.parametrize("numbered_lines", [100_000], indirect=True)
 def test_a_leader_killed_in_the_middle_costs_no_line_and_all_survive_down_and_up(
     cluster: RunningCluster, numbered_lines: Path
 ) -> None:
-    kill_a_leader_in_the_middle(cluster, "t", numbered_lines, 300_000)
-    assert_each_line_once_in_order(cluster, "t", 300_000)
+    kill_a_leader_in_the_middle(cluster, "t", numbered_lines, 100_000)
+    assert_each_line_once_in_order(cluster, "t", 100_000)
     cluster.local.stop()
     cluster.local.start()
-    assert_each_line_once_in_order(cluster, "t", 300_000)
+    assert_each_line_once_in_order(cluster, "t", 100_000)
     assert_replicas_identical(cluster, [TopicPartition("t", partition) for partition in range(PARTITIONS)])
 
 

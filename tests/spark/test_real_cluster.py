@@ -154,6 +154,7 @@ def as_a_job(spark: SparkSession) -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.slow
 def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
     spark: SparkSession, brokers: RunningCluster, tmp_path: Path, as_a_job: None
 ) -> None:

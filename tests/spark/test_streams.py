@@ -109,6 +109,7 @@ def test_a_stream_follows_the_topic(spark: SparkSession, cluster: FileCluster, t
     assert seen.values[0] == []
 
 
+@pytest.mark.slow
 def test_trap_2_with_real_spark_a_crash_inside_batch_0_loses_nothing(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_trap_3_with_real_spark_available_now_reads_all_in_limited_batches_and_s
     assert again.all == ["later"]
 
 
+@pytest.mark.slow
 def test_trap_2_with_real_spark_trigger_once_reads_all_in_one_batch(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
@@ -155,6 +157,7 @@ def test_trap_2_with_real_spark_trigger_once_reads_all_in_one_batch(
     assert [len(values) for values in seen.values.values()] == [10]
 
 
+@pytest.mark.slow
 def test_trap_5_with_real_spark_an_idle_query_is_quiet_and_stops_at_once(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
