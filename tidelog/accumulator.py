@@ -185,7 +185,8 @@ class Accumulator:
             if self.buffered_bytes < self._limit:
                 return False
             self._waiting_for_space.append(callback)
-            return True
+        self._wake()  # what lingers goes now
+        return True
 
     def no_space(self, callback: Callable[[], object]) -> None:
         """Who waited for it has given up."""
@@ -229,7 +230,8 @@ class Accumulator:
     def ready_at_ms(self, queue: PartitionQueue) -> int:
         """When the first batch may go; the past means now."""
         batch = queue.batches[0]
-        if batch.attempts or batch is not queue.open or batch.created_ms <= self._flush_before_ms:
+        hurried = self._waiting_for_space or batch.created_ms <= self._flush_before_ms
+        if batch.attempts or batch is not queue.open or hurried:
             return batch.retry_at_ms
         return batch.created_ms + self._settings.linger_ms
 

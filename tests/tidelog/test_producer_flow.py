@@ -112,6 +112,17 @@ async def test_what_waits_never_exceeds_the_buffer_by_more_than_a_record() -> No
 
 
 @on_virtual_time
+async def test_a_full_buffer_does_not_linger_while_somebody_waits_for_room() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_producer(cluster, buffer_memory=1, linger_ms=60_000, max_block_ms=1000) as producer:
+        first = await producer.send("t", b"fills it")
+        assert not first.done()
+        await producer.send("t", b"finds room")
+        assert (await first).offset == 0
+
+
+@on_virtual_time
 async def test_sends_that_find_no_room_leave_nothing_behind() -> None:
     cluster = FakeCluster()
     cluster.create("t")
