@@ -21,27 +21,31 @@ from tidelog.records import iter_headers
 
 
 @settings(max_examples=150)
-@given(stories, st.lists(timestamps, max_size=3), st.floats(0, 1))
+@given(stories, st.lists(timestamps, max_size=3), st.floats(0, 1), st.sampled_from([lookup.AT_ONCE, 1]))
 def _every_look_up_answers_what_the_list_answers(
-    happened: Happened, story: list[tuple[str, object]], targets: list[int], bound: float
+    happened: Happened, story: list[tuple[str, object]], targets: list[int], fraction: float, at_once: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lookup, "AT_ONCE", at_once)
         both = LogWithTwin(Path(directory), happened)
+
+        def answer(ask: Callable[..., TimestampOffset | None], *question: int) -> TimestampOffset | None:
+            found, turns = in_turns(partial(ask, *question))
+            happened.note("others had a turn", turns)
+            return found
+
         for step, value in story:
             both.run(step, value)
             log, end = both.log, both.log.log_end_offset
             for target in targets:
-                found, _ = in_turns(partial(log.offset_for_timestamp, target, end))
-                assert found == both.first_at_or_after(target, end)
-            assert in_turns(partial(log.offset_of_max_timestamp, end))[0] == both.largest(end)
+                assert answer(log.offset_for_timestamp, target, end) == both.first_at_or_after(target, end)
+            assert answer(log.offset_of_max_timestamp, end) == both.largest(end)
         assert both.in_log() == both.readable()
         there = {timestamp for _, timestamp, _ in both.readable()}
-        for upper_bound in {log.log_end_offset, int(log.log_end_offset * bound)}:
+        for bound in {log.log_end_offset, int(log.log_end_offset * fraction)}:
             for target in {*targets, *there, *(timestamp + 1 for timestamp in there)}:
-                found, turns = in_turns(partial(log.offset_for_timestamp, target, upper_bound))
-                assert found == both.first_at_or_after(target, upper_bound)
-                happened.note("turns", turns)
-            assert in_turns(partial(log.offset_of_max_timestamp, upper_bound))[0] == both.largest(upper_bound)
+                assert answer(log.offset_for_timestamp, target, bound) == both.first_at_or_after(target, bound)
+            assert answer(log.offset_of_max_timestamp, bound) == both.largest(bound)
         for offset, _, _ in both.readable():
             log._reader.forget()
             first = next(iter_headers(log.read(offset, 1)))[1]
@@ -51,11 +55,7 @@ def _every_look_up_answers_what_the_list_answers(
         log.abandon()
 
 
-@pytest.mark.parametrize("at_once", [1_000, 2])
-def test_every_look_up_answers_what_a_list_of_all_records_answers(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lookup, "AT_ONCE", at_once)
+def test_every_look_up_answers_what_a_list_of_all_records_answers() -> None:
     happened = Happened()
     _every_look_up_answers_what_the_list_answers(happened)
     for what in (
@@ -65,9 +65,9 @@ def test_every_look_up_answers_what_a_list_of_all_records_answers(
         "an index damaged",
         "a segment deleted",
         "records compacted away",
+        "others had a turn",
     ):
-        assert happened[what] >= 15, f"{what}: {happened}"
-    assert bool(happened["turns"]) == (at_once == 2)
+        assert happened[what] >= 5, f"{what}: {happened}"
 
 
 @settings(max_examples=100)
