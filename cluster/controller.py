@@ -149,7 +149,7 @@ class Controller(Decisions):
                 del self.moves[tp]  # everybody knows already
             else:
                 if was is not None:
-                    self.moves[tp] = Move()
+                    self.moves[tp] = (move or Move()).turned(was)
                 changed.append(tp)
             self.host(tp)
         return self._reconsider(changed) + self._departed()

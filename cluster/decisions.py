@@ -153,13 +153,13 @@ class Decisions(Picture):
         """
         doubt = self.doubts.get(tp)
         ends = doubt.ends if doubt else {}
-        adding = self.topics[tp.topic].adding.get(tp.partition, ())
+        newcomers = self.newcomers(tp)
         online = self.online(tp)
 
         def worth(replica: int) -> tuple[LogEnd, bool, bool, bool, bool]:
             end = ends.get(replica, GONE) if replica in state.isr else GONE
             lacks = tp in self.lacking.get(replica, ())
-            return end, not lacks, replica in state.isr, replica not in adding, replica not in self.leaving
+            return end, not lacks, replica in state.isr, replica not in newcomers, replica not in self.leaving
 
         leader = max((replica for replica in self.replicas(tp) if replica in online), key=worth, default=None)
         if leader is None:
@@ -178,7 +178,7 @@ class Decisions(Picture):
             leaving=self.leaving,
             evict_leaving=evict_leaving,
             unclean=unclean,
-            joining=self.topics[tp.topic].adding.get(tp.partition, ()),
+            joining=self.newcomers(tp),
             renew=tp in self.renewing,
         )
 

@@ -56,6 +56,13 @@ class Picture:
         move = self.moves.get(tp)
         return assigned.target if move is not None and move.shed else assigned.replicas
 
+    def newcomers(self, tp: TopicPartition) -> tuple[int, ...]:
+        """Those who have the least: they have come with a reassignment, or come back after it took their logs away."""
+        assigned = self.topics[tp.topic].assigned(tp.partition)
+        move = self.moves.get(tp)
+        home = assigned.origin if move is None or move.home is None else move.home
+        return tuple(replica for replica in assigned.replicas if replica not in home)
+
     def setting(self, tp: TopicPartition, name: str, default: str) -> str:
         """A setting of the partition's topic."""
         return self.topics[tp.topic].configs.get(name, default)

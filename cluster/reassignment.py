@@ -27,6 +27,8 @@ class Move:
     shed        it stands
     waiting     live brokers that have yet to say that they are rid of their replica
     settling    the assignment is being written for the last time
+    home        who had everything when an earlier move of the partition shed, which then was given another target: all
+                others have deleted their logs, or were never there. Only this reign knows; None: the origin has it
     """
 
     announced: bool = False
@@ -34,6 +36,11 @@ class Move:
     shed: bool = False
     waiting: set[int] = field(default_factory=set)
     settling: bool = False
+    home: tuple[int, ...] | None = None
+
+    def turned(self, before: ReplicaAssignment) -> Move:
+        """The move that follows where that of before is given another target."""
+        return Move(home=before.target if self.shed else self.home)
 
     def wait_for(self, broker_id: int) -> None:
         """It may have a replica to be rid of: an end that is on its way comes without it, or begins anew after it."""

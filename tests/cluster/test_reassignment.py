@@ -108,6 +108,29 @@ def test_a_cancelled_reassignment_removes_who_was_to_come() -> None:
     assert cluster.assigned(TP) == ReplicaAssignment((1, 2))
 
 
+@pytest.mark.parametrize("wishes", [[()], [(1, 7)], [(), (1, 7)]], ids=["cancelled", "sent elsewhere", "both"])
+def test_of_a_move_that_was_turned_behind_its_shedding_who_had_everything_then_comes_first_in_an_unclean_election(
+    wishes: list[tuple[int, ...]],
+) -> None:
+    cluster = Cluster(1, 2, 3, 4, 5, 6, 7)
+    cluster.create("t", (1, 2, 3), **{"unclean.leader.election.enable": "true"})
+    cluster.settle()
+    cluster.reassign(TP, 4, 5, 6)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2, 3, 4, 5, 6)
+    cluster.settle()
+    assert cluster.state().isr == (4, 5, 6), "the others delete their logs"
+    for wish in wishes:
+        cluster.reassign(TP, *wish)
+    cluster.settle()
+    for leader in (4, 5, 6):
+        assert cluster.state().leader == leader
+        cluster.leader_tells_isr(TP, leader)
+        cluster.die(leader)
+        cluster.settle()
+    assert cluster.state().leader in (1, 7), "nobody else can now"
+
+
 def test_who_goes_and_is_dead_is_not_waited_for() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
