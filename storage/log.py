@@ -18,6 +18,7 @@ from storage.files import Files
 from storage.flushing import RecoveryPoint, must_flush
 from storage.leader_epochs import EpochStart
 from storage.producer_snapshots import Snapshots
+from storage.producer_state import ProducerState
 from storage.reading import Reader
 from storage.record_search import Searcher, TimestampOffset, run_whole
 from storage.segments import segment_swap
@@ -354,7 +355,15 @@ class Log:
             # The batch that went held the log start too.
             self.truncate_fully_and_start_at(offset)
         else:
-            self._settle_after_cut()
+            self._settle_after_cut(self._producers_after_cut())
+
+    def _producers_after_cut(self) -> ProducerState:
+        """Read from the log only where they must be: many batches may lie behind its last snapshot."""
+        producers, end_offset = self._appender.producers, self._segments.active.next_offset
+        if not producers.forget_from(end_offset):
+            return recovery.rebuild_producers(self._segments, self._snapshots)
+        self._snapshots.remove_past(end_offset)
+        return producers
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes everything; the log starts and ends at `offset`."""
@@ -365,7 +374,7 @@ class Log:
             self.log_start_offset = offset
             self.leader_epochs.clear()
             self._snapshots.keep_only(())
-            self._settle_after_cut()
+            self._settle_after_cut(ProducerState())
 
     def _announce_cut(self, offset: int) -> None:
         self._reader.forget()
@@ -373,8 +382,8 @@ class Log:
         if self._on_cut is not None:
             self._on_cut(offset)
 
-    def _settle_after_cut(self) -> None:
-        self._appender.restart(recovery.rebuild_producers(self._segments, self._snapshots))
+    def _settle_after_cut(self, producers: ProducerState) -> None:
+        self._appender.restart(producers)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self._recovery_point.lower(self.log_end_offset)
         if self._on_cut is not None:

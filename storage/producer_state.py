@@ -77,10 +77,15 @@ class Producer:
 
 
 class ProducerState:
-    """All producers of one log."""
+    """All producers of one log.
+
+    told_from  a cut behind it can be told from here: further back are the batches that a snapshot stands for, and those
+               of transactions, which leave no trace of what was before them. Raised by `update`
+    """
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
+        self.told_from = 0
 
     def find_duplicate(self, header: BatchHeader) -> ProducedBatch | None:
         """The batch in the log that this one repeats."""
@@ -126,6 +131,9 @@ class ProducerState:
             return
         if base_offset is None:
             base_offset = header.base_offset
+        delta = header.last_offset_delta
+        if header.is_control or header.is_transactional:
+            self.told_from = base_offset + delta + 1
         producer = self.producers.get(header.producer_id)
         if producer is None:
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
@@ -138,8 +146,26 @@ class ProducerState:
             return
         if header.is_transactional and producer.transaction_start == NONE:
             producer.transaction_start = base_offset
-        delta = header.last_offset_delta
         producer.batches.append(ProducedBatch(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+
+    def forget_from(self, end_offset: int) -> bool:
+        """The log ends at this offset now. False where only the batches before it tell what holds then.
+
+        That is so for a producer all of whose batches that are remembered were cut. Of others fewer may be remembered
+        than the log has, as after a snapshot.
+        """
+        if self.producers and end_offset < self.told_from:
+            return False
+        for producer in self.producers.values():
+            batches = producer.batches
+            if not batches or batches[-1].last_offset < end_offset:
+                continue
+            while batches and batches[-1].last_offset >= end_offset:
+                batches.pop()
+            if not batches:
+                return False
+            producer.timestamp = batches[-1].timestamp
+        return True
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets the producers that were idle for `expiration_ms`, and says how many those were.

@@ -189,6 +189,7 @@ def rebuild_producers(segments: Sequence[Segment], snapshots: Snapshots) -> Prod
     end_offset = segments[-1].next_offset
     snapshot = snapshots.latest(end_offset)
     offset, state = snapshot if snapshot is not None else (segments[0].base_offset, ProducerState())
+    state.told_from = offset
     for header in _headers_from(segments, offset):
         state.update(header)
     return state

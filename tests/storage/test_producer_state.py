@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.files import File
 from storage.log import Log
 from storage.producer_state import BATCHES_KEPT, ProducerState
-from tests.storage.logs import NOW, append, batch, open_log, read_all
+from storage.recovery import rebuild_producers
+from tests.storage.cleaning import keyed, with_attributes
+from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import BrokerError, InvalidProducerEpochError, OutOfOrderSequenceError
-from tidelog.records import BatchHeader, iter_headers, read_header
+from tidelog.records import BatchHeader, MarkerKind, encode_control_batch, iter_headers, read_header
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -312,4 +316,101 @@ def test_any_history_gets_the_answers_of_one_that_remembers_everything(
                 log.truncate_to(max(log.log_end_offset - records, log.log_start_offset))
                 twin.sure_from = log.log_end_offset
         twin.follow(log)
+    log.abandon()
+
+
+def known(state: ProducerState) -> dict[int, tuple[object, ...]]:
+    """All that a snapshot says of each producer."""
+    return {
+        producer_id: (
+            each.epoch,
+            list(each.batches)[-1:],
+            each.timestamp,
+            each.coordinator_epoch,
+            each.transaction_start,
+        )
+        for producer_id, each in state.producers.items()
+    }
+
+
+def appended(log: Log, producer_id: int, epoch: int, kind: str) -> None:
+    """One record of a producer, within a transaction of it, or the marker that ends one; as a follower gets it."""
+    at = log.log_end_offset
+    header = {"producer_id": producer_id, "producer_epoch": epoch, "base_offset": at}
+    if kind == "marker":
+        data = encode_control_batch(MarkerKind.COMMIT, timestamp_ms=NOW + at, coordinator_epoch=3, **header)
+    else:
+        data = keyed((b"k", b"v"), timestamp=NOW + at, base_sequence=at, **header)
+        data = with_attributes(data, 0x10) if kind == "transactional" else data
+    log.append_as_follower(data)
+
+
+#: (what, producer, the epochs to go up by, kind), or what to do to the log.
+STEPS = st.one_of(
+    *[
+        st.tuples(
+            st.just("append"),
+            st.sampled_from([-1, 7, 7, 8, 9]),
+            st.sampled_from([0, 0, 0, 1]),
+            st.sampled_from(["plain"] * 8 + ["transactional", "marker"]),
+        )
+    ]
+    * 4,
+    st.tuples(st.sampled_from(["close", "roll"])),
+    st.tuples(st.just("truncate"), st.integers(1, 9)),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_after_a_cut_the_producers_are_known_as_the_batches_tell_them(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
+) -> None:
+    directory = tmp_path_factory.mktemp("log")
+    log, epochs = open_log(directory), Counter[int]()
+    for step in steps:
+        match step:
+            case ("append", -1, _, _):
+                append(log)
+            case ("append", int(producer_id), int(higher), str(kind)):
+                epochs[producer_id] += higher
+                appended(log, producer_id, epochs[producer_id], kind)
+            case ("close",):
+                log.close()
+                log = open_log(directory)
+            case ("roll",):
+                log.roll(NOW)
+            case ("truncate", int(records)):
+                log.truncate_to(max(log.log_end_offset - records, 0))
+                held = log._appender.producers
+                told = rebuild_producers(log._segments, log._snapshots)
+                assert known(held) == known(told)
+                for producer_id, producer in held.producers.items():
+                    batches, others = list(producer.batches), list(told.producers[producer_id].batches)
+                    assert batches[-len(others) :] == others[-len(batches) :]
+    log.abandon()
+
+
+class CountedFile(UnsyncedFile):
+    bytes_read = 0
+
+    def read(self, position: int, count: int) -> bytes:
+        CountedFile.bytes_read += count
+        return super().read(position, count)
+
+
+class CountedFiles(UnsyncedFiles):
+    def open(self, path: Path, *, create: bool = True) -> File:
+        return CountedFile(path, create=create)
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7])
+def test_a_cut_of_a_few_batches_reads_none_of_those_long_before_it(tmp_path: Path, producer_id: int) -> None:
+    log = Log.open(tmp_path, config(), CountedFiles(), recovery_point=0, clean=True)
+    for sequence in range(1_000):
+        data = batch(NOW + sequence, value=b"x" * 1_000, producer_id=producer_id, epoch=0, sequence=sequence)
+        log.append_as_leader(data, 0, NOW)
+    before = CountedFile.bytes_read
+    log.truncate_to(998)
+    assert log.log_end_offset == 998
+    assert CountedFile.bytes_read - before < log.size_bytes // 4
     log.abandon()
