@@ -106,7 +106,7 @@ class Work:
         self.log.flush(rolled_only=True)
         self.manager.checkpoint_recovery_points()
         self.manager.checkpoint_log_starts()
-        self.manager.checkpoint_high_watermarks({TP: self.log.log_end_offset})
+        self.manager.checkpoint_high_watermarks({TP: (self.log, self.log.log_end_offset)})
 
     def _truncate(self, amount: int) -> None:
         self.log.truncate_to(max(self.log.log_end_offset - amount % 15, 0))
