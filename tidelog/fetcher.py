@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client import ClusterClient, is_retriable
 from tidelog.errors import (
     CorruptMessageError,
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
     NetworkError,
     NoBrokersError,
     OffsetOutOfRangeError,
@@ -134,19 +136,21 @@ class Fetcher:
                     new.append(buffer)
                 continue
             leader = self._client.view.leader_of(*tp)
+            is_of_topic = leader is None or buffer.is_of_topic(leader.topic_id)
             if leader is None:
                 leaderless = True
                 self._is_refused(buffer)
             elif buffer.attempts and self._is_refused(buffer):
                 leaderless = True
-            elif not buffer.is_of_topic(leader.topic_id):
+            elif starting and not is_of_topic:
                 self._positions.made_anew(buffer)
                 later_ms = now_ms
             elif starting and buffer.reset_to is None:
                 self._positions.nowhere(buffer)
             elif buffer.retry_at_ms > now_ms:
                 later_ms = buffer.retry_at_ms if later_ms is None else min(later_ms, buffer.retry_at_ms)
-            elif not starting and not buffer.is_unchecked_in(leader.epoch):
+            elif not starting and not (is_of_topic and buffer.is_unchecked_in(leader.epoch)):
+                # Of another topic of the name, the broker that told of it may be behind; the leader says which it is.
                 fetches.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))
             elif not self._positions.is_asked(buffer):
                 questions = unknown if starting else unchecked
@@ -238,7 +242,7 @@ class Fetcher:
             problem = failure or self._accept(buffer, leader, answer)
             if problem is not None:
                 stale |= problem.stale_metadata
-                self._failed(buffer, problem, answer)
+                self._failed(buffer, leader, problem, answer)
         if stale:
             await self._client.refresh_or_not(clock.monotonic_ms() + settings.request_timeout_ms)
             for buffer, generation, leader in load:
@@ -260,7 +264,7 @@ class Fetcher:
                     leader.epoch,
                     buffer.fetch_offset,
                     settings.max_partition_fetch_bytes,
-                    topic_id=leader.topic_id,
+                    topic_id=buffer.topic_id or leader.topic_id,
                 )
                 for buffer, _, leader in load
             ),
@@ -274,6 +278,8 @@ class Fetcher:
             return NetworkError("the broker's answer leaves this partition out")
         if refusal := error_for(answer.error_code):
             return refusal
+        if buffer.is_unchecked_in(leader.epoch):
+            return FencedLeaderEpochError("it was fetched by an epoch that another topic of the name has")
         try:
             filled = buffer.put(
                 memoryview(answer.records if answer.records is not None else b""),
@@ -293,11 +299,17 @@ class Fetcher:
             self.arrived.set()
         return None
 
-    def _failed(self, buffer: PartitionBuffer, error: TidelogError, answer: FetchPartitionResponse | None) -> None:
+    def _failed(
+        self, buffer: PartitionBuffer, leader: Leader, error: TidelogError, answer: FetchPartitionResponse | None
+    ) -> None:
         buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(buffer.attempts)
         buffer.attempts += 1
         if isinstance(error, OffsetOutOfRangeError):
             self._positions.out_of_range(buffer, answer)
+        elif isinstance(error, InconsistentTopicIdError) and not buffer.is_of_topic(leader.topic_id):
+            # One broker may be behind both as a teller and as a leader. So the picture is refreshed first.
+            if buffer.attempts > 1:
+                self._positions.made_anew(buffer)
         elif isinstance(error, CorruptMessageError) and buffer.attempts >= MAX_CORRUPT_ATTEMPTS:
             buffer.attempts = 0
             self._report(buffer, CorruptMessageError(f"{buffer.topic_partition} at {buffer.fetch_offset}: {error}"))

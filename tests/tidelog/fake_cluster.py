@@ -208,6 +208,7 @@ class FakeCluster:
         self.requests: list[tuple[int, Request]] = []
         self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
         self.known_to: dict[int, set[str]] = {}
+        self.late_metadata: deque[MetadataResponse] = deque()
         self.coordinator = FakeCoordinator(self)
         self.zookeeper = FakeZooKeeperOffsets(self)
         self._ids = itertools.count(1000)
@@ -270,7 +271,7 @@ class FakeCluster:
         code = refusals.popleft() if refusals else 0
         match request:
             case MetadataRequest():
-                return self._metadata(broker, request)
+                return self.metadata(broker, request)
             case InitProducerIdRequest():
                 return InitProducerIdResponse(code, -1 if code else next(self._ids), 0)
             case ProduceRequest():
@@ -307,7 +308,10 @@ class FakeCluster:
             return await self.coordinator.handle(broker, code, request)
         raise AssertionError(request)
 
-    def _metadata(self, broker: int, request: MetadataRequest) -> MetadataResponse:
+    def metadata(self, broker: int, request: MetadataRequest) -> MetadataResponse:
+        """What this broker tells now, or, of `late_metadata`, what it should have told long ago."""
+        if self.late_metadata:
+            return self.late_metadata.popleft()
         topics = []
         for name in self.partitions if request.topics is None else request.topics:
             if name not in self.partitions or name not in self.known_to.get(broker, self.partitions):
@@ -366,9 +370,9 @@ class FakeCluster:
 
     def _fetch_one(self, broker: int, code: int, asked: FetchPartition) -> FetchPartitionResponse:
         try:
-            partition = self._led(broker, asked.topic, asked.partition, asked.current_leader_epoch)
-            if asked.topic_id not in ("", self.topic_ids[asked.topic]):
+            if asked.topic in self.partitions and asked.topic_id not in ("", self.topic_ids[asked.topic]):
                 raise InconsistentTopicIdError(asked.topic_id)
+            partition = self._led(broker, asked.topic, asked.partition, asked.current_leader_epoch)
             if code:
                 return FetchPartitionResponse(asked.topic, asked.partition, code)
             if not partition.first_offset <= asked.fetch_offset <= partition.end_offset:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.tidelog.clients import a_consumer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
-from tests.virtual_time import on_virtual_time
+from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
+    InconsistentTopicIdError,
     LogTruncationError,
     OffsetOutOfRangeError,
     UnknownServerError,
@@ -408,6 +409,48 @@ async def test_without_a_policy_the_reader_of_a_topic_made_anew_is_told_until_it
                 await consumer.poll(5000)
         consumer.seek(P0, 1)
         assert (await read(consumer, 1))[0] == (0, 1, b"b")
+
+
+@on_virtual_time
+async def test_every_partition_of_a_topic_made_anew_is_read_by_the_policy() -> None:
+    cluster = FakeCluster()
+    for old in cluster.create("t", 3):
+        batches(old, b"0", b"1")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P0, P1, P2])
+        await read(consumer, 6)
+        gone = cluster.partitions["t"]
+        for old, new in zip(gone, cluster.create("t", 3), strict=True):
+            new.leader = old.leader % 3 + 1
+            batches(new, b"a", b"b", b"c")
+            old.grown.set()
+        again = [(number, offset, value) for number in range(3) for offset, value in enumerate((b"a", b"b", b"c"))]
+        assert sorted(await read(consumer, 9)) == again
+
+
+@pytest.mark.parametrize("leads_both", [False, True])
+@pytest.mark.parametrize("who_lags_leads", [False, True])
+@on_virtual_time
+async def test_a_broker_that_still_tells_of_the_topic_before_moves_no_reader(
+    leads_both: bool, who_lags_leads: bool
+) -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    late = cluster.metadata(1, MetadataRequest(("t",)))
+    (partition,) = cluster.create("t")
+    if not leads_both:
+        partition.elect(2)
+    batches(partition, b"0", b"1")
+    async with a_consumer(cluster, auto_offset_reset="earliest", metadata_max_age_ms=10_000) as consumer:
+        consumer.assign([P0])
+        await read(consumer, 2)
+        cluster.late_metadata.append(late)
+        await until(lambda: not cluster.late_metadata, timeout_s=20)
+        if who_lags_leads:
+            cluster.refusals[FetchRequest].append(InconsistentTopicIdError.code)
+        await asyncio.sleep(5)
+        batches(partition, b"2")
+        assert await read(consumer, 1) == [(0, 2, b"2")]
 
 
 @on_virtual_time
