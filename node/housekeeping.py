@@ -137,10 +137,14 @@ class Housekeeping:
             self._upkeep.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)
 
     async def _online(self) -> AsyncIterator[Replica]:
-        """The replicas whose disk works; other work gets its turns between them."""
+        """The replicas whose disk works; other work gets its turns between them, always after one that took long."""
+        pace = self._replicas.pace
         for count, replica in enumerate(list(self._replicas), 1):
-            if not replica.offline:
+            await pace.turn()
+            if not replica.offline and self._replicas.get(replica.topic_partition) is replica:
+                began_ms = self._clock.monotonic_ms()
                 yield replica
+                pace.took(self._clock.monotonic_ms() - began_ms)
             if count % _TURN == 0:
                 await asyncio.sleep(0)
 

@@ -1,7 +1,8 @@
 """How much one turn of the event loop may wait for disks.
 
-Appends are writes into the kernel's memory, and are made on the loop. A disk that cannot keep up makes them wait: then
-one is made in a turn, so that the loop still turns, and whatever keeps the broker alive goes on between them.
+Appends are writes into the kernel's memory, and are made on the loop, as is what takes old records out of a log. A disk
+that cannot keep up makes them wait: then one is made in a turn, so that the loop still turns, and whatever keeps the
+broker alive goes on between them.
 """
 
 from __future__ import annotations

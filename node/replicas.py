@@ -45,7 +45,7 @@ class Replicas:
     cut_off           the broker has not heard of ZooKeeper for a session timeout: another leader may exist, so that
                       only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
                       each time: a process that was stopped finds requests waiting for it before any timer of its own
-    pace              of the appends on the event loop
+    pace              of what waits for disks on the event loop
     on_storage_error  told once when no log directory is left; by then every replica is offline
     leaderships       what it has acted on, in this life and before
     role_changed      told of each replica that leads in another epoch than before, or not any more

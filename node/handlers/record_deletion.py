@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from node.delayed import DelayedResponse
-from node.later import LaterResponse
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -80,23 +79,27 @@ class DelayedDeletion(DelayedResponse):
         self.on_complete()
 
 
-def delete_records(replicas: Replicas, request: DeleteRecordsRequest, context: RequestContext) -> LaterResponse:
+async def delete_records(replicas: Replicas, request: DeleteRecordsRequest, context: RequestContext) -> Response:
     """One answer or one error for each partition, once its live replicas have followed. InvalidRequestError."""
     if request.timeout_ms < 0:
         raise InvalidRequestError("a deletion with a negative timeout")
+    due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.timeout_ms)
     responses: list[DeletedRecords] = []
     pending: list[PendingDeletion] = []
     for index, part in enumerate(request.partitions):
         tp = TopicPartition(part.topic, part.partition)
+        await replicas.pace.turn()
+        began_ms = replicas.clock.monotonic_ms()
         try:
             pending.append(_delete(replicas, tp, part, index))
             responses.append(DeletedRecords(*tp, 0))
         except BrokerError as error:
             responses.append(DeletedRecords(*tp, replicas.code_of(error, tp), error_message=str(error)))
-    delayed = DelayedDeletion(context.due_ms(replicas.clock.monotonic_ms(), request.timeout_ms), responses, pending)
+        replicas.pace.took(replicas.clock.monotonic_ms() - began_ms)
+    delayed = DelayedDeletion(due_ms, responses, pending)
     keys = {deletion.replica.topic_partition for deletion in pending}
     replicas.waiting.deletions.try_complete_else_watch(delayed, keys)
-    return delayed.response
+    return await delayed.response
 
 
 def _delete(replicas: Replicas, tp: TopicPartition, part: DeleteRecordsPartition, index: int) -> PendingDeletion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import threading
 from collections import Counter
@@ -13,15 +14,18 @@ from simulation.failing_files import FailingFiles, Fault
 
 from node.housekeeping import Housekeeping
 from node.settings import BrokerSettings
+from storage.admission import admit
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
+from tests.node.test_pace import Turns
 from tests.storage.cleaning import keyed
 from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import until
 from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition
 
 SETTINGS = BrokerSettings(
     broker_id=1,
@@ -81,6 +85,40 @@ async def test_old_segments_go_below_the_high_watermark_and_their_files_later(tm
         await keeping.delete_old_segments()
         assert here.log.log_start_offset == start
         await keeping.stop()
+
+
+async def test_old_segments_on_a_slow_disk_go_log_by_log_in_turns_of_their_own(tmp_path: Path) -> None:
+    async with home(tmp_path, segment_bytes="200", retention_bytes="0") as here:
+        tps = [TP, *(TopicPartition("t", number) for number in range(1, 4))]
+        for tp in tps[1:]:
+            await here.cluster.elect(1, tp=tp)
+        now_ms = SystemClock().now_ms()
+        for replica in here.node.replicas:
+            for _ in range(5):
+                replica.append_as_leader(admit(keyed((None, b"x" * 50)), replica.log.config, now_ms), now_ms)
+            replica.partition.high_watermark = 5
+        turns = Turns()
+        turns.slow(here.node.replicas.pace)
+        await here.keeping().delete_old_segments()
+        assert [here.manager.logs()[tp].log_start_offset for tp in tps] == [5] * 4
+        assert len(turns.appends) == 4 and turns.are_their_own
+
+
+async def test_retention_touches_no_replica_that_went_while_others_had_their_turn(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        other = TopicPartition("t", 1)
+        await here.cluster.elect(1, tp=other)
+        asked: list[TopicPartition] = []
+
+        class Watched(Upkeep):
+            def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int) -> int:
+                asked.append(tp)
+                here.node.replicas.pace.took(300)
+                asyncio.get_running_loop().create_task(here.node.replicas.set_aside(other))
+                return 0
+
+        await here.keeping(Watched(here.manager, here.files)).delete_old_segments()
+        assert asked == [TP]
 
 
 async def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> None:

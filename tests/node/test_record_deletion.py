@@ -9,6 +9,7 @@ import pytest
 
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
+from tests.node.test_pace import Turns
 from tests.virtual_time import on_virtual_time
 from tidelog.admin_messages import DeletedRecords, DeleteRecordsPartition, DeleteRecordsRequest
 from tidelog.errors import (
@@ -75,6 +76,19 @@ async def test_what_is_gone_already_needs_nothing() -> None:
         await delete(cluster, 3)
         assert (await delete(cluster, 1)) == DeletedRecords(*TP, 0, 3)
         assert starts(cluster) == {1: 3, 2: 3, 3: 3}
+
+
+@on_virtual_time
+async def test_a_leader_with_a_slow_disk_deletes_once_in_a_turn() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        turns = Turns()
+        turns.slow(cluster.leader.replicas.pace)
+        parts = tuple(DeleteRecordsPartition(*TP, offset) for offset in (1, 2, 3))
+        answer: Any = await cluster.leader.ask(DeleteRecordsRequest(parts, 5000))
+        assert [each.error_code for each in answer.partitions] == [0, 0, 0]
+        assert starts(cluster) == {1: 3, 2: 3, 3: 3}
+        assert len(turns.appends) == 3 and turns.are_their_own
 
 
 @on_virtual_time
