@@ -101,12 +101,15 @@ class Segments(Sequence[Segment]):
     def retire_oldest(self, count: int) -> tuple[Segment, ...]:
         """Takes the oldest out of the log (never all) and marks their files as deleted.
 
-        One after the other in the row too, so that an error leaves what is still in the log in place.
+        After an error those that come after the one that it met are still in the log.
         """
-        retired = self.row[:count]
-        for segment in retired:
-            self._set(self.row[1:])
-            segment.retire()
+        retired, taken = self.row[:count], 0
+        try:
+            for segment in retired:
+                taken += 1
+                segment.retire()
+        finally:
+            self._set(self.row[taken:])
         return retired
 
     def replace(self, old: Sequence[Segment], cleaned: Segment) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
+from storage.files import Files
 from storage.log import Log
 from storage.retention import SegmentFacts, count_deletable, written_ms
-from tests.storage.logs import NOW, append, batch, config, open_log, read_all, records_of
-from tidelog.errors import OffsetOutOfRangeError
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all, records_of
+from tidelog.errors import OffsetOutOfRangeError, StorageError
 from tidelog.model import NO_TIMESTAMP
 
 DAY = 86_400_000
@@ -38,9 +40,10 @@ def deletable(
     return count_deletable(segments, settings, log_start_offset=log_start, high_watermark=high_watermark, now_ms=now)
 
 
-def filled(directory: Path, batches: int = 9, **settings: object) -> Log:
+def filled(directory: Path, batches: int = 9, files: Files | None = None, **settings: object) -> Log:
     """Three batches to a segment, a day between two of them, the last one at NOW."""
-    log = open_log(directory, **{"segment_bytes": PER_SEGMENT * SIZE, "segment_ms": 10**12, **settings})
+    chosen = config(**{"segment_bytes": PER_SEGMENT * SIZE, "segment_ms": 10**12, **settings})
+    log = Log.open(directory, chosen, files or UnsyncedFiles(), recovery_point=0, clean=True)
     for number in range(batches):
         append(log, NOW - (batches - 1 - number) * DAY)
     return log
@@ -140,6 +143,28 @@ def test_the_log_begins_after_the_segments_that_it_lost(tmp_path: Path) -> None:
         log.read(2, 100)
     assert (caught.value.first, caught.value.end) == (3, 10)
     assert log.delete_old_segments(NOW, log.log_end_offset) == ()
+
+
+def test_many_segments_go_at_once_and_the_row_of_those_left_is_made_once(tmp_path: Path) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    log = filled(tmp_path, 15, files, retention_ms=0)
+    assert len(log.segments) > 3
+    rows: list[object] = []
+    files.watch = lambda call, path: rows.append(log.segments) if call == "rename" else None
+    log.delete_old_segments(NOW + 1, log.log_end_offset)
+    assert len(rows) > 6
+    assert all(row is rows[0] for row in rows)
+    assert len(log.segments) == 1
+
+
+def test_an_error_in_the_middle_leaves_the_segments_after_it_in_the_log(tmp_path: Path) -> None:
+    files = FailingFiles(UnsyncedFiles())
+    log = filled(tmp_path, 15, files, retention_ms=0)
+    bases = list(log.segment_base_offsets)
+    files.fail(Fault.READ_ONLY, log.segments[1].log.path)
+    with pytest.raises(StorageError):
+        log.delete_old_segments(NOW + 1, bases[-1])
+    assert list(log.segment_base_offsets) == bases[2:]
 
 
 def test_their_files_wait_under_another_name_until_they_are_removed(tmp_path: Path) -> None:
