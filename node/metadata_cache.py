@@ -43,6 +43,7 @@ class MetadataCache:
     informed   a controller has told of all topics since this broker started, so what is not here is not there
     progress   made with each update
     on_deleted told of topics that are gone
+    on_named   told of each topic that is new here, and of its id
     """
 
     def __init__(self, cluster_id: str) -> None:
@@ -53,6 +54,7 @@ class MetadataCache:
         self.informed = False
         self.progress = Progress()
         self.on_deleted: Callable[[tuple[str, ...]], object] = lambda topics: None
+        self.on_named: Callable[[str, str], object] = lambda topic, topic_id: None
         self._topics: dict[str, CachedTopic] = {}
 
     def admit_controller(self, controller_id: int, controller_epoch: int) -> bool:
@@ -76,6 +78,7 @@ class MetadataCache:
         Returns the topics whose settings are others than were known.
         """
         reconfigured = []
+        named: dict[str, str] = {}
         deleted = request.deleted_topics
         if request.every_topic is not None:
             deleted += tuple(name for name in self._topics if name not in request.every_topic and name not in deleted)
@@ -88,6 +91,7 @@ class MetadataCache:
                 if topic is not None and topic.topic_id:
                     deleted += (info.name,)  # and made anew before this broker heard of it
                 topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
+                named[info.name] = info.topic_id
             topic.partition_count = info.partition_count
             if topic.configs != info.configs:
                 topic.configs = info.configs
@@ -97,6 +101,8 @@ class MetadataCache:
         self.progress.made()
         if deleted:
             self.on_deleted(deleted)
+        for name, topic_id in named.items():
+            self.on_named(name, topic_id)
         return reconfigured
 
     @property

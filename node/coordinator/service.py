@@ -37,6 +37,7 @@ class CoordinatorService:
         self._expiry = Expiry(self.coordinator, self.offsets, self.deletion)
         self._tasks: set[asyncio.Task[None]] = set()
         replicas.metadata.on_deleted = self._topics_deleted
+        replicas.metadata.on_named = self._topic_named
         self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.forget_deleted(shard))
 
     @property
@@ -64,6 +65,10 @@ class CoordinatorService:
         self._expiry.topics_deleted(topics)
         for shard in self.coordinator.shards:
             self._spawn(self._expiry.forget_deleted(shard))
+
+    def _topic_named(self, topic: str, topic_id: str) -> None:
+        if topic == OFFSETS_TOPIC:
+            self.topic.told(topic_id)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -61,14 +61,21 @@ class OffsetsTopic:
         return partition_for(group_id, self._partitions)
 
     def hosted(self, topic_id: str) -> None:
-        """This broker has a replica of it; of another id than was known, it was deleted and made anew meanwhile."""
-        if topic_id != self._topic_id:
-            self.forget()
+        """This broker has a replica of it."""
+        self.told(topic_id)
         self.look()
+
+    def told(self, topic_id: str) -> None:
+        """The controller names it; of another id than was known, it was deleted and made anew meanwhile.
+
+        What a look-up that is under way finds may still be the old one, and ZooKeeper has that until it is all gone.
+        """
+        if topic_id != self._topic_id:
+            self._partitions, self._topic_id = 0, topic_id
 
     def forget(self) -> None:
         """It was deleted; it may come again, and otherwise."""
-        self._partitions = 0
+        self.told("")
 
     def close(self) -> None:
         """Nothing is asked any more."""
@@ -93,7 +100,7 @@ class OffsetsTopic:
         except (TidelogError, StoreError) as error:
             log.warning("%s cannot be had yet: %s", OFFSETS_TOPIC, error)
             return
-        if found is not None:
+        if found is not None and self._topic_id in ("", found.topic_id):
             self._partitions, self._topic_id = len(found.partitions), found.topic_id
 
     async def _create(self) -> None:

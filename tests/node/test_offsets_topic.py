@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from cluster.state import TopicAssignment
 from node.coordinator.topic import OffsetsTopic
+from tests.node.memory_cluster import MemoryCluster
 from tests.node.offsets_topic import MemoryOffsetsTopic
 from tests.node.topic_settings import a_brokers_settings
 from tests.virtual_time import VirtualClock, on_virtual_time, until
-from tidelog.groups.offsets_topic import partition_for
+from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 
 
 class Told:
@@ -15,12 +21,16 @@ class Told:
 
     def __init__(self, topic_id: str, partitions: int) -> None:
         self.says(topic_id, partitions)
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     def says(self, topic_id: str, partitions: int) -> None:
         self.topic_id, self.partitions = topic_id, partitions
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
-        return TopicAssignment(topic, self.topic_id, dict.fromkeys(range(self.partitions), (1, 2, 3)))
+        found = TopicAssignment(topic, self.topic_id, dict.fromkeys(range(self.partitions), (1, 2, 3)))
+        await self.answers.wait()
+        return found
 
 
 @on_virtual_time
@@ -36,3 +46,39 @@ async def test_a_topic_that_was_made_anew_is_counted_anew() -> None:
     assert topic.partition_of("billing") is None, "never by the old one's number"
     await until(lambda: topic.partition_of("billing") == partition_for("billing", 7))
     topic.close()
+
+
+@on_virtual_time
+async def test_what_was_read_of_a_topic_before_the_next_one_was_told_of_is_not_taken_for_that() -> None:
+    told = Told("one", 50)
+    told.answers.clear()
+    topic = OffsetsTopic(a_brokers_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
+    assert topic.partition_of("billing") is None, "it is being read"
+    await asyncio.sleep(0)
+    told.says("another", 7)
+    topic.hosted("another")
+    told.answers.set()
+    await until(lambda: topic.partition_of("billing") is not None)
+    assert topic.partition_of("billing") == partition_for("billing", 7)
+    topic.close()
+
+
+@on_virtual_time
+async def test_a_broker_without_a_replica_counts_the_next_topic_anew_though_it_found_the_old_one_on_its_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told("one", 50)
+    monkeypatch.setattr(MemoryOffsetsTopic, "read_topic", lambda _, topic: told.read_topic(topic))
+    async with MemoryCluster() as cluster:
+        node, topic = cluster.nodes[2], cluster.nodes[2].groups.topic
+
+        async def hear(*infos: TopicInfo, deleted: tuple[str, ...] = ()) -> None:
+            await node.ask(UpdateMetadataRequest(3, 1, cluster.live(), (), infos, deleted), sender_epoch=1)
+
+        await hear(TopicInfo(OFFSETS_TOPIC, "one", {}, 50))
+        await hear(deleted=(OFFSETS_TOPIC,))
+        await until(lambda: topic.partition_of("billing") == partition_for("billing", 50))
+        told.says("another", 7)
+        await hear(TopicInfo(OFFSETS_TOPIC, "another", {}, 7))
+        assert topic.partition_of("billing") is None, "never by the old one's number"
+        await until(lambda: topic.partition_of("billing") == partition_for("billing", 7))
