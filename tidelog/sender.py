@@ -115,9 +115,13 @@ class Sender:
             waits.append(self._identifying)
         for wait in waits:
             wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-        await self._search.stop()
-        self.accumulator.fail_all(error)
+        try:
+            await asyncio.gather(*waits, return_exceptions=True)
+        finally:
+            try:
+                await self._search.stop()
+            finally:  # who is cancelled here leaves no future without an end
+                self.accumulator.fail_all(error)
 
     def wake(self) -> None:
         """There is something to send."""

@@ -109,3 +109,21 @@ def test_who_asks_for_an_address_that_is_found(steps: int) -> None:
         found.set()
 
     story()
+
+
+@on_virtual_time
+async def test_a_consumer_whose_close_is_cancelled_in_each_of_its_waits_has_closed() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    before = asyncio.all_tasks()
+    consumer = await a_consumer(cluster).start()
+    consumer.assign([TopicPartition("t", 0)])
+    await consumer.poll(1000)
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0)
+    while not closing.done():
+        closing.cancel()
+        await asyncio.sleep(0)
+    await asyncio.sleep(1)
+    assert asyncio.all_tasks() == before
+    assert all(connection.closed for connections in cluster.connections.values() for connection in connections)

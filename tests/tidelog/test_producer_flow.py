@@ -404,6 +404,24 @@ async def test_a_close_that_is_cancelled_has_closed() -> None:
 
 
 @on_virtual_time
+async def test_a_close_that_is_cancelled_in_each_of_its_waits_has_closed() -> None:
+    cluster = FakeCluster(brokers=1)
+    cluster.create("t")
+    producer = await a_producer(cluster).start()
+    await producer.send_and_wait("t", b"0")
+    cluster.hung.add(1)
+    future = await producer.send("t", b"1")
+    await asyncio.sleep(0.1)
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    while not closing.done():
+        closing.cancel()
+        await asyncio.sleep(0)
+    assert future.done() and future.failed()
+    assert all(connection.closed for connections in cluster.connections.values() for connection in connections)
+
+
+@on_virtual_time
 async def test_bootstrap_addresses_that_are_dead_or_hang_cost_little() -> None:
     cluster = FakeCluster()
     cluster.create("t")

@@ -359,10 +359,12 @@ class Consumer:
                 await self._group.leave(self.clock.monotonic_ms() + timeout_ms, autocommit=autocommit)
         finally:
             self.closed = True
-            if self._fetcher is not None:
-                await self._fetcher.stop()
-                self._fetcher.arrived.set()
-            await self.client.close()
+            try:
+                if self._fetcher is not None:
+                    self._fetcher.arrived.set()
+                    await self._fetcher.stop()
+            finally:
+                await self.client.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -116,9 +116,11 @@ class Producer:
         except TimeoutError:
             pass
         finally:
-            if self._sender is not None:
-                await self._sender.stop(ClosedError("the producer was closed before the record was acknowledged"))
-            await self.client.close()
+            try:
+                if self._sender is not None:
+                    await self._sender.stop(ClosedError("the producer was closed before the record was acknowledged"))
+            finally:
+                await self.client.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()
