@@ -12,7 +12,7 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.connection import Connection
@@ -65,6 +65,8 @@ class Opener(Protocol):
 
     async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
 
+
+_T = TypeVar("_T")
 
 #: Connects to one candidate, within so many milliseconds.
 _PeerOf = Callable[[int], Awaitable[Peer]]
@@ -135,7 +137,7 @@ class ClusterClient:
         done, _ = await asyncio.wait({opening}, timeout=timeout_ms / 1000)
         if not done:
             raise TimeoutError(f"no connection to broker {broker_id} at {endpoint} in {timeout_ms} ms")
-        return opening.result()
+        return self._result(opening)
 
     def call_leader(
         self, peer: Peer, request: Request, timeout_ms: int, moved: Callable[[ClusterView], bool]
@@ -291,7 +293,7 @@ class ClusterClient:
         done, _ = await asyncio.wait({task}, timeout=max(0, left_ms) / 1000)
         if not done:
             raise TimeoutError("no broker told of the cluster in time")
-        task.result()
+        self._result(task)
 
     async def refresh_or_not(self, deadline_ms: int) -> None:
         """Like `refresh`; an attempt that fails changes nothing and raises nothing."""
@@ -328,12 +330,21 @@ class ClusterClient:
         tasks = [*self._opening.values(), *filter(None, (self._refreshing, self._ageing))]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for peer in self._peers.values():
-            peer.close()
-        self._peers.clear()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for peer in self._peers.values():
+                peer.close()
+            self._peers.clear()
 
     # --- below ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _result(task: asyncio.Task[_T]) -> _T:
+        """Of a task that is done. Only `close` cancels one; who waits for it is told so, and not cancelled."""
+        if task.cancelled():
+            raise ClosedError("the client was closed meanwhile")
+        return task.result()
 
     async def _keep_fresh(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.tidelog.fake_cluster import FakeCluster, FakeConnection, FakePartition
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.client import ClusterClient
-from tidelog.errors import BrokerNotAvailableError
+from tidelog.errors import BrokerNotAvailableError, ClosedError
 from tidelog.metadata import ClusterView
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.settings import ClientSettings
@@ -51,3 +52,19 @@ async def test_a_topic_that_is_forgotten_while_a_partition_of_it_is_waited_for_i
     await client.partition(TopicPartition("t", 1), clock.monotonic_ms() + 5000)
     assert client.view.partition_count("t") == 2
     await client.close()
+
+
+@on_virtual_time
+async def test_who_waits_for_a_client_that_another_task_closes_is_told_so_and_not_cancelled() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    await client.bootstrapped(clock.monotonic_ms() + 1000)
+    cluster.hung.update(cluster.live)
+    connecting = asyncio.create_task(client.peer(1, 5000))
+    refreshing = asyncio.create_task(client.refresh(clock.monotonic_ms() + 5000))
+    await asyncio.sleep(0.1)
+    await client.close()
+    for waiting in (connecting, refreshing):
+        with pytest.raises(ClosedError):
+            await waiting
