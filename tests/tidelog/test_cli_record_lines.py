@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.cli.record_lines import OutgoingRecord, format_json, format_plain, parse_json, parse_plain, read_lines
+from tidelog.model import NO_TIMESTAMP
 
 MOST = 1_000
 
@@ -81,6 +82,13 @@ def test_a_json_line_carries_everything(
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert parse_json(line[:-1]) == OutgoingRecord(value, key, tuple(headers), partition, timestamp_ms)
+
+
+def test_a_record_without_a_timestamp_is_a_line_without_one() -> None:
+    about = {"topic": "t", "partition": 1, "offset": 7, "timestamp_type": 0, "leader_epoch": None}
+    line = format_json(**about, timestamp_ms=NO_TIMESTAMP, key=None, value=b"x", headers=[])  # type: ignore[arg-type]
+    assert b'"timestamp":null' in line
+    assert parse_json(line) == OutgoingRecord(b"x", partition=1)
 
 
 def test_a_short_json_line_is_enough() -> None:

@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records.encode import Header
 
 _USED = frozenset(("value", "key", "headers", "partition", "timestamp"))
@@ -94,7 +95,7 @@ def format_json(
         "topic": topic,
         "partition": partition,
         "offset": offset,
-        "timestamp": timestamp_ms,
+        "timestamp": None if timestamp_ms == NO_TIMESTAMP else timestamp_ms,
         "timestamp_type": "LogAppendTime" if timestamp_type else "CreateTime",
         "leader_epoch": leader_epoch,
         "key": _text(key),
