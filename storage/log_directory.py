@@ -46,7 +46,7 @@ from storage.last_life import LastLife
 from storage.leader_epochs import LeaderEpochs
 from storage.leaderships import Leadership
 from storage.log import Log
-from storage.log_names import DELETED, STRAY, log_name, partition_named, partition_set_aside, retired_name
+from storage.log_names import DELETED, STRAY, log_name, named_aside, partition_named, partition_set_aside, retired_name
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
 
@@ -91,7 +91,7 @@ class LogDirectory:
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
         self._log_starts = read_offsets(files, path / LOG_STARTS)
         self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
-        #: Of which a log was set aside here, in this life or an earlier one.
+        #: Of which a log was set aside here, in this life or an earlier one (`named_aside`).
         self._left = {tp for name in self.strays() if (tp := partition_set_aside(name)) is not None}
 
     @classmethod
@@ -173,9 +173,10 @@ class LogDirectory:
 
     def strays_of(self, tp: TopicPartition, topic_id: str) -> list[str]:
         """The names of the logs of this partition of this very topic that were set aside."""
-        if tp not in self._left:
+        aside = named_aside(tp)
+        if aside not in self._left:
             return []
-        named = (name for name in self.strays() if partition_set_aside(name) == tp)
+        named = (name for name in self.strays() if partition_set_aside(name) == aside)
         return [name for name in named if partition_metadata.read(self._files, self.path / name).topic_id == topic_id]
 
     def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
@@ -262,7 +263,7 @@ class LogDirectory:
     def set_aside(self, tp: TopicPartition) -> Path:
         """Takes a log out of use but keeps its files; the directory that they are in now."""
         self._take_out_of_use(tp)
-        self._left.add(tp)
+        self._left.add(named_aside(tp))
         return self._rename(tp, STRAY)
 
     def put_back(self, tp: TopicPartition, stray: str, config: LogConfig) -> None:

@@ -18,6 +18,7 @@ DELETED, STRAY = "-delete", "-stray"
 _LOG_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 _SET_ASIDE = re.compile(r"(?P<log>.+)\.[0-9a-f]{32}" + STRAY + r"\Z")
 _MAX_NAME = 255
+_DIGITS = 32  # which make a retired name a new one
 
 
 def log_name(tp: TopicPartition) -> str:
@@ -40,12 +41,17 @@ def partition_named(name: str) -> TopicPartition | None:
 
 
 def partition_set_aside(name: str) -> TopicPartition | None:
-    """The partition of which a directory of this name holds a log that was set aside; of a long topic its cut name."""
+    """The partition of which a directory of this name holds a log that was set aside, as `named_aside` has it."""
     match = _SET_ASIDE.match(name)
     return partition_named(match["log"]) if match else None
 
 
+def named_aside(tp: TopicPartition, kind: str = STRAY) -> TopicPartition:
+    """As what the name of a log that goes out of use tells of this partition: a long topic's name is cut."""
+    room = _MAX_NAME - len(f"-{tp.partition}.{kind}") - _DIGITS
+    return TopicPartition(tp.topic[:room], tp.partition)
+
+
 def retired_name(tp: TopicPartition, kind: str) -> str:
-    """A new name for a log that goes out of use (`DELETED` or `STRAY`); a long topic's name is cut."""
-    suffix = f"-{tp.partition}.{uuid.uuid4().hex}{kind}"
-    return tp.topic[: _MAX_NAME - len(suffix)] + suffix
+    """A new name for a log that goes out of use (`DELETED` or `STRAY`)."""
+    return f"{named_aside(tp, kind)}.{uuid.uuid4().hex}{kind}"

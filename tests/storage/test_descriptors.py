@@ -73,7 +73,7 @@ def test_a_directory_stays_and_its_logs_grow_roll_and_are_cut_where_no_other_des
         assert len(log.segments) > 2
         log.flush()
         manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks({TP: 5})
+        manager.checkpoint_high_watermarks({TP: (log, 5)})
         log.truncate_to(3)
         append(log)
         assert log.roll(NOW)
@@ -125,7 +125,7 @@ def test_without_a_reserve_what_can_wait_waits_and_an_append_is_refused_and_no_d
     synced = log.recovery_point
     with none_left() as taken:
         manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks({TP: 1})
+        manager.checkpoint_high_watermarks({TP: (log, 1)})
         log.assign_leader_epoch(3)
         manager.write_epochs()
         assert manager.has_unwritten_epochs, "they wait"

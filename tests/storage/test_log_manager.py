@@ -245,6 +245,25 @@ def test_a_log_that_an_earlier_zookeeper_had_set_aside_is_put_back_where_a_later
     assert manager.get_or_create(ORDERS, "new", LogConfig(), in_sync=True).log_end_offset == 0, "another topic's"
 
 
+def test_a_log_whose_name_was_cut_as_it_was_set_aside_is_put_back_too(tmp_path: Path) -> None:
+    mine, other = TopicPartition("t" * 248 + "1", 0), TopicPartition("t" * 248 + "2", 0)
+    manager = open_manager(tmp_path)
+    for tp in (mine, other):
+        append(manager.get_or_create(tp, f"id{tp.topic[-1]}", LogConfig()))
+    manager.set_aside(mine)  # while it runs
+    assert manager.get_or_create(mine, "id1", LogConfig(), in_sync=True).log_end_offset == 1
+    manager.close()
+    manager = open_manager(tmp_path)
+    manager.open_logs(hosted={})  # at a start
+    manager.close()
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert not manager.logs()
+    append(manager.get_or_create(mine, "id1", LogConfig(), in_sync=True))
+    assert manager.get_or_create(other, "id2", LogConfig(), in_sync=True).log_end_offset == 1
+    assert manager.logs()[mine].log_end_offset == 2
+
+
 def test_which_of_two_logs_that_were_set_aside_is_meant_cannot_be_told(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     manager = restarted(tmp_path, "old")

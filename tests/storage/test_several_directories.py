@@ -66,7 +66,7 @@ def test_a_new_log_goes_where_the_fewest_are(machine: Machine) -> None:
 
 def test_every_log_is_found_where_it_is(machine: Machine) -> None:
     manager = machine.start_with_records()
-    manager.checkpoint_high_watermarks({tp: tp.partition for tp in ORDERS})
+    manager.checkpoint_high_watermarks({tp: (log, tp.partition) for tp, log in manager.logs().items()})
     manager.close()
     assert (machine.paths[1] / "replication-offset-checkpoint").read_text() == "0\n2\norders 1 1\norders 4 4\n"
     manager = machine.start(HOSTED, threads=2)
@@ -172,7 +172,7 @@ def test_a_disk_that_fails_takes_its_logs_along_and_no_others(machine: Machine) 
 def test_a_checkpoint_that_cannot_be_written_fails_its_directory_alone(machine: Machine) -> None:
     manager = machine.start_with_records()
     machine.files.fail(Fault.FULL, machine.paths[2])
-    manager.checkpoint_high_watermarks(dict.fromkeys(ORDERS, 1))
+    manager.checkpoint_high_watermarks({tp: (log, 1) for tp, log in manager.logs().items()})
     manager.checkpoint_recovery_points()
     [(path, error)] = manager.failed()
     assert path == machine.paths[2]
