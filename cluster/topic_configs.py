@@ -3,6 +3,9 @@
 Whoever changes settings writes them and the notification in one transaction, so that no change goes unnoticed. The
 controller reads the notifications and tells the brokers: so they learn settings, leaders and topic ids from one mouth,
 in one order.
+
+The version of `/config/topics` itself counts the removals of topics, and a change stands on it: a topic's own versions
+begin anew with the next one of the name, which is not to get settings made from those of the one before.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from cluster import znodes
 from cluster.patience import PatientStore
-from cluster.state import NO_VERSION
 from cluster.store import (
     ANY_VERSION,
     Check,
@@ -62,6 +64,7 @@ class TopicConfigs:
         """
         async with self._patient.patience():
             while True:
+                removals = await self._patient.until_answered(lambda: self._store.get(znodes.CONFIG_TOPICS))
                 node, exists = await self._look_up(topic)
                 if not exists:
                     return None
@@ -70,9 +73,9 @@ class TopicConfigs:
                 if after == before:
                     return after
                 try:
-                    await self._write(topic, after, NO_VERSION if node is None else node.stat.version)
+                    await self._write(topic, after, node, removals)
                 except (TransactionFailedError, OutcomeUnknownError):
-                    # Somebody else wrote, or nobody knows whether we did: what stands there decides.
+                    # Somebody else wrote or removed, or nobody knows whether we did: what stands there decides.
                     await self._patient.pause()
                 else:
                     return after
@@ -84,12 +87,13 @@ class TopicConfigs:
         )
         return node, stat is not None
 
-    async def _write(self, topic: str, configs: Mapping[str, str], version: int) -> None:
+    async def _write(self, topic: str, configs: Mapping[str, str], before: Node | None, removals: Node) -> None:
         path, data = znodes.topic_config_path(topic), znodes.encode_topic_config(configs)
         await self._store.multi(
             [
                 Check(znodes.topic_path(topic), ANY_VERSION),
-                Create(path, data) if version == NO_VERSION else Set(path, data, version),
+                Check(znodes.CONFIG_TOPICS, removals.stat.version),
+                Create(path, data) if before is None else Set(path, data, before.stat.version),
                 Create(_NOTIFICATION, znodes.encode_config_change(topic), sequence=True),
             ]
         )

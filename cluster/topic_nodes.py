@@ -164,7 +164,10 @@ class TopicNodes:
         found = await asyncio.gather(
             *(self._patient.until_answered(partial(self._store.exists, path)) for path in paths)
         )
-        return [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None], more
+        removal: list[Operation] = [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None]
+        if removal and not more:
+            removal.append(Set(znodes.CONFIG_TOPICS, b""))  # counted: see `cluster.topic_configs`
+        return removal, more
 
     async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
         """A controller's multi. Indices in TransactionFailedError count from the check."""

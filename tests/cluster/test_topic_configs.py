@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from cluster import znodes
+from cluster.coordination import Coordination
+from cluster.memory import MemoryStore
 from cluster.state import ControllerSeat, TopicAssignment
+from cluster.store import Operation, Result
 from cluster.topic_configs import Change
+from cluster.uuids import random_uuid
 from tests.cluster.stores import Server
 from tests.cluster.test_coordination import TOPIC, join, reign, twin
+from tidelog.clock import SystemClock
 
 
 def having(**settings: str) -> dict[str, str]:
@@ -98,6 +103,28 @@ async def test_a_change_whose_answer_is_lost_is_made_and_announced_once() -> Non
     await coordination.topic_configs.change("t", adding(segment_bytes="100"))
     assert await coordination.topic_configs.read("t") == having(retention_ms="-1", segment_bytes="100")
     assert len(await coordination.read_config_changes()) == 1
+
+
+async def test_a_change_made_of_the_settings_of_a_topic_that_is_gone_is_made_anew_of_those_of_the_next_one() -> None:
+    zookeeper, _, other = await twin()
+    epoch_version = (await reign(other)).epoch_version
+    await other.create_topic(TOPIC, epoch_version)
+    anew = TopicAssignment("t", random_uuid(), TOPIC.partitions, having(segment_bytes="5"))
+
+    class Slow(MemoryStore):
+        """Before its write leaves it, the topic is deleted and made anew."""
+
+        async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+            if await other.read_topic("t") == TOPIC:
+                while await other.remove_some("t", epoch_version):
+                    pass
+                await other.create_topic(anew, epoch_version)
+            return await super().multi(operations)
+
+    slow = Coordination(zookeeper.connect(Slow), SystemClock(), patience_ms=500)
+    assert await slow.topic_configs.change("t", adding(flush_ms="9")) == having(segment_bytes="5", flush_ms="9")
+    assert await other.topic_configs.read("t") == having(segment_bytes="5", flush_ms="9")
+    assert len(await other.read_config_changes()) == 1
 
 
 @pytest.mark.parametrize(
