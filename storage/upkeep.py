@@ -18,7 +18,7 @@ from storage.files import Files
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.segments.segment import Segment
-from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError
+from tidelog.errors import CleaningAbortedError, CorruptMessageError, StorageError, UncleanableLogError
 from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -143,6 +143,7 @@ class Upkeep:
 
         `upper_bounds`: for each log that may be compacted the offset from which on nothing of it goes.
         """
+        self._set_apart = {log for log in self._set_apart if not log.closed}
         best: CleaningPlan | None = None
         for tp, upper_bound in upper_bounds.items():
             log = self.logs.logs().get(tp)
@@ -152,6 +153,10 @@ class Upkeep:
                 plan = plan_cleaning(log, self.logs.cleaner_offset(tp), now_ms, upper_bound)
             except StorageError as error:
                 self.logs.report(tp, error)
+                continue
+            except CorruptMessageError as error:
+                _LOG.error("%s is not compacted any more until the next start: %s", tp, error)
+                self._set_apart.add(log)
                 continue
             if plan is not None and (best is None or plan.dirty_ratio > best.dirty_ratio):
                 best, chosen = plan, tp

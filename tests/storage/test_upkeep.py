@@ -291,6 +291,32 @@ def test_a_log_with_a_damaged_batch_is_left_alone_until_the_next_start(broker: B
     assert log.log_end_offset == 6
 
 
+def test_a_log_whose_plan_meets_a_damaged_header_keeps_no_other_from_being_compacted(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged = broker.compacted(ORDERS, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=1)
+    drive(broker.begin())
+    put(damaged, (b"a", b"later"))
+    damaged.roll(NOW)
+    (broker.path / "orders-0" / f"{6:020d}.log").write_bytes(bytes(damaged.segments[-2].size))
+    whole = broker.compacted(STATES)
+    drive(broker.begin())
+    assert broker.begin() is None
+    assert values(whole) == [b"2", b"2"]
+    told = [record for record in caplog.records if "orders-0 is not compacted any more" in record.message]
+    assert len(told) == 1
+    assert broker.manager.failed() == []
+
+
+def test_a_log_with_a_damaged_batch_is_kept_in_memory_no_longer_than_its_topic_is_there(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    (broker.path / "states-0" / f"{0:020d}.log").write_bytes(bytes(log.segments[0].size))
+    drive(broker.begin())
+    assert broker.begin() is None and log in broker.upkeep._set_apart
+    broker.manager.delete(STATES)
+    assert broker.begin() is None and log not in broker.upkeep._set_apart
+
+
 def test_a_disk_that_fails_under_the_cleaner_is_taken_offline(broker: Broker) -> None:
     broker.compacted(STATES)
     broker.files.fail(Fault.FULL, matching=lambda path: ".cleaned" in path.name)
