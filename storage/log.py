@@ -37,6 +37,8 @@ class Log:
     log_start_offset  first offset that may be read, at most log_end_offset. Raised by trimming, never lowered.
     topic_id          from `partition.metadata`; "" where that is missing or damaged.
     config            may be replaced at any time.
+    cuts              how often something was cut off its end: what was seen of it before may be another thing now.
+                      Raised before what was noted of the log is lowered
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Log:
         self._sweep_snapshots()
         self._failure: StorageError | None = None
         self._abandoned = False
+        self.cuts = 0
         #: The name of the directory is on the disk, without which nothing in it is.
         self._named = False
         #: Odd while names in the directory change, and as of its last sync that began when they did not.
@@ -377,6 +380,7 @@ class Log:
             self._settle_after_cut(ProducerState())
 
     def _announce_cut(self, offset: int) -> None:
+        self.cuts += 1
         self._reader.forget()
         self._recovery_point.lower(offset)
         if self._on_cut is not None:

@@ -376,10 +376,14 @@ class LogDirectory:
         """
         return self._cleaner_offsets.get(tp, 0)
 
-    def checkpoint_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int) -> None:
-        """Notes, durably, that the log is compacted up to `offset`, unless it has gone out of use meanwhile."""
+    def checkpoint_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> None:
+        """Notes, durably, that the log is compacted up to `offset`.
+
+        Unless it has gone out of use meanwhile, or was cut since it had so many `cuts`: what took the place of what was
+        cut is not compacted.
+        """
         with self._checkpoint_lock:
-            if self.logs.get(tp) is log:  # and not the next of its name
+            if self.logs.get(tp) is log and log.cuts == cuts:  # and not the next of its name
                 self._cleaner_offsets[tp] = offset
                 self._write(CLEANER_OFFSETS, self._cleaner_offsets)
 

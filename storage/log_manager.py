@@ -394,11 +394,11 @@ class LogManager:
         directory = self._home_of(tp)
         return 0 if directory is None else directory.cleaner_offset(tp)
 
-    def note_cleaned(self, tp: TopicPartition, log: Log, offset: int) -> None:
-        """Notes, durably, that this very log is compacted up to `offset`."""
+    def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> None:
+        """Notes, durably, that this very log is compacted up to `offset`, unless it has been cut since `cuts`."""
         if directory := self._home_of(tp):
             with directory.failing(later=True):
-                directory.checkpoint_cleaner_offset(tp, log, offset)
+                directory.checkpoint_cleaner_offset(tp, log, offset, cuts)
 
     def _note_lost(self, lost: dict[TopicPartition, str]) -> None:
         self._write_to_each(lambda directory: lost_logs.write(self._files, directory.path, lost))

@@ -206,8 +206,8 @@ class CleaningRound:
             self._error, self._piece = error, None
         else:
             if self._piece is None and not self._cleaning.overtaken:
-                log, end_offset = self._cleaning.plan.log, self._cleaning.end_offset
-                self._upkeep.logs.note_cleaned(self.topic_partition, log, end_offset)
+                plan, end_offset = self._cleaning.plan, self._cleaning.end_offset
+                self._upkeep.logs.note_cleaned(self.topic_partition, plan.log, end_offset, plan.cuts)
         return self._piece is not None
 
     def install(self, now_ms: int) -> None:

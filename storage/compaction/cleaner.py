@@ -59,9 +59,10 @@ _MAX_SEGMENT_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """One round for one log. `sources` are the segments that `stretch` has the facts of."""
+    """One round for one log. `sources` are the segments that `stretch` has the facts of, after so many `cuts`."""
 
     log: Log
+    cuts: int
     config: LogConfig
     stretch: Stretch
     sources: tuple[Segment, ...]
@@ -91,7 +92,7 @@ def plan_cleaning(log: Log, noted_offset: int, now_ms: int, upper_bound: int) ->
         return None
     sources = tuple(segments[: len(stretch.segments)])
     epoch_starts = frozenset(start for _, start in log.epochs)
-    return CleaningPlan(log, config, stretch, sources, log.last_offsets_of_producers, epoch_starts, now_ms)
+    return CleaningPlan(log, log.cuts, config, stretch, sources, log.last_offsets_of_producers, epoch_starts, now_ms)
 
 
 def _facts(segment: Segment, following: Segment) -> SealedSegment:

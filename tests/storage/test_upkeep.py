@@ -250,6 +250,25 @@ def test_who_looks_for_a_log_to_compact_waits_for_no_checkpoint_that_is_being_wr
     assert [round_ is not None for round_ in rounds] == [True]
 
 
+def test_what_is_cut_as_a_round_ends_is_not_noted_as_compacted(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    flush = log.flush
+
+    def cut_meanwhile(*, rolled_only: bool = False) -> None:
+        flush(rolled_only=rolled_only)
+        log.truncate_to(4)
+
+    log.flush = cut_meanwhile  # type: ignore[method-assign]
+    drive(broker.begin())
+    log.flush = flush  # type: ignore[method-assign]
+    for value in (b"later", b"last"):
+        put(log, (b"a", value), (b"b", value))
+        log.roll(NOW)
+    assert broker.manager.cleaner_offset(STATES) <= 4
+    drive(broker.begin())
+    assert values(log) == [b"last", b"last"]
+
+
 def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(broker: Broker) -> None:
     broker.compacted(ORDERS)
     drive(broker.begin())
@@ -329,7 +348,7 @@ def test_a_note_that_comes_late_is_not_made_of_the_next_log_of_the_name(broker: 
     broker.manager.delete(STATES)
     later = broker.compacted(STATES)
     for log, noted in ((earlier, 0), (later, 6)):
-        broker.manager.note_cleaned(STATES, log, 6)
+        broker.manager.note_cleaned(STATES, log, 6, log.cuts)
         assert broker.manager.cleaner_offset(STATES) == noted
 
 
