@@ -6,7 +6,7 @@ All calls but `flush` and `leader_epochs.write` belong to the log's owner; these
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from storage import lookup, partition_metadata, recovery, retention
@@ -444,7 +444,7 @@ class Log:
         self._reader.forget()
         with self._changing_names():
             retired = self._segments.retire_oldest(count)
-        self._sweep_snapshots()
+        self._sweep_snapshots_if_possible()
         return retired
 
     def replace_segments(self, cleaned: Segment, old: Sequence[Segment]) -> bool:
@@ -463,8 +463,13 @@ class Log:
         with self._changing_names():
             segment_swap.swap(cleaned, old)
         self._segments.replace(old, cleaned)
-        self._sweep_snapshots()
+        self._sweep_snapshots_if_possible()
         return True
+
+    def _sweep_snapshots_if_possible(self) -> None:
+        """With the next one otherwise: who changed the log must hear what went from it."""
+        with suppress(OutOfDescriptorsError):
+            self._sweep_snapshots()
 
     def _sweep_snapshots(self) -> None:
         self._snapshots.keep_only({*self._segments.base_offsets, *self._snapshots.offsets()[-1:]})

@@ -8,6 +8,7 @@ import pytest
 from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
+from storage.descriptors import OutOfDescriptorsError
 from storage.files import Files
 from storage.log import Log
 from storage.retention import SegmentFacts, count_deletable, written_ms
@@ -18,6 +19,17 @@ from tidelog.model import NO_TIMESTAMP
 DAY = 86_400_000
 SIZE = len(batch(NOW))
 PER_SEGMENT = 3
+
+
+class Unlistable(UnsyncedFiles):
+    """While it is set, no descriptor is left to list a directory."""
+
+    unlistable = False
+
+    def names(self, directory: Path) -> list[str]:
+        if self.unlistable:
+            raise OutOfDescriptorsError(f"{directory}: too many open files")
+        return super().names(directory)
 
 
 def unasked() -> int:
@@ -165,6 +177,18 @@ def test_an_error_in_the_middle_leaves_the_segments_after_it_in_the_log(tmp_path
     with pytest.raises(StorageError):
         log.delete_old_segments(NOW + 1, bases[-1])
     assert list(log.segment_base_offsets) == bases[2:]
+
+
+def test_segments_are_told_though_no_descriptor_is_left_to_look_for_their_snapshots(tmp_path: Path) -> None:
+    files = Unlistable()
+    log = filled(tmp_path, files=files, retention_ms=4 * DAY)
+    before = set(tmp_path.glob("*.snapshot"))
+    files.unlistable = True
+    assert [segment.base_offset for segment in log.delete_old_segments(NOW, log.log_end_offset)] == [0]
+    assert set(tmp_path.glob("*.snapshot")) == before
+    files.unlistable = False
+    log.delete_old_segments(NOW + 3 * DAY, log.log_end_offset)
+    assert len(set(tmp_path.glob("*.snapshot"))) < len(before)
 
 
 def test_their_files_wait_under_another_name_until_they_are_removed(tmp_path: Path) -> None:
