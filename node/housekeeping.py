@@ -46,7 +46,7 @@ class Round(Protocol):
 
     def write_next(self) -> bool: ...
     def install(self, now_ms: int) -> None: ...
-    def end(self) -> None: ...
+    def end(self) -> bool: ...
 
 
 class Upkeep(Protocol):
@@ -149,7 +149,7 @@ class Housekeeping:
                 await asyncio.sleep(0)
 
     async def clean(self) -> bool:
-        """One round of compaction; False where no log is worth one."""
+        """One round of compaction; False where no log is worth one, or it went wrong and is to be tried later."""
         bounds = {each.topic_partition: each.partition.high_watermark for each in self._replicas if not each.offline}
         round_ = self._upkeep.begin_cleaning(self._clock.now_ms(), bounds)
         if round_ is None:
@@ -158,8 +158,8 @@ class Housekeeping:
             while await self._on_thread(round_.write_next):
                 round_.install(self._clock.now_ms())
         finally:
-            round_.end()
-        return True
+            went_well = round_.end()
+        return went_well
 
     async def _keep_cleaning(self) -> None:
         await self._pause(self._settings.log_cleaner_backoff_ms)

@@ -220,12 +220,12 @@ class CleaningRound:
         else:
             self._upkeep.retire(self.topic_partition, self._cleaning.plan.log, old, now_ms)
 
-    def end(self) -> None:
-        """The owner's: the log may be compacted again, unless it cannot be."""
+    def end(self) -> bool:
+        """The owner's: the log may be compacted again, unless it cannot be. False where the round went wrong."""
         tp, cleaning, error = self.topic_partition, self._cleaning, self._error
         if isinstance(error, UncleanableLogError) and not cleaning.overtaken:
             _LOG.error("not compacted any more until the next start: %s", error)
-            return
+            return False
         self._upkeep.release(cleaning.plan.log)
         if isinstance(error, StorageError) and not cleaning.overtaken:
             self._upkeep.logs.report(tp, error)
@@ -234,3 +234,4 @@ class CleaningRound:
                 "%s is compacted up to %d: %d of %d records stay in what was written anew",
                 tp, cleaning.end_offset, cleaning.records_kept, cleaning.records_read,
             )  # fmt: skip
+        return error is None

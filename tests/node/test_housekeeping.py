@@ -15,6 +15,7 @@ from simulation.failing_files import FailingFiles, Fault
 from node.housekeeping import Housekeeping
 from node.settings import BrokerSettings
 from storage.admission import admit
+from storage.descriptors import OutOfDescriptorsError
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
@@ -188,6 +189,28 @@ async def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
         assert not rounds["compaction"]
 
 
+async def test_after_a_round_that_went_wrong_the_cleaner_waits_as_if_there_were_nothing_to_do(tmp_path: Path) -> None:
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+    async with home(tmp_path, **settings) as here:
+        now_ms = SystemClock().now_ms()
+        for number in range(2):
+            here.log.append_as_leader(keyed((b"a", b"%d" % number), timestamp=now_ms), 0, now_ms)
+            here.log.roll(now_ms)
+        here.node.replica().partition.high_watermark = 2
+
+        def refuse(call: str, path: Path) -> None:
+            if ".cleaned" in path.name:
+                raise OutOfDescriptorsError(f"{path}: too many open files")
+
+        here.files.watch = refuse
+        keeping = here.keeping()
+        assert not await keeping.clean()
+        here.files.watch = lambda call, path: None
+        assert await keeping.clean()
+        assert not await keeping.clean()
+        await keeping.stop()
+
+
 async def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         keeping = here.keeping()
@@ -210,8 +233,9 @@ async def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_shor
                 return False
 
             def install(self, now_ms: int) -> None: ...
-            def end(self) -> None:
+            def end(self) -> bool:
                 ended.append(True)
+                return True
 
         class Busy(Upkeep):
             def begin_cleaning(self, now_ms: int, upper_bounds: object) -> Endless:  # type: ignore[override]
