@@ -45,17 +45,17 @@ class Round(Protocol):
     """What is needed of `storage.upkeep.CleaningRound`."""
 
     def write_next(self) -> bool: ...
-    def install(self, now_ms: int) -> None: ...
+    def install(self, monotonic_ms: int) -> None: ...
     def end(self) -> bool: ...
 
 
 class Upkeep(Protocol):
     """What is needed of `storage.upkeep.Upkeep`."""
 
-    def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int) -> int: ...
-    def is_removal_due(self, now_ms: int) -> bool: ...
+    def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int: ...
+    def is_removal_due(self, monotonic_ms: int) -> bool: ...
     def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int: ...
-    def remove_deleted(self, now_ms: int) -> int: ...
+    def remove_deleted(self, monotonic_ms: int) -> int: ...
     def sync_due(self, now_ms: int) -> int: ...
     def begin_cleaning(self, now_ms: int, upper_bounds: dict[TopicPartition, int]) -> Round | None: ...
     def stop(self) -> None: ...
@@ -116,14 +116,15 @@ class Housekeeping:
         """Retention, for every replica below its own high watermark."""
         async for replica in self._online():
             tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
-            if self._upkeep.delete_old_segments(tp, self._clock.now_ms(), high_watermark):
+            now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+            if self._upkeep.delete_old_segments(tp, now_ms, high_watermark, monotonic_ms):
                 self._replicas.waiting.changed(tp)
 
     async def remove_deleted(self) -> None:
         """The files of segments whose delay has passed."""
-        now_ms = self._clock.now_ms()
-        if self._upkeep.is_removal_due(now_ms):
-            await self._on_thread(lambda: self._upkeep.remove_deleted(now_ms))
+        monotonic_ms = self._clock.monotonic_ms()
+        if self._upkeep.is_removal_due(monotonic_ms):
+            await self._on_thread(lambda: self._upkeep.remove_deleted(monotonic_ms))
 
     async def write_epochs(self) -> None:
         """The leader epochs that have begun since, of all logs in one step."""
@@ -156,7 +157,7 @@ class Housekeeping:
             return False
         try:
             while await self._on_thread(round_.write_next):
-                round_.install(self._clock.now_ms())
+                round_.install(self._clock.monotonic_ms())
         finally:
             went_well = round_.end()
         return went_well

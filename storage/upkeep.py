@@ -25,7 +25,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Retired(NamedTuple):
-    """A segment that is out of its log; `number` keeps the order of those that are due together."""
+    """A segment that is out of its log; `number` keeps the order of those that are due together.
+
+    due_ms   on a clock that never jumps
+    """
 
     due_ms: int
     number: int
@@ -67,7 +70,7 @@ class Upkeep:
 
     # --- retention -----------------------------------------------------------------------------------
 
-    def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int) -> int:
+    def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int:
         """The owner's: takes out of one log what its settings and its log start allow; how many segments."""
         log = self.logs.logs().get(tp)
         if log is None:
@@ -79,7 +82,7 @@ class Upkeep:
             return 0
         if retired:
             _LOG.info("%s starts at %d now: %d segments go", tp, log.log_start_offset, len(retired))
-        self.retire(tp, log, retired, now_ms)
+        self.retire(tp, log, retired, monotonic_ms)
         return len(retired)
 
     def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int:
@@ -87,17 +90,17 @@ class Upkeep:
         log = self.logs.logs().get(tp)
         return 0 if log is None else log.forget_idle_producers(now_ms, expiration_ms)
 
-    def is_removal_due(self, now_ms: int) -> bool:
+    def is_removal_due(self, monotonic_ms: int) -> bool:
         """Any thread's: whether `remove_deleted` has something to do."""
         with self._retired_lock:
-            return bool(self._retired) and self._retired[0].due_ms <= now_ms
+            return bool(self._retired) and self._retired[0].due_ms <= monotonic_ms
 
-    def remove_deleted(self, now_ms: int) -> int:
+    def remove_deleted(self, monotonic_ms: int) -> int:
         """Any thread's: removes the files whose `file.delete.delay.ms` has passed; of how many segments."""
         removed = 0
         while True:
             with self._retired_lock:
-                if not self._retired or self._retired[0].due_ms > now_ms:
+                if not self._retired or self._retired[0].due_ms > monotonic_ms:
                     return removed
                 retired = heapq.heappop(self._retired)
             try:
@@ -106,12 +109,12 @@ class Upkeep:
             except StorageError as error:
                 self.logs.report(retired.tp, error)
 
-    def retire(self, tp: TopicPartition, log: Log, segments: tuple[Segment, ...], now_ms: int) -> None:
+    def retire(self, tp: TopicPartition, log: Log, segments: tuple[Segment, ...], monotonic_ms: int) -> None:
         """Any thread's: the files of these are removed after the log's `file.delete.delay.ms`."""
         with self._retired_lock:
             for segment in segments:
                 self._retirements += 1
-                due_ms = now_ms + log.config.file_delete_delay_ms
+                due_ms = monotonic_ms + log.config.file_delete_delay_ms
                 heapq.heappush(self._retired, _Retired(due_ms, self._retirements, tp, segment))
 
     # --- syncing -------------------------------------------------------------------------------------
@@ -210,7 +213,7 @@ class CleaningRound:
                 self._upkeep.logs.note_cleaned(self.topic_partition, plan.log, end_offset, plan.cuts)
         return self._piece is not None
 
-    def install(self, now_ms: int) -> None:
+    def install(self, monotonic_ms: int) -> None:
         """The owner's: the new segment takes its place in the log."""
         assert self._piece is not None
         try:
@@ -218,7 +221,7 @@ class CleaningRound:
         except (StorageError, CleaningAbortedError) as error:
             self._error = error
         else:
-            self._upkeep.retire(self.topic_partition, self._cleaning.plan.log, old, now_ms)
+            self._upkeep.retire(self.topic_partition, self._cleaning.plan.log, old, monotonic_ms)
 
     def end(self) -> bool:
         """The owner's: the log may be compacted again, unless it cannot be. False where the round went wrong."""

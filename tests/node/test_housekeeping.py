@@ -19,6 +19,7 @@ from storage.descriptors import OutOfDescriptorsError
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
+from tests.hand_clock import HandClock
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.test_pace import Turns
@@ -54,10 +55,12 @@ class Home:
     def log(self) -> Log:
         return self.manager.logs()[TP]
 
-    def keeping(self, upkeep: Upkeep | None = None, **settings: object) -> Housekeeping:
+    def keeping(
+        self, upkeep: Upkeep | None = None, clock: SystemClock | None = None, **settings: object
+    ) -> Housekeeping:
         chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
         upkeep = upkeep or Upkeep(self.manager, self.files)
-        return Housekeeping(chosen, self.node.replicas, self.manager, upkeep, SystemClock())
+        return Housekeeping(chosen, self.node.replicas, self.manager, upkeep, clock or SystemClock())
 
 
 @asynccontextmanager
@@ -88,6 +91,38 @@ async def test_old_segments_go_below_the_high_watermark_and_their_files_later(tm
         await keeping.stop()
 
 
+def deleted(path: Path) -> list[Path]:
+    return list(path.rglob("*.deleted"))
+
+
+class SetBack(HandClock):
+    """Its wall clock goes back by an hour with each look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wall_ms = super().now_ms()
+
+    def now_ms(self) -> int:
+        self._wall_ms -= 3_600_000
+        return self._wall_ms
+
+
+async def test_files_go_when_their_delay_has_passed_though_the_machines_clock_is_set_back(tmp_path: Path) -> None:
+    async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="60000") as here:
+        for _ in range(20):
+            await here.cluster.produce(b"x" * 50)
+        clock = SetBack()
+        keeping = here.keeping(clock=clock)
+        await keeping.delete_old_segments()
+        clock.at_ms = 59_999
+        await keeping.remove_deleted()
+        assert deleted(tmp_path)
+        clock.at_ms = 60_000
+        await keeping.remove_deleted()
+        assert not deleted(tmp_path)
+        await keeping.stop()
+
+
 async def test_old_segments_on_a_slow_disk_go_log_by_log_in_turns_of_their_own(tmp_path: Path) -> None:
     async with home(tmp_path, segment_bytes="200", retention_bytes="0") as here:
         tps = [TP, *(TopicPartition("t", number) for number in range(1, 4))]
@@ -112,7 +147,7 @@ async def test_retention_touches_no_replica_that_went_while_others_had_their_tur
         asked: list[TopicPartition] = []
 
         class Watched(Upkeep):
-            def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int) -> int:
+            def delete_old_segments(self, tp: TopicPartition, *_: int) -> int:
                 asked.append(tp)
                 here.node.replicas.pace.took(300)
                 asyncio.get_running_loop().create_task(here.node.replicas.set_aside(other))
@@ -232,7 +267,7 @@ async def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_shor
                 ended.append(released.wait(20))
                 return False
 
-            def install(self, now_ms: int) -> None: ...
+            def install(self, monotonic_ms: int) -> None: ...
             def end(self) -> bool:
                 ended.append(True)
                 return True

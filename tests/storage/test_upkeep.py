@@ -80,8 +80,8 @@ def test_old_segments_go_and_their_files_follow_after_the_delay(broker: Broker) 
     log = broker.log(ORDERS, segment_bytes=300, retention_ms=1000, file_delete_delay_ms=DELAY_MS)
     for _ in range(20):
         append(log)
-    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 20) == 0
-    count = broker.upkeep.delete_old_segments(ORDERS, NOW + 1001, 10)
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 20, NOW) == 0
+    count = broker.upkeep.delete_old_segments(ORDERS, NOW + 1001, 10, NOW + 1001)
     assert count > 0
     assert 0 < log.log_start_offset <= 10, "nothing that is not replicated goes"
     assert len(broker.names(".log.deleted")) == count
@@ -97,8 +97,8 @@ def test_files_are_removed_in_the_order_in_which_they_are_due(broker: Broker) ->
     for log in (slow, fast):
         for _ in range(9):
             append(log)
-    of_slow = broker.upkeep.delete_old_segments(ORDERS, NOW, 9)
-    of_fast = broker.upkeep.delete_old_segments(STATES, NOW + 1, 9)
+    of_slow = broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW)
+    of_fast = broker.upkeep.delete_old_segments(STATES, NOW + 1, 9, NOW + 1)
     assert broker.upkeep.remove_deleted(NOW + 11) == of_fast > 0
     assert broker.upkeep.remove_deleted(NOW + DELAY_MS) == of_slow > 0
 
@@ -108,7 +108,7 @@ def test_retention_on_a_disk_that_fails_takes_it_offline(broker: Broker) -> None
     for _ in range(9):
         append(log)
     broker.files.fail(Fault.READ_ONLY)
-    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9) == 0
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
     assert [path for path, _ in broker.manager.failed()] == [broker.path]
 
 
@@ -116,14 +116,14 @@ def test_files_that_cannot_be_removed_take_the_disk_offline(broker: Broker) -> N
     log = broker.log(ORDERS, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0)
     for _ in range(9):
         append(log)
-    broker.upkeep.delete_old_segments(ORDERS, NOW, 9)
+    broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW)
     broker.files.fail(Fault.READ_ONLY)
     broker.upkeep.remove_deleted(NOW)
     assert len(broker.manager.failed()) == 1
 
 
 def test_a_log_that_is_not_here_has_nothing_to_delete(broker: Broker) -> None:
-    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9) == 0
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
 
 
 def test_producers_that_were_idle_for_too_long_are_forgotten(broker: Broker) -> None:
