@@ -178,11 +178,12 @@ def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms:
 
 def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
     outline = outline_batch(batch, header, limit=limit)
+    timestamps = outline.timestamps()  # which no reader could read where one leaves 64 bits
     if config.compact and None in outline.keys:
         raise InvalidRecordError("a record without a key; the topic is compacted by key")
     if config.bounds_age:
         oldest_ms = now_ms - config.earliest_lag_ms
-        for timestamp in outline.timestamps():
+        for timestamp in timestamps:
             if timestamp < oldest_ms and timestamp != NO_TIMESTAMP:
                 raise InvalidTimestampError(
                     f"timestamp {timestamp} is more than {config.earliest_lag_ms} ms before the broker's clock "

@@ -186,6 +186,10 @@ class Upkeep:
         return pace
 
 
+#: How a round may end of a log that the next one may well compact.
+_PASSING = (StorageError, CleaningAbortedError, CleaningStoppedError)
+
+
 class CleaningRound:
     """One log's compaction under way: `write_next` and `install` take turns until there is no next, then `end`."""
 
@@ -195,6 +199,7 @@ class CleaningRound:
         self._cleaning = cleaning
         self._piece: Replacement | None = None
         self._error: Exception | None = None
+        self._noted = False
 
     def write_next(self) -> bool:
         """Any thread's: writes the next new segment. False: the round is done, or it went wrong."""
@@ -205,12 +210,15 @@ class CleaningRound:
             if self._piece is None:
                 # What was replaced must not come back beside a note that says that it was dealt with.
                 self._cleaning.plan.log.flush(rolled_only=True)
-        except (StorageError, UncleanableLogError, CleaningAbortedError, CleaningStoppedError) as error:
+        except MemoryError:
+            raise  # which tells nothing of the log
+        except Exception as error:  # also what nobody foresaw: this very log would meet it in each round
             self._error, self._piece = error, None
         else:
             if self._piece is None and not self._cleaning.overtaken:
                 plan, end_offset = self._cleaning.plan, self._cleaning.end_offset
                 self._upkeep.logs.note_cleaned(self.topic_partition, plan.log, end_offset, plan.cuts)
+                self._noted = True
         return self._piece is not None
 
     def install(self, monotonic_ms: int) -> None:
@@ -226,13 +234,14 @@ class CleaningRound:
     def end(self) -> bool:
         """The owner's: the log may be compacted again, unless it cannot be. False where the round went wrong."""
         tp, cleaning, error = self.topic_partition, self._cleaning, self._error
-        if isinstance(error, UncleanableLogError) and not cleaning.overtaken:
-            _LOG.error("not compacted any more until the next start: %s", error)
+        if error is not None and not isinstance(error, _PASSING) and not cleaning.overtaken:
+            unforeseen = None if isinstance(error, UncleanableLogError) else error
+            _LOG.error("%s is not compacted any more until the next start: %s", tp, error, exc_info=unforeseen)
             return False
         self._upkeep.release(cleaning.plan.log)
         if isinstance(error, StorageError) and not cleaning.overtaken:
             self._upkeep.logs.report(tp, error)
-        elif error is None and not cleaning.overtaken:
+        elif self._noted:
             _LOG.info(
                 "%s is compacted up to %d: %d of %d records stay in what was written anew",
                 tp, cleaning.end_offset, cleaning.records_kept, cleaning.records_read,

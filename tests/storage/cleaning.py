@@ -8,7 +8,15 @@ from storage.compaction.cleaner import MAP_BYTES, Cleaning, plan_cleaning
 from storage.files import Files
 from storage.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, config, open_log, read_all, records_of
-from tidelog.records import BatchHeader, Codec, MarkerKind, encode_batch, encode_control_batch, iter_headers
+from tidelog.records import (
+    BatchHeader,
+    Codec,
+    MarkerKind,
+    encode_batch,
+    encode_control_batch,
+    iter_headers,
+    read_header,
+)
 from tidelog.records.header import HEADER, seal
 
 Pair = tuple[bytes | None, bytes | None]
@@ -71,6 +79,14 @@ def with_attributes(batch: bytes, bits: int) -> bytes:
     changed = bytearray(batch)
     header = BatchHeader._make(HEADER.unpack_from(batch))
     HEADER.pack_into(changed, 0, *header._replace(attributes=header.attributes | bits))
+    seal(changed, 0, len(changed))
+    return bytes(changed)
+
+
+def with_base_timestamp(batch: bytes, base_timestamp: int) -> bytes:
+    """The batch with another base timestamp, and so with other timestamps; the largest one is told as before."""
+    changed = bytearray(batch)
+    HEADER.pack_into(changed, 0, *read_header(batch)._replace(base_timestamp=base_timestamp))
     seal(changed, 0, len(changed))
     return bytes(changed)
 

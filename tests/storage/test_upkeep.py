@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from storage.files import Files
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import CleaningRound, Upkeep
-from tests.storage.cleaning import COMPACT, put
+from tests.storage.cleaning import COMPACT, put, with_base_timestamp
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
 from tidelog.model import TopicPartition
-from tidelog.records import decode_records, iter_headers
+from tidelog.records import decode_records, encode_batch, iter_headers
 
 ORDERS, STATES = TopicPartition("orders", 0), TopicPartition("states", 0)
 DELAY_MS = 60_000
@@ -324,6 +325,44 @@ def test_a_log_whose_plan_meets_a_damaged_header_keeps_no_other_from_being_compa
     assert values(whole) == [b"2", b"2"]
     told = [record for record in caplog.records if "orders-0 is not compacted any more" in record.message]
     assert len(told) == 1
+    assert broker.manager.failed() == []
+
+
+def test_a_log_with_timestamps_that_leave_64_bits_keeps_no_other_from_being_compacted(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    unreadable = broker.log(ORDERS, **COMPACT)
+    pairs = [(5, b"a", b"1", ()), (0, b"b", b"1", ()), (6, b"c", b"1", ())]
+    unreadable.append_as_follower(with_base_timestamp(encode_batch(pairs), 2**63 - 1))
+    put(unreadable, (b"b", b"2"))
+    unreadable.roll(NOW)
+    whole = broker.compacted(STATES)
+    drive(broker.begin())
+    drive(broker.begin())
+    assert broker.begin() is None
+    assert values(whole) == [b"2", b"2"]
+    assert [tp for tp in (ORDERS, STATES) if any(f"{tp} is compacted" in text for text in caplog.messages)] == [STATES]
+    assert sum("not compacted any more" in text and "orders-0" in text for text in caplog.messages) == 1
+    assert broker.manager.cleaner_offset(ORDERS) == 0
+
+
+def test_a_round_that_ends_as_nobody_foresaw_sets_its_log_apart_and_is_no_success(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker.compacted(STATES)
+
+    def fail(call: str, path: Path) -> None:
+        if ".cleaned" in path.name:
+            raise ValueError("a case that was forgotten")
+
+    broker.files.watch = fail
+    drive(broker.begin())
+    assert broker.begin() is None
+    told = [record for record in caplog.records if "states-0" in record.message]
+    assert [(record.levelname, record.exc_info is not None) for record in told] == [("ERROR", True)]
+    assert "a case that was forgotten" in told[0].message
     assert broker.manager.failed() == []
 
 

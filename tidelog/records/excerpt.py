@@ -24,7 +24,6 @@ from tidelog.records.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     Codec,
-    TimestampType,
     seal,
 )
 from tidelog.records.varint import encode_varint, read_folded, read_folded_64, unfold
@@ -118,19 +117,17 @@ def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms:
     """The batch with the records of the `kept` slots (increasing, at least one) alone.
 
     The largest timestamp is that of what remains. `delete_horizon_ms` marks the batch's tombstones as removable from
-    then on; a batch that has been marked stays so.
+    then on; a batch that has been marked stays so. CorruptMessageError where a timestamp of the batch leaves 64 bits.
     """
     header, block = outline.header, outline.block
-    stamps = [unfold(outline.stamps[slot]) for slot in kept]
-    log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    max_timestamp = header.max_timestamp if log_append_time else header.base_timestamp + max(stamps)
+    timestamps = outline.timestamps()
+    max_timestamp = max(timestamps[slot] for slot in kept)
     if delete_horizon_ms is None:
         starts = outline.starts
         records = b"".join([block[starts[slot] : starts[slot + 1]] for slot in kept])
         header = header._replace(max_timestamp=max_timestamp)
     else:
-        shift = header.base_timestamp - delete_horizon_ms
-        records = b"".join([_restamped(outline, slot, stamp + shift) for slot, stamp in zip(kept, stamps, strict=True)])
+        records = b"".join([_restamped(outline, slot, timestamps[slot] - delete_horizon_ms) for slot in kept])
         header = header._replace(
             attributes=header.attributes | DELETE_HORIZON_BIT,
             base_timestamp=delete_horizon_ms,
