@@ -95,7 +95,7 @@ class Followed:
                 self._restart_log(restart.offset)
             return
         if answer.records:
-            replica.append_as_follower(answer.records)
+            replica.append_as_follower(answer.records, answer.log_start_offset)
         following.fetched()
         replica.leader_reported(answer.high_watermark)
         # What the leader has dropped goes here too; never more than is known to be committed.

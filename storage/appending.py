@@ -134,13 +134,13 @@ class Appender:
             self._append_followed(view[start:end], spans, headers[taken:])
         return AppendInfo(base_offset, self.end_offset - 1)
 
-    def validated(self, view: memoryview, log_start_offset: int) -> list[BatchHeader]:
+    def validated(self, view: memoryview, leader_log_start: int) -> list[BatchHeader]:
         """The headers of whole batches as a leader sends them; errors as `Log.append_as_follower`."""
         expected = self.end_offset
         headers: list[BatchHeader] = []
         for position, header in iter_headers(view):
             validate_batch(view, position, header)
-            begins_within = not headers and log_start_offset == expected < header.next_offset
+            begins_within = not headers and leader_log_start == expected < header.next_offset
             if header.base_offset < expected and not begins_within:
                 raise InvalidRecordError(f"a batch at offset {header.base_offset}, where {expected} is next")
             expected = header.next_offset

@@ -77,7 +77,7 @@ class MemoryLog:
         self._take(bytes(written))
         return AppendInfo(base_offset, self.log_end_offset - 1)
 
-    def append_as_follower(self, batches: Buffer) -> None:
+    def append_as_follower(self, batches: Buffer, *, leader_log_start: int = 0) -> None:
         self._write_or_raise()
         for position, header in iter_headers(batches):
             if header.base_offset != self.log_end_offset:

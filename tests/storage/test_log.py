@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -168,27 +169,36 @@ def test_a_follower_takes_the_holes_that_compaction_left_in_its_leaders_log(tmp_
     assert read_all(log) == fetched[: 5 * len(batch(NOW))]
 
 
-def test_an_empty_log_takes_the_batch_within_which_the_leaders_log_begins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dropped", [(), ((0, 10), (10, 20), (20, 35))], ids=["empty", "with what the leader dropped"])
+def test_a_log_takes_the_batch_within_which_the_leaders_log_begins(
+    tmp_path: Path, dropped: Sequence[tuple[int, int]]
+) -> None:
     log = open_log(tmp_path)
-    log.truncate_fully_and_start_at(35)
+    for base, end in dropped:
+        log.append_as_follower(batch(*[NOW] * (end - base), base_offset=base, leader_epoch=1))
+    if not dropped:
+        log.truncate_fully_and_start_at(35)
+    start = log.log_start_offset
     first, damaged = (batch(*[NOW] * 10, base_offset=base, leader_epoch=2) for base in (30, 40))
     with pytest.raises(CorruptMessageError):
-        log.append_as_follower(first + damaged[:-1] + b"?")
-    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (35, 35, (35,))
-    assert log.append_as_follower(first)[:2] == (30, 39)
+        log.append_as_follower(first + damaged[:-1] + b"?", leader_log_start=35)
+    with pytest.raises(InvalidRecordError):
+        log.append_as_follower(first, leader_log_start=34)
+    assert (log.log_start_offset, log.log_end_offset) == (start, 35)
+    assert log.append_as_follower(first, leader_log_start=35)[:2] == (30, 39)
     assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (35, 40, (30,))
     assert log.read(35, 1) == first
     assert log.epochs == ((2, 35),)
     with pytest.raises(InvalidRecordError):
-        log.append_as_follower(first)
+        log.append_as_follower(first, leader_log_start=35)
     assert read_all(log) == first
 
 
-def test_an_empty_log_refuses_what_ends_before_it_begins(tmp_path: Path) -> None:
+def test_a_log_refuses_what_ends_before_the_leaders_log_begins(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.truncate_fully_and_start_at(35)
     with pytest.raises(InvalidRecordError):
-        log.append_as_follower(batch(*[NOW] * 5, base_offset=30, leader_epoch=2))
+        log.append_as_follower(batch(*[NOW] * 5, base_offset=30, leader_epoch=2), leader_log_start=35)
     assert log.segment_base_offsets == (35,)
 
 
