@@ -84,6 +84,8 @@ _UPON = 0.3
 _PLOT = 0.08
 #: The share of stories in which a topic is deleted.
 _FORGETFUL = 0.2
+#: The share of stories in which records are deleted.
+_TRIMMED = 0.2
 _FIRST_FAULT_MS = 3_000
 
 _AMOUNTS: Mapping[Kind, tuple[int, ...]] = {
@@ -140,6 +142,11 @@ def draw_cast(dice: Random) -> tuple[int, tuple[str, ...], str]:
     brokers = dice.choice((3, 3, 3, 5))
     others = dice.sample(_OTHERS, dice.randint(1, _MOST_OTHERS))
     return brokers, ("producer", dice.choice(_READERS), *others), dice.choice(_PROMISES)
+
+
+def draw_trimmers(dice: Random) -> tuple[str, ...]:
+    """Who deletes records. Last of all, so that stories without one are what they were."""
+    return ("trimmer",) if dice.random() < _TRIMMED else ()
 
 
 def draw_faults(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from simulation.drawing import PLAIN, draw_cast, draw_faults
+from simulation.drawing import PLAIN, draw_cast, draw_faults, draw_trimmers
 from simulation.kinds import Fault, Kind, Moment
 
 
@@ -34,7 +34,7 @@ class Story:
         dice = Random(seed)
         brokers, clients, promises = draw_cast(dice)
         faults = draw_faults(dice, seconds, brokers, clients, promises)
-        return cls(seed, seconds, clients, faults, brokers, promises)
+        return cls(seed, seconds, clients + draw_trimmers(dice), faults, brokers, promises)
 
     @classmethod
     def from_json(cls, text: str) -> Story:

@@ -18,6 +18,7 @@ from tidelog.chaos.clients.parts import MOST_LIVES, MOST_PRODUCERS, RunningClien
 from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
 from tidelog.chaos.clients.surroundings import History, Surroundings
+from tidelog.chaos.clients.trimming import Trimmer
 from tidelog.chaos.load import LoadTopic, Times
 from tidelog.checker.operations import Client
 from tidelog.errors import TidelogError, TopicAlreadyExistsError
@@ -67,6 +68,8 @@ def _clients(kind: str, around: Surroundings, name: str, number: int, life: int)
             return [MemberClient(around, name, "members", "cooperative-sticky", longest_work_s=_PAUSE_S)]
         case "administrator":
             return [Administrator(around, name, election_interval_ms=15_000)]
+        case "trimmer":
+            return [Trimmer(around, name)]
     raise ValueError(f"there are no clients of the kind {kind!r}")
 
 

@@ -19,6 +19,7 @@ from tidelog.checker.operations import (
     ProduceUnknown,
     Read,
     ReadFailed,
+    TrimInvoked,
     TrimOk,
     TrimUnknown,
 )
@@ -63,6 +64,7 @@ def test_what_was_acknowledged_is_in_range() -> None:
         pytest.param([*THREE, refused(error="NOT_LEADER_OR_FOLLOWER")], id="another error"),
         pytest.param([*THREE, refused(-1)], id="of no offset"),
         pytest.param([*THREE, TrimOk(TP, 3, 20, 30), refused()], id="trimmed"),
+        pytest.param([*THREE, TrimInvoked(TP, 3, 60), refused()], id="just being trimmed"),
         pytest.param([*THREE, TrimUnknown(TP, 3, "TIMEOUT", 60, 90), refused()], id="perhaps trimmed meanwhile"),
     ],
 )

@@ -28,6 +28,7 @@ from tidelog.checker.operations import (
     Overdue,
     ProduceInvoked,
     ProduceOk,
+    TrimInvoked,
     TrimOk,
     TrimUnknown,
 )
@@ -85,6 +86,7 @@ def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
             EarliestOk(TP, 3, 1, 2),
             EarliestFailed(TP, "TIMEOUT", 1, 2),
             LookUpFailed(TP, 4, "TIMEOUT", 1, 2),
+            TrimInvoked(TP, 4, 1),
             TrimOk(TP, 4, 1, 2),
             TrimUnknown(TP, 4, "TIMEOUT", 1, 2),
             CommitInvoked("g", TP, 4, 1, 2, "m"),

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidelog.checker.broker_events import Broker
+from tidelog.checker.checker import Checker
+from tidelog.checker.invariant import Ending
+from tidelog.checker.logs import FinalLog
 from tidelog.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Verdict, judge
+from tidelog.checker.operations import Client, LookUpOk, ProduceInvoked, ProduceOk, TrimOk
+from tidelog.model import TopicPartition
 
 #: Offset, timestamp, sent, acknowledged, superseded: times go up and down, 2 and 4 are equal, 3 has a successor.
 LOG = [
@@ -88,6 +94,12 @@ def test_an_answer_is_forced_where_no_other_could_have_been_right() -> None:
     asked = [LookUp(500, 8, 9, (3, 500, 1)), LookUp(500, 12, 13, (3, 500, 1)), LookUp(500, 12, 13, (5, 500, 1))]
     judged = judge(LOG, TRIMS, asked)
     assert (judged.found, judged.forced) == (3, 2)
+
+
+def test_of_what_was_trimmed_and_seen_by_nobody_nothing_is_known() -> None:
+    asked = [LookUp(100, 25, 26, (0, 150, 0))]
+    assert [each.fault for each in judge(LOG[1:], TRIMS, asked).wrong] == [Fault.NO_RECORD]
+    assert judge(LOG[1:], TRIMS, asked, all_known_from=1).wrong == []
 
 
 # --- against a judge that goes through everything ------------------------------------------------------------------
@@ -197,3 +209,25 @@ def test_one_wrong_answer_among_many_right_ones_is_found(planted: str) -> None:
         judged = judge(records, trims, [*look_ups[:slot], asked._replace(found=wrong), *look_ups[slot + 1 :]])
         found_out += len(judged.wrong) == 1
     assert tried > 20 and found_out == tried
+
+
+# --- over a history --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begins_anew_at", [None, 5, 25], ids=["never", "before the trim", "after it"])
+def test_a_trimmed_record_may_be_told_again_once_a_broker_has_begun_anew(begins_anew_at: int | None) -> None:
+    tp, checker = TopicPartition("t", 0), Checker()
+    checker.begin(Broker("1"))
+    if begins_anew_at is not None:
+        checker.begin(Broker("1", begins_anew_at))
+    client = checker.begin(Client("client"))
+    for event in (
+        ProduceInvoked(tp, [7, 8], [100, 200], [1, 1]),
+        ProduceOk(tp, [7, 8], [0, 1], [2, 2]),
+        TrimOk(tp, 1, 20, 22),
+        LookUpOk(tp, 50, 0, 30, 31, 100),
+    ):
+        checker.take(client, event)
+    ending = Ending({tp: [FinalLog("read", tp, 1, 2, 2, None, [1], [8], [200], [0])]})
+    findings = checker.conclude(ending).only(["I18"]).findings
+    assert [each.says for each in findings] == ([] if begins_anew_at == 25 else [Fault.TRIMMED.value])

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from math import inf
 
+from tidelog.checker.broker_events import Broker
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
@@ -36,11 +37,18 @@ class LookUps(Invariant):
             if log is None or tp.topic in ending.compacted:
                 continue
             who = {_look_up(event): source for source, event in asked}
-            verdict = _verdict(log, self.facts.of(tp), [_look_up(event) for _, event in asked])
+            verdict = _verdict(log, self.facts.of(tp), self._trims(tp), [_look_up(event) for _, event in asked])
             self.tally.observations += len(asked)
             for wrong in verdict.wrong:
                 if not self.only_counted():
                     self._tell(tp, who[wrong.look_up], wrong)
+
+    def _trims(self, tp: TopicPartition) -> list[Trim]:
+        """A broker that begins anew may have forgotten what was trimmed, as in Kafka: it is noted once a minute."""
+        begun = max(
+            (each.header.t for each in self.facts.sources if each.life and type(each.header) is Broker), default=0
+        )
+        return [Trim(offset, t0, inf if t1 is None or t1 < begun else t1) for offset, t0, t1 in self.facts.of(tp).trims]
 
     def _tell(self, tp: TopicPartition, source: Source, wrong: Wrong) -> None:
         asked, t1 = wrong.look_up, int(wrong.look_up.answered_at)
@@ -61,11 +69,10 @@ def _look_up(event: LookUpOk) -> LookUp:
     return LookUp(event.target, event.t0, event.t1, found)
 
 
-def _verdict(log: FinalLog, facts: PartitionFacts, asked: Iterable[LookUp]) -> Verdict:
-    if not facts.trims:
+def _verdict(log: FinalLog, facts: PartitionFacts, trims: list[Trim], asked: Iterable[LookUp]) -> Verdict:
+    if not trims:
         return judge_log(_ColumnsOfLog(log, facts), asked)
-    trims = [Trim(offset, t0, inf if t1 is None else t1) for offset, t0, t1 in facts.trims]
-    return judge(_with_what_was_trimmed(log, facts), trims, asked)
+    return judge(_with_what_was_trimmed(log, facts), trims, asked, all_known_from=log.log_start)
 
 
 def _with_what_was_trimmed(log: FinalLog, facts: PartitionFacts) -> Iterable[StoredRecord]:

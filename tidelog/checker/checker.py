@@ -21,7 +21,16 @@ from tidelog.checker.hygiene import Hygiene
 from tidelog.checker.in_sync import InSyncReplicas
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.leadership import Leadership
-from tidelog.checker.operations import LatestOk, ProduceFailed, ProduceInvoked, ProduceOk, Read, TrimOk, TrimUnknown
+from tidelog.checker.operations import (
+    LatestOk,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    Read,
+    TrimInvoked,
+    TrimOk,
+    TrimUnknown,
+)
 from tidelog.checker.order import ProducerOrder, RealTimeOrder
 from tidelog.checker.reads import BelowHighWatermark, Contiguity, NoDirtyReads
 from tidelog.checker.replicas import EpochsRise, SameReplicas
@@ -75,6 +84,7 @@ class Checker:
             ProduceFailed: [facts.failed],
             Read: [facts.read],
             LatestOk: [facts.told_latest],
+            TrimInvoked: [facts.trim_invoked],
             TrimOk: [facts.trimmed],
             TrimUnknown: [facts.maybe_trimmed],
             Ack: [facts.replicated],

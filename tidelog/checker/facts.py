@@ -19,6 +19,7 @@ from tidelog.checker.operations import (
     ProduceInvoked,
     ProduceOk,
     Read,
+    TrimInvoked,
     TrimOk,
     TrimUnknown,
 )
@@ -174,6 +175,9 @@ class Facts:
 
     def told_latest(self, _source: Source, event: LatestOk) -> None:
         self.of(event.tp).latest.add(event.t1, event.offset)
+
+    def trim_invoked(self, _source: Source, event: TrimInvoked) -> None:
+        self.of(event.tp).trims.append((event.offset, event.t, None))
 
     def trimmed(self, _source: Source, event: TrimOk) -> None:
         self.of(event.tp).trims.append((event.offset, event.t0, event.t1))

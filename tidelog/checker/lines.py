@@ -31,6 +31,7 @@ _OPERATIONS: Final[dict[tuple[str, str], type[Any]]] = {
     ("failed", "earliest"): operations.EarliestFailed,
     ("ok", "look_up"): operations.LookUpOk,
     ("failed", "look_up"): operations.LookUpFailed,
+    ("invoke", "trim"): operations.TrimInvoked,
     ("ok", "trim"): operations.TrimOk,
     ("unknown", "trim"): operations.TrimUnknown,
     ("invoke", "commit"): group_operations.CommitInvoked,

@@ -119,10 +119,15 @@ class StoredLog(ABC):
         """The offset behind the last record that was acknowledged before then."""
 
 
-def judge(records: Iterable[StoredRecord], trims: Iterable[Trim], look_ups: Iterable[LookUp]) -> Verdict:
-    """Of one partition, in O((records + look-ups) log records)."""
+def judge(
+    records: Iterable[StoredRecord], trims: Iterable[Trim], look_ups: Iterable[LookUp], all_known_from: int = 0
+) -> Verdict:
+    """Of one partition, in O((records + look-ups) log records).
+
+    `all_known_from`: what was trimmed before that offset is known only where somebody saw it.
+    """
     trimmed = _Trims(trims)
-    return _judge(_RecordsThatMayGo(records, trimmed), trimmed, look_ups)
+    return _judge(_RecordsThatMayGo(records, trimmed), trimmed, look_ups, all_known_from)
 
 
 def judge_log(log: StoredLog, look_ups: Iterable[LookUp]) -> Verdict:
@@ -130,7 +135,7 @@ def judge_log(log: StoredLog, look_ups: Iterable[LookUp]) -> Verdict:
     return _judge(log, _Trims(()), look_ups)
 
 
-def _judge(log: StoredLog, trimmed: _Trims, look_ups: Iterable[LookUp]) -> Verdict:
+def _judge(log: StoredLog, trimmed: _Trims, look_ups: Iterable[LookUp], all_known_from: int = 0) -> Verdict:
     verdict = Verdict()
     for look_up in sorted(look_ups, key=lambda each: each.target, reverse=True):
         first = log.first_that_lasts(look_up.target, after=look_up.answered_at)
@@ -142,6 +147,8 @@ def _judge(log: StoredLog, trimmed: _Trims, look_ups: Iterable[LookUp]) -> Verdi
             continue
         offset = look_up.found[0]
         record = log.record(offset)
+        if record is None and offset < all_known_from:
+            continue
         if fault := _fault_of(look_up, record, trimmed):
             verdict.wrong.append(Wrong(look_up, fault, record))
         elif first is not None and first < offset:

@@ -186,6 +186,15 @@ class LookUpFailed:
 
 
 @frozen
+class TrimInvoked:
+    """Somebody begins to ask that what stands before `offset` be deleted; from then on it may be gone."""
+
+    tp: TopicPartition
+    offset: int
+    t: int
+
+
+@frozen
 class TrimOk:
     """What stands before `offset` was asked to be deleted, and a leader said that it has gone."""
 
@@ -218,6 +227,7 @@ Operation: TypeAlias = (
     | EarliestFailed
     | LookUpOk
     | LookUpFailed
+    | TrimInvoked
     | TrimOk
     | TrimUnknown
 )
