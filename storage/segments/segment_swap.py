@@ -68,9 +68,11 @@ def _finish(directory: Path, files: Files, base_offset: int) -> None:
 
 def _end_offset(log: File, base_offset: int) -> int:
     end_offset = base_offset
-    for _, header in scan_headers(log, 0, log.size()):
-        end_offset = header.next_offset
-    log.close()
+    try:
+        for _, header in scan_headers(log, 0, log.size()):
+            end_offset = header.next_offset
+    finally:
+        log.close()
     if end_offset == base_offset:
         raise CorruptMessageError(f"{log.path}: there is no batch in it")
     return end_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from simulation.page_cache import FORGOTTEN, KEPT
 from storage.file_names import CLEANED_SUFFIX
 from storage.files import Files
 from storage.log import Log
+from storage.segments import segment_swap
 from storage.segments.segment import BatchSpan, Segment
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config, read_all
 from tidelog.errors import StorageError
@@ -232,3 +234,13 @@ def test_what_is_only_named_like_a_cleaned_segment_replaces_nothing(tmp_path: Pa
     (tmp_path / "00000000000000000003.log.swap").write_bytes(content)
     assert offsets(open_on(files, tmp_path)) == list(range(11))
     assert not leftovers(files, tmp_path)
+
+
+@pytest.mark.parametrize("old_stands", [False, True])
+def test_a_damaged_swap_keeps_no_descriptor(tmp_path: Path, old_stands: bool) -> None:
+    if old_stands:
+        filled(UnsyncedFiles(), tmp_path).close()
+    (tmp_path / f"{0:020d}.log.swap").write_bytes(b"x" * SIZE)
+    before = os.listdir("/proc/self/fd")
+    segment_swap.settle(tmp_path, UnsyncedFiles())
+    assert len(os.listdir("/proc/self/fd")) == len(before)
