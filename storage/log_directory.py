@@ -78,8 +78,9 @@ class LogDirectory:
         self._begun: deque[LeaderEpochs] = deque()
         self._files = files
         self._lock = lock
-        #: Logs that threads are opening right now; a directory is not given back before they are done.
+        #: Logs that threads are opening right now; the directory is nobody else's before they are done.
         self._opening = 0
+        self._given_back = False
         #: Deleted logs whose files could not be removed without a descriptor: with the next ones, or at the next start.
         self._doomed: list[Path] = []
         self._settled = threading.Condition()
@@ -198,14 +199,20 @@ class LogDirectory:
     def open_log(self, tp: TopicPartition, config: LogConfig) -> Log:
         """Opens a log, recovers it where it must be, or creates it. StorageError; InvalidTopicError.
 
-        Slow after a crash. Several threads may open logs at once.
+        Slow after a crash. Several threads may open logs at once. StorageError too where the directory was closed
+        meanwhile.
         """
         with self._settled:
             if self.closed:
                 raise StorageError(f"{self.path} is closed")
             self._opening += 1
         try:
-            log = self.logs[tp] = self._open(tp, config)
+            log = self._open(tp, config)
+            with self._settled:
+                if self._given_back:
+                    log.abandon()
+                    raise StorageError(f"{self.path} was closed while {tp} was opened")
+                self.logs[tp] = log
             if self.failure is not None:
                 log.fail(self.failure)
             return log
@@ -213,6 +220,11 @@ class LogDirectory:
             with self._settled:
                 self._opening -= 1
                 self._settled.notify_all()
+                self._release_if_settled()
+
+    def _release_if_settled(self) -> None:
+        if self._given_back and not self._opening:
+            self._lock.release()
 
     def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
         directory = self.path / log_name(tp)
@@ -463,11 +475,14 @@ class LogDirectory:
         After a storage error the marker stays away, and the next start recovers; the first error is raised at the end.
         It stays away too where logs that a crash left behind have not been opened, for nobody has checked those; and
         from one that may be short or in which a sync has failed, for it would say to the next process that nothing
-        is missing.
+        is missing. Logs that are just being opened are waited for, but not where the disk has failed, which may be for
+        ever; who opens one abandons it then.
         """
         with self._settled:
             self.closed = True
-            self._settled.wait_for(lambda: self._opening == 0)
+            if self.failure is None:
+                self._settled.wait_for(lambda: self._opening == 0)
+            self._given_back = True
         clean = clean and self.failure is None
         failure = _close_all(self.logs.values(), clean)
         try:
@@ -478,7 +493,8 @@ class LogDirectory:
                 if checked and not self.possibly_short and not self._sync_failed:
                     self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
-            self._lock.release()
+            with self._settled:
+                self._release_if_settled()
         if failure is not None:
             raise failure
 

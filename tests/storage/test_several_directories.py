@@ -6,6 +6,7 @@ import itertools
 import shutil
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -429,3 +430,30 @@ def test_a_round_of_syncs_goes_on_where_a_thread_takes_logs_out_meanwhile(machin
     manager.directories[1].logs = Leaving(manager.directories[1].logs)
     assert Upkeep(manager, machine.files).sync_due(NOW) == len(ORDERS)
     assert [log.recovery_point for log in logs] == [1] * len(ORDERS)
+
+
+def test_a_disk_is_taken_offline_without_waiting_for_the_log_that_a_thread_is_opening_there(machine: Machine) -> None:
+    manager = machine.start()
+    directory, error = manager.directories[0], StorageError("on fire")
+    stalled, on_again = threading.Event(), threading.Event()
+
+    def stall(call: str, path: Path) -> None:
+        if path.name == str(ORDERS[0]):
+            stalled.set()
+            assert on_again.wait(20)
+
+    machine.files.watch = stall
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            opened = threads.submit(directory.open_log, ORDERS[0], LogConfig())
+            assert stalled.wait(20)
+            threads.submit(manager.take_offline, directory.path, error).result(timeout=10)
+            assert machine.files.try_lock(directory.path / ".lock") is None, "somebody is still at work there"
+        finally:
+            on_again.set()
+        with pytest.raises(StorageError, match="was closed while orders-0 was opened"):
+            opened.result()
+    assert not directory.logs
+    lock = machine.files.try_lock(directory.path / ".lock")
+    assert lock is not None
+    lock.release()
