@@ -26,9 +26,10 @@ from storage.configs.log_config import LogConfig
 from storage.retention import written_ms
 from storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from tidelog.model import Buffer
-from tidelog.records import BatchHeader, empty_batch, excerpt_batch, outline_batch, validate_batch
+from tidelog.records import BatchHeader, BatchOutline, empty_batch, excerpt_batch, outline_batch, validate_batch
 
 _LATEST_MS = 2**63 - 1
+_LEAST_DELTA_MS = -(2**63)
 
 
 class SealedSegment(NamedTuple):
@@ -157,12 +158,28 @@ class Survival:
         expired = horizon is not None and horizon <= self.now_ms and replaces(header)
         kept = self.last_offsets.survivors(outline, tombstones=not expired)
         if kept:
-            if horizon is None and replaces(header) and any(outline.tombstones[slot] for slot in kept):
-                return excerpt_batch(outline, kept, min(self.now_ms + self.delete_retention_ms, _LATEST_MS))
-            return batch if len(kept) == header.record_count else excerpt_batch(outline, kept)
+            new_horizon = self._new_horizon(outline, kept)
+            if new_horizon is None and len(kept) == header.record_count:
+                return batch
+            return excerpt_batch(outline, kept, new_horizon)
         if not (ends_segment or self._tells(header)):
             return b""
         return batch if not header.record_count else empty_batch(header)
+
+    def _new_horizon(self, outline: BatchOutline, kept: Sequence[int]) -> int | None:
+        """The delete horizon of a batch whose tombstones this is the first round to come past.
+
+        None also where a record is so old that its delta to the horizon leaves 64 bits: nobody could read it any more,
+        so the tombstones stay.
+        """
+        header = outline.header
+        if header.delete_horizon_ms is not None or not replaces(header):
+            return None
+        if not any(outline.tombstones[slot] for slot in kept):
+            return None
+        horizon = min(self.now_ms + self.delete_retention_ms, _LATEST_MS)
+        timestamps = outline.timestamps()
+        return horizon if min(timestamps[slot] for slot in kept) - horizon >= _LEAST_DELTA_MS else None
 
     def _tells(self, header: BatchHeader) -> bool:
         """Whether the log knows of something by this batch's header alone."""

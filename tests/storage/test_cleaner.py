@@ -18,6 +18,7 @@ from tests.storage.cleaning import (
     roll,
     values_of,
     with_attributes,
+    with_base_timestamp,
     write_compacted_log,
 )
 from tests.storage.logs import NOW, UnsyncedFiles, config, first_at_or_after, largest, open_log, read_all, records_of
@@ -286,6 +287,33 @@ def test_a_tombstone_of_log_append_time_keeps_its_time_when_it_is_marked(tmp_pat
     roll(log)
     clean(log)
     assert [record.timestamp for record, _ in records_of(log)] == [NOW, NOW]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "retention_ms", "marked"),
+    [
+        (-(2**63) + 11, DAY_MS, False),
+        (-(2**63) + NOW + DAY_MS - 1, DAY_MS, False),
+        (-(2**63) + NOW + DAY_MS, DAY_MS, True),
+        (-2, 2**63 - 1, False),
+        (-1, 2**63 - 1, True),
+    ],
+)
+def test_a_record_stays_readable_beside_a_tombstone_however_old_it_is(
+    tmp_path: Path, timestamp: int, retention_ms: int, marked: bool
+) -> None:
+    """One too old for a delta of 64 bits to the delete horizon keeps its batch from being marked."""
+    log = compacted(tmp_path, delete_retention_ms=retention_ms)
+    log.append_as_follower(with_base_timestamp(keyed((b"a", None), (b"b", b"1")), timestamp))
+    roll(log)
+    noted = clean(log)
+    assert [(record.timestamp, record.key) for record, _ in records_of(log)] == [(timestamp, b"a"), (timestamp, b"b")]
+    assert (headers_of(log)[0].delete_horizon_ms is not None) == marked
+    put(log, (b"c", b"1"))
+    roll(log)
+    clean(log, noted, now_ms=NOW + 2 * DAY_MS)
+    goes = marked and retention_ms == DAY_MS
+    assert [key for _, key, _ in values_of(log)] == ([] if goes else [b"a"]) + [b"b", b"c"]
 
 
 # --- all of it together ------------------------------------------------------------------------------
