@@ -76,15 +76,25 @@ class ReplicaLog(EpochView, Protocol):
 class Replica:
     """A partition that this broker has a log of.
 
-    offline   the disk below failed: every request is answered with KAFKA_STORAGE_ERROR
-    flushes   the topic has a `flush.messages`, so that each append is followed by `flush_if_due`
-
-    journal   told of what becomes of the log and of the partition
+    offline    the disk below failed: every request is answered with KAFKA_STORAGE_ERROR
+    flushes    the topic has a `flush.messages`, so that each append is followed by `flush_if_due`
+    given_up   from there on what was committed is no more, since cuts have taken the high watermark down to it
+    journal    told of what becomes of the log and of the partition
 
     `sync` is asked to have the log synced; it returns at once.
     """
 
-    __slots__ = ("_sync", "flushes", "journal", "log", "offline", "partition", "topic_id", "topic_partition")
+    __slots__ = (
+        "_sync",
+        "flushes",
+        "given_up",
+        "journal",
+        "log",
+        "offline",
+        "partition",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -101,6 +111,7 @@ class Replica:
         self.journal = journal
         self.offline = False
         self.flushes = False
+        self.given_up = INT64_MAX
         self._sync = sync
 
     def configure(self, config: LogConfig) -> bool:
@@ -160,6 +171,7 @@ class Replica:
         self.journal.truncate(self.topic_partition, self.log.log_end_offset, why)
         lowered = self.partition.truncated(self.log.log_start_offset, self.log.log_end_offset)
         if lowered:
+            self.given_up = min(self.given_up, self.partition.high_watermark)
             self.journal.hw(self.partition)
         return lowered
 

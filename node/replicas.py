@@ -141,8 +141,9 @@ class Replicas:
         return logs | {replica.topic_partition: replica.topic_id for replica in self}
 
     def recovered_high_watermark(self, tp: TopicPartition) -> int:
-        """Up to where its log was committed in an earlier life of this broker; 0 where it had none."""
-        return self._recovered_high_watermarks.get(tp, 0)
+        """Up to where its log was committed in an earlier life of this broker, and is still; 0 where it had none."""
+        known, replica = self._recovered_high_watermarks.get(tp, 0), self._replicas.get(tp)
+        return known if replica is None else min(known, replica.given_up)
 
     def log_sizes(self) -> Mapping[Path, Mapping[TopicPartition, int] | StorageError]:
         """The bytes of each log by its directory; why, of a directory that is offline."""

@@ -18,6 +18,7 @@ from tests.node.memory_node import Node
 from tests.virtual_time import on_virtual_time, until
 from tidelog.control_messages import (
     ANY_EPOCH,
+    LogEndsRequest,
     PartitionStateMessage,
     StopReplicaPartition,
     StopReplicaRequest,
@@ -32,6 +33,7 @@ from tidelog.errors import (
     StaleControllerEpochError,
     StorageError,
 )
+from tidelog.messages import DescribePartition
 from tidelog.model import TopicPartition
 
 
@@ -374,6 +376,29 @@ async def test_a_log_that_ends_before_its_high_watermark_is_followed_only_out_of
         assert [each.error_code for each in refused.partitions] == [IneligibleReplicaError.code]
         await cluster.elect(1, isr=[1, 3])
         assert cluster.nodes[2].replica().partition.high_watermark == 1
+
+
+@on_virtual_time
+async def test_a_log_that_an_unclean_leader_had_cut_lacks_nothing_that_was_committed_before_the_start() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.kill(3)
+        await cluster.elect(1, isr=[1, 2])
+        await cluster.produce(b"b")
+        await cluster.produce(b"c")
+        await asyncio.sleep(1)
+        await cluster.nodes[2].replicas.checkpoint_high_watermarks()
+        await cluster.kill(2)
+        cluster.restart(2)
+        await cluster.elect(1)
+        await cluster.kill(1)
+        cluster.restart(3)
+        await cluster.elect(3, isr=[3])
+        await until(lambda: cluster.nodes[2].log().values == [b"a"])
+        asked = LogEndsRequest(1, cluster.controller_epoch, (DescribePartition(*TP),))
+        answer: Any = await cluster.nodes[2].ask(asked, sender_epoch=1)
+        assert [(each.error_code, each.log_end_offset) for each in answer.partitions] == [(0, 1)]
 
 
 @on_virtual_time
