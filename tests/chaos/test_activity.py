@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.chaos.activity import Activity
-from tidelog.chaos.tail import Answered, HistoryTail
+from tidelog.chaos.tail import HistoryTail
 from tidelog.checker.broker_events import Append, Broker, HighWatermark, Registered, Session
 from tidelog.checker.history import HistoryWriter, history_path
 from tidelog.checker.operations import (
@@ -26,6 +26,7 @@ from tidelog.model import TopicPartition
 TP = TopicPartition("t", 0)
 MS = 1_000_000
 SECOND = 1_000 * MS
+FAILED = ProduceFailed(TP, range(9, 10), ("X",), array("q", [11]))
 
 
 def activity_of(directory: Path) -> Activity:
@@ -35,7 +36,7 @@ def activity_of(directory: Path) -> Activity:
     return activity
 
 
-def test_operations_that_succeeded_count_whoever_did_them(tmp_path: Path) -> None:
+def test_of_all_that_succeeds_only_acknowledged_records_count_as_load(tmp_path: Path) -> None:
     with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
         history.write(ProduceInvoked(TP, [1, 2, 3], [5, 5, 5], [0, 0, 0]))
         history.write(ProduceOk(TP, [1, 2], [0, 1], [SECOND, SECOND + 10 * MS]))
@@ -44,8 +45,8 @@ def test_operations_that_succeeded_count_whoever_did_them(tmp_path: Path) -> Non
         history.write(ReadFailed(TP, "NOT_LEADER_OR_FOLLOWER", SECOND, SECOND + 40 * MS))
         history.write(ProduceUnknown(TP, [3], ["REQUEST_TIMED_OUT"], [SECOND + 50 * MS]))
     activity = activity_of(tmp_path)
-    assert activity.between(0, 2 * SECOND) == 4
-    assert activity.rate(2 * SECOND) == 4
+    assert activity.between(0, 2 * SECOND) == 2
+    assert activity.rate(2 * SECOND) == 2
     assert activity.rate(3 * SECOND) == 0
     assert activity.errors(0, 2 * SECOND) == {"NOT_LEADER_OR_FOLLOWER": 1, "REQUEST_TIMED_OUT": 1}
     assert activity.slowest_ms(0, 2 * SECOND) == 1_010
@@ -75,19 +76,20 @@ def test_a_tail_goes_on_where_it_stopped_and_waits_for_the_end_of_a_line(tmp_pat
     path = history_path(tmp_path, "c")
     with HistoryWriter(path, Client("c")) as history:
         history.write(LatestOk(TP, 2, 1, 10))
-    assert list(tail.read()) == [("client", "c", Answered(10))]
+        history.write(FAILED)
+    assert list(tail.read()) == [("client", "c", FAILED)]
     line = b'{"e":"failed","f":"produce","tp":["t",0],"ids":[9],"errors":["X"],"t":[11]}\n'
     with path.open("ab") as file:
         file.write(line[:20])
     assert list(tail.read()) == []
     with path.open("ab") as file:
         file.write(line[20:])
-    assert list(tail.read()) == [("client", "c", ProduceFailed(TP, range(9, 10), ("X",), array("q", [11])))]
+    assert list(tail.read()) == [("client", "c", FAILED)]
 
 
 def test_a_line_that_is_none_is_passed_over(tmp_path: Path) -> None:
     with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
-        history.write(LatestOk(TP, 2, 1, 10))
+        history.write(FAILED)
     with history_path(tmp_path, "c").open("ab") as file:
         file.write(b'nonsense\n{"e":"ok"}\n[1]\n{"e":"failed","f":"never"}\n')
-    assert list(HistoryTail(tmp_path).read()) == [("client", "c", Answered(10))]
+    assert list(HistoryTail(tmp_path).read()) == [("client", "c", FAILED)]

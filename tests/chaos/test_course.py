@@ -208,7 +208,7 @@ async def test_a_fault_waits_for_load_and_is_void_where_none_comes(tmp_path: Pat
     cluster, fault = made_in(tmp_path, rate=LEAST_RATE - 20)
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert injection.outcome is Outcome.VOID
-    assert "operations a second before it, 200 are needed" in injection.why
+    assert "records acknowledged in the second before it, 200 are needed" in injection.why
     assert injection.t_inject is None
     assert fault.told == []
 

@@ -28,7 +28,7 @@ def test_the_window_is_the_faults_with_all_that_it_may_cost() -> None:
 
 def test_a_void_fault_that_was_injected_is_judged_too_and_one_that_was_not_is_none() -> None:
     assert window_of(replace(BIT, outcome=Outcome.VOID)) == window_of(BIT)
-    assert window_of(Injection("F1", "leader killed", Outcome.VOID, "only 3 operations a second before it")) is None
+    assert window_of(Injection("F1", "leader killed", Outcome.VOID, "only 3 records a second before it")) is None
     assert window_of(Injection("F1", "leader killed", Outcome.SKIPPED, "needs root")) is None
 
 

@@ -1,4 +1,4 @@
-"""What goes on in a run: how many operations succeed, where they pause, what the brokers say of themselves."""
+"""What goes on in a run: how many records are acknowledged, where they pause, what the brokers say of themselves."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import cast
 
-from tidelog.chaos.tail import Answered
 from tidelog.checker import operations
 from tidelog.checker.broker_events import BrokerEvent
 from tidelog.checker.events import Event
 from tidelog.model import TopicPartition
 
 _SECOND_NS = 1_000_000_000
-#: Operations are counted in stretches of this length; histories of several clients come in no order.
+#: Records are counted in stretches of this length; histories of several clients come in no order.
 _STRETCH_NS = 50_000_000
 #: Events of brokers that are kept for the fault in hand.
 _MOST_EVENTS = 200_000
@@ -33,11 +32,9 @@ class Activity:
         self._errors: deque[tuple[int, str]] = deque(maxlen=100_000)
         self._told: dict[int, deque[BrokerEvent]] = defaultdict(lambda: deque(maxlen=_MOST_EVENTS))
 
-    def take(self, kind: str, name: str, event: Event | Answered) -> None:
+    def take(self, kind: str, name: str, event: Event) -> None:
         """One line of the history `name`."""
-        if isinstance(event, Answered):
-            self._succeeded(event.t1)
-        elif kind == "broker":
+        if kind == "broker":
             self._told[int(name)].append(cast(BrokerEvent, event))
         elif isinstance(event, operations.ProduceInvoked):
             self._begun.update(zip(event.ids, event.t, strict=True))
@@ -59,19 +56,16 @@ class Activity:
             else:
                 times.extend(event.t)
         for record_id, t in zip(event.ids, event.t, strict=True):
-            self._succeeded(t)
+            self._done[t // _STRETCH_NS] += 1
             if (begun := self._begun.pop(record_id, None)) is not None:
                 self._latencies.append((t, t - begun))
 
-    def _succeeded(self, t: int) -> None:
-        self._done[t // _STRETCH_NS] += 1
-
     def rate(self, now: int) -> int:
-        """Operations that succeeded in the last second."""
+        """Records acknowledged in the last second."""
         return self.between(now - _SECOND_NS, now)
 
     def between(self, begin: int, end: int) -> int:
-        """Operations that succeeded in that time, to a twentieth of a second."""
+        """Records acknowledged in that time, to a twentieth of a second."""
         return sum(self._done[stretch] for stretch in range(begin // _STRETCH_NS, end // _STRETCH_NS))
 
     def longest_gap_ms(self, begin: int, end: int) -> Mapping[TopicPartition, float]:

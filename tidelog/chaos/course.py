@@ -17,7 +17,8 @@ from tidelog.chaos.schedule import Step
 from tidelog.chaos.views import Views
 from tidelog.errors import LocalError, TidelogError
 
-#: Operations a second before a fault; with fewer it would find nothing to spoil.
+#: Records acknowledged a second before a fault; with fewer it would find nothing to spoil. Reads are no load: they
+#: go on where nothing can be written any more.
 LEAST_RATE = 200
 #: Operations while a fault lasts that leaves a majority.
 LEAST_DURING = 100
@@ -110,9 +111,9 @@ class Course:
         """Why no fault can be injected now: too little load to be hurt, or a cluster that is not seen."""
         deadline = self._deadline(_RATE_S)
         while (rate := await self.rate()) < LEAST_RATE:
-            self.reporter.status(f"waiting for load: {rate} operations/s")
+            self.reporter.status(f"waiting for load: {rate} records/s")
             if self.now_ns() >= deadline or self.stop.is_set():
-                return f"only {rate} operations a second before it, {LEAST_RATE} are needed"
+                return f"only {rate} records acknowledged in the second before it, {LEAST_RATE} are needed"
             await self._pause(_LOOK_EVERY_S)
         deadline = self._deadline(_SIGHT_S)
         while True:
@@ -165,7 +166,7 @@ class Course:
         began, lasts_s = self.now_ns(), lasts_ms / 1000
         while (passed_s := (self.now_ns() - began) / _SECOND_NS) < lasts_s and not self.stop.is_set():
             rate = await self.rate()
-            self.reporter.status(f"{fault.row} {what}, {passed_s:.0f} of {lasts_s:.0f} s, {rate} operations/s")
+            self.reporter.status(f"{fault.row} {what}, {passed_s:.0f} of {lasts_s:.0f} s, {rate} records/s")
             await self._pause(min(_LOOK_EVERY_S, lasts_s - passed_s))
 
     async def _whole(self, fault: Fault) -> int | None:
@@ -230,7 +231,7 @@ class Course:
         self.reporter.line(told(injection))
 
     async def rate(self) -> int:
-        """Operations that succeeded in the last second."""
+        """Records acknowledged in the last second."""
         await self.read()
         return self.activity.rate(self.now_ns())
 
@@ -251,7 +252,7 @@ def told(injection: Injection) -> str:
         line += f"; BROKEN: {injection.broke}"
     if injection.t_heal is not None and injection.t_inject is not None:
         line += f"; healed after {(injection.t_heal - injection.t_inject) / 1e9:.1f} s"
-        line += f", {injection.acknowledged} operations meanwhile"
+        line += f", {injection.acknowledged} records acknowledged meanwhile"
         line += f", longest pause {injection.longest_gap_ms / 1000:.1f} s"
     return line
 

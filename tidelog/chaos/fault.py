@@ -95,7 +95,7 @@ class Evidence:
 
     views           in the order of time, each different from the one before; the first is from before the injection
     events          of the brokers' own histories meanwhile, by broker id, without append, hw and ack
-    acknowledged    produces and reads that succeeded from `injected` to `healed`
+    acknowledged    records acknowledged from `injected` to `healed`
     errors          how often clients met which error meanwhile, by its name
     slowest_ms      the longest that an acknowledged produce took meanwhile
     longest_gap_ms  the longest time in which no produce of some partition was acknowledged

@@ -37,7 +37,7 @@ class Injection:
     why              by what it was seen to bite; why it is void or was skipped
     t_bit            when the cluster was first seen to notice it
     t_whole          when every partition had all its replicas in sync again
-    acknowledged     operations that succeeded from the injection to the healing
+    acknowledged     records acknowledged from the injection to the healing
     longest_gap_ms   the longest time without an acknowledged produce, on any partition, until all was whole
     most_gap_ms      what the fault may cost; None: as long as it lasts
     leaves_majority  whether operations had to succeed meanwhile

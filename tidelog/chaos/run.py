@@ -240,7 +240,7 @@ class _Ordeal:
         """What brokers hold under load is counted when there is some."""
         deadline = time.monotonic() + _BUSY_S
         while not self.stop.is_set() and time.monotonic() < deadline and (rate := await course.rate()) < LEAST_RATE:
-            self.reporter.status(f"waiting for load: {rate} operations/s")
+            self.reporter.status(f"waiting for load: {rate} records/s")
             await asyncio.sleep(_WATCH_EVERY_S)
 
     def _tell_of_load(self, left_out: int, worked_s: float) -> None:
