@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 
 #: Of a log directory, besides its checkpoints.
 LOCK, BOOT_ID, SESSION_ID, CLEAN_SHUTDOWN = ".lock", "boot.id", "session.id", ".kafka_cleanshutdown"
+FOUND_EMPTY = "found-empty"
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 #: Of a segment too, but only Kafka writes one: which transactions were aborted there.

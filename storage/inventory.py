@@ -99,12 +99,16 @@ class Inventory:
     def lost(
         self, absent: Mapping[TopicPartition, str], before: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, str]:
-        """Of those that are absent although every directory works, the lost ones; `before`: those of the last start.
+        """Of those that are absent the lost ones, by the directories that work; `before`: those of the last start.
 
         Beside those in doubt, and those before, these are all of them where a directory was found empty, and those of
         which something was committed here, by the checkpoint, and not to an earlier topic of the name.
         """
-        born = any(directory.last_life.newborn for directory in self.found)
-        held = {tp for directory in self.found for tp, offset in directory.high_watermarks().items() if offset > 0}
+        working = [directory for directory in self.found if directory.works]
+        empty = any(directory.found_empty for directory in working)
+        held: set[TopicPartition] = set()
+        for directory in working:
+            with directory.failing():
+                held |= {tp for tp, offset in directory.high_watermarks().items() if offset > 0}
         missing = held.difference(self._strays).union(self._doubted)
-        return {tp: topic_id for tp, topic_id in absent.items() if born or tp in missing or before.get(tp) == topic_id}
+        return {tp: topic_id for tp, topic_id in absent.items() if empty or tp in missing or before.get(tp) == topic_id}

@@ -17,7 +17,6 @@ from storage.files import Files
 class LastLife:
     """What counts of it at the next start.
 
-    newborn          there was none: the directory was nobody's before
     clean            it left its marker, so no log needs recovery
     sync_had_failed  what is not written again counts as not synced, whatever a sync says of it
     possibly_short   the machine may have gone down since, or a sync had failed: what was not synced may be missing.
@@ -25,20 +24,21 @@ class LastLife:
                      survived.
     """
 
-    newborn: bool
     clean: bool
     sync_had_failed: bool
     possibly_short: bool
 
     @classmethod
     def read(cls, path: Path, files: Files, *, newborn: bool, boot_id: str | None) -> LastLife:
-        """`boot_id` names the run of the machine's kernel by now; None where it cannot be known."""
+        """`newborn`: there was none, the directory was nobody's before.
+
+        `boot_id` names the run of the machine's kernel by now; None where it cannot be known.
+        """
         clean = files.exists(path / CLEAN_SHUTDOWN)
         noted = files.read(path / BOOT_ID)
         last_boot = (noted or b"").decode("ascii", "replace").strip()
         same_boot = bool(last_boot) and last_boot == boot_id
         return cls(
-            newborn=newborn,
             clean=clean,
             sync_had_failed=not clean and noted is None,
             possibly_short=not clean and not same_boot and not newborn,

@@ -4,6 +4,7 @@
 meta.properties                    whose it is: broker.id and cluster.id
 boot.id                            the kernel's boot id of the last start; gone once a sync has failed
 session.id                         the ZooKeeper session of the last start
+found-empty                        nothing was in it when it was taken; until it is noted what was lost with that
 .kafka_cleanshutdown               the last process closed every log in order and left no doubt; removed while one runs
 recovery-point-offset-checkpoint   up to where each log is synced
 replication-offset-checkpoint      high watermarks
@@ -40,7 +41,7 @@ from storage.checkpoints import (
 )
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError
-from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, LOG_SUFFIX, SESSION_ID
+from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, FOUND_EMPTY, LOCK, LOG_SUFFIX, SESSION_ID
 from storage.files import Files, Lock
 from storage.last_life import LastLife
 from storage.leader_epochs import LeaderEpochs
@@ -59,15 +60,17 @@ _CLOSING_THREADS = 8
 class LogDirectory:
     """The logs of a broker on one disk.
 
-    logs        those that are open; changed by `LogManager` alone
-    last_life   how the process ended that had it before this one
-    failure     why it is offline; None while it works. Set once, by any thread
-    closed      no log is opened here any more
+    logs         those that are open; changed by `LogManager` alone
+    last_life    how the process ended that had it before this one
+    found_empty  it was nobody's, and what was lost with what it may have held is not noted yet
+    failure      why it is offline; None while it works. Set once, by any thread
+    closed       no log is opened here any more
     """
 
     def __init__(self, path: Path, files: Files, lock: Lock, last_life: LastLife, boot_id: str) -> None:
         self.path = path
         self.last_life = last_life
+        self.found_empty = files.exists(path / FOUND_EMPTY)
         self._boot_id = boot_id
         self._vouched = False
         self._sync_failed = False
@@ -115,6 +118,8 @@ class LogDirectory:
                     raise DataDirectoryError(
                         f"{path} holds logs but no {meta_properties.FILE_NAME}; it cannot be told whose they are"
                     )
+                # First, and on the disk: however this start ends, the next one knows.
+                files.replace(path / FOUND_EMPTY, b"")
                 meta_properties.write(path, files, broker_id, cluster_id)
                 for each in (path, *unnamed):  # without its name nothing in it is on the disk
                     files.sync_directory(each.parent)
@@ -148,6 +153,15 @@ class LogDirectory:
             if not self._sync_failed:
                 self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
                 self._vouched = True
+
+    def forget_found_empty(self) -> None:
+        """What was lost is noted (`storage.lost_logs`). StorageError.
+
+        Unsynced: where a power failure brings the file back, more counts as lost of what is not here, and nothing less.
+        """
+        if self.found_empty:
+            self._files.remove(self.path / FOUND_EMPTY)
+            self.found_empty = False
 
     def _note_failed_sync(self) -> None:
         """The page cache may hold what never reaches the disk, and forget it at any time, though the machine runs on.

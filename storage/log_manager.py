@@ -141,18 +141,34 @@ class LogManager:
         self._raise_if_none_works()
 
     def _note_absent(self, inventory: Inventory) -> None:
-        """Which of the partitions that should be here are not: their logs are offline, or lost."""
+        """Which of the partitions that should be here are not: their logs are offline, or lost.
+
+        While a directory is offline any of them may lie there. What is lost is noted all the same, since the next start
+        may find no trace of that; what lies in the other directory is lost no more when that is back.
+        """
         working = [directory for directory in self.directories if directory.works]
         absent = inventory.absent(working)
         if self.failures or len(working) < len(self.directories):
             self._offline = absent
-        elif inventory.hosted is not None:
-            before = lost_logs.read(self._files, (directory.path for directory in working))
-            self._lost = inventory.lost(absent, before)
-            if self._lost:
-                _LOG.error("%d logs are gone or set aside in doubt, %s ...", len(self._lost), min(self._lost))
-            if self._lost != before:
-                self._note_lost(self._lost)
+        if inventory.hosted is not None:
+            self._note_what_is_lost(inventory, absent, working)
+        for directory in working:
+            if directory.works:
+                with directory.failing():
+                    directory.forget_found_empty()
+
+    def _note_what_is_lost(
+        self, inventory: Inventory, absent: Mapping[TopicPartition, str], working: Iterable[LogDirectory]
+    ) -> None:
+        before: dict[TopicPartition, str] = {}
+        for directory in working:
+            with directory.failing():
+                before |= lost_logs.read(self._files, directory.path)
+        lost = inventory.lost(absent, before)
+        if lost:
+            _LOG.error("%d logs are gone or set aside in doubt, %s ...", len(lost), min(lost))
+        if lost or before:  # also where they are the same: a directory may have been away, or empty
+            self._note_lost(lost)
 
     # --- logs ----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ Written into every log directory, since the next one to go may be any of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from storage.checkpoints import read_lines, write_lines
@@ -25,13 +25,12 @@ from tidelog.model import TopicPartition
 FILE_NAME = "lost-logs"
 
 
-def read(files: Files, directories: Iterable[Path]) -> dict[TopicPartition, str]:
-    """The topic ids by partition, of all directories together."""
+def read(files: Files, directory: Path) -> dict[TopicPartition, str]:
+    """The topic ids by partition."""
     found: dict[TopicPartition, str] = {}
-    for directory in directories:
-        for fields in read_lines(files, directory / FILE_NAME) or ():
-            if len(fields) == 3 and fields[1].isdecimal():
-                found[TopicPartition(fields[0], int(fields[1]))] = fields[2]
+    for fields in read_lines(files, directory / FILE_NAME) or ():
+        if len(fields) == 3 and fields[1].isdecimal():
+            found[TopicPartition(fields[0], int(fields[1]))] = fields[2]
     return found
 
 

@@ -12,6 +12,7 @@ from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RE
 from storage.file_names import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
+    FOUND_EMPTY,
     INDEX_SUFFIX,
     LOCK,
     LOG_SUFFIX,
@@ -46,6 +47,7 @@ _BY_NAME: dict[str, Callable[[Source], Iterator[Finding]]] = {
     BOOT_ID: texts.inspect_line,
     SESSION_ID: texts.inspect_line,
     LOCK: texts.inspect_line,
+    FOUND_EMPTY: texts.inspect_line,
 }
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 

@@ -174,7 +174,7 @@ def test_which_logs_are_lost(tmp_path: Path) -> None:
     lost = {TopicPartition("orders", 0): "AAAAAAAAAAAAAAAAAAAAAQ"}
     lost_logs.write(FILES, tmp_path, lost)
     assert (tmp_path / "lost-logs").read_text() == blocks("Small files")[5]
-    assert lost_logs.read(FILES, [tmp_path]) == lost
+    assert lost_logs.read(FILES, tmp_path) == lost
     lost_logs.write(FILES, tmp_path, {})
     assert not (tmp_path / "lost-logs").exists()
 

@@ -128,6 +128,7 @@ def restarted(path: Path, topic_id: str) -> LogManager:
 def written(path: Path, high_watermark: int) -> None:
     """A log of three records of the topic "old", closed in order."""
     manager = open_manager(path)
+    manager.open_logs(hosted={})
     log = manager.get_or_create(ORDERS, "old", LogConfig())
     for _ in range(3):
         append(log)
@@ -203,6 +204,7 @@ def test_a_high_watermark_that_is_noted_late_is_not_that_of_the_next_log_of_the_
 
 def test_a_topic_that_was_deleted_is_not_missed_where_the_next_of_its_name_has_no_log_yet(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
+    manager.open_logs(hosted={})
     log = manager.get_or_create(ORDERS, "old", LogConfig())
     append(log)
     manager.checkpoint_high_watermarks({ORDERS: (log, 1)})

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
+from simulation.crashable_files import CrashableFiles, PowerCut
 from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
 from storage.log import Log
@@ -333,6 +335,118 @@ def test_an_empty_directory_makes_no_empty_log_of_a_replica_that_counts_as_in_sy
     manager.close()
     machine.start({**HOSTED, ORDERS[3]: "later"}).close()
     assert not [root for root in machine.paths if (root / "lost-logs").exists()]
+
+
+def replace_by_an_empty_one(path: Path) -> None:
+    path.rename(path.with_name(f"{path.name} before"))
+    path.mkdir()
+
+
+def begins_in_sync(manager: LogManager, tp: TopicPartition) -> bool:
+    """Whether a log of a replica that counts as in sync is there, or made."""
+    try:
+        manager.get_or_create(tp, "id", LogConfig(), in_sync=True)
+    except IneligibleReplicaError:
+        return False
+    return True
+
+
+def start_up_to_the_logs(machine: Machine) -> None:
+    LogManager.open(machine.paths, machine.files, 1, "c1", "boot-1").close()
+
+
+def start_beside_a_directory_of_another_broker(machine: Machine) -> None:
+    meta = machine.paths[2] / "meta.properties"
+    ours = meta.read_text()
+    meta.write_text(ours.replace("broker.id=1", "broker.id=2"))
+    with pytest.raises(DataDirectoryError):
+        machine.start(HOSTED)
+    meta.write_text(ours)
+
+
+@pytest.mark.parametrize("first_start", [start_up_to_the_logs, start_beside_a_directory_of_another_broker])
+def test_a_first_start_that_ends_early_leaves_an_empty_directory_as_doubtful_as_it_was(
+    machine: Machine, first_start: Callable[[Machine], None]
+) -> None:
+    machine.start_with_records().close()
+    replace_by_an_empty_one(machine.paths[0])
+    first_start(machine)
+    manager = machine.start(HOSTED)
+    assert manager.possibly_short
+    assert [tp.partition for tp in ORDERS if begins_in_sync(manager, tp)] == [1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("fate", [FORGOTTEN, KEPT])
+def test_wherever_the_power_fails_in_the_first_start_an_empty_directory_makes_no_empty_log_in_sync(fate: Fate) -> None:
+    paths = [Path("/data/a"), Path("/data/b")]
+
+    def start(files: CrashableFiles) -> LogManager:
+        manager = LogManager.open(paths, files, 1, "c1", None)
+        manager.open_logs(hosted=dict.fromkeys(ORDERS[:2], "id"))
+        return manager
+
+    disks = CrashableFiles()
+    manager = LogManager.open(paths, disks, 1, "c1", None)
+    for tp in ORDERS[:2]:
+        append(manager.get_or_create(tp, "id", LogConfig()))
+    manager.close()
+    disks.remove_directory(paths[0])
+    disks.make_directory(paths[0])
+    disks.sync_directory(paths[0].parent)
+    for cut in itertools.count():
+        files = disks.crash(KEPT)
+        files.cut = cut
+        try:
+            start(files)
+        except PowerCut:
+            manager = start(files.crash(fate))
+            assert manager.possibly_short
+            assert begins_in_sync(manager, ORDERS[1]) and not begins_in_sync(manager, ORDERS[0]), files.mutations[-1]
+        else:
+            break
+    steps = ["rename found-empty", "rename meta.properties", "rename lost-logs", "remove found-empty"]
+    assert list(dict.fromkeys(each for each in files.mutations if each in steps)) == steps
+
+
+def test_what_was_lost_with_an_empty_directory_is_noted_while_another_one_is_offline(machine: Machine) -> None:
+    machine.start_with_records().close()
+    replace_by_an_empty_one(machine.paths[0])
+    machine.files.fail(Fault.READ_ERROR, machine.paths[1])
+    manager = machine.start(HOSTED)
+    for tp in (ORDERS[0], ORDERS[1]):
+        with pytest.raises(StorageError, match="may lie in a directory that is offline"):
+            manager.get_or_create(tp, "id", LogConfig())
+    manager.close()
+    machine.files.heal()
+    manager = machine.start(HOSTED)
+    assert [tp.partition for tp in ORDERS if begins_in_sync(manager, tp)] == [1, 2, 4, 5]
+    manager.close()
+    for root in machine.paths:  # what has come back is lost no more
+        assert (root / "lost-logs").read_text() == "0\n2\norders 0 id\norders 3 id\n"
+
+
+def test_what_is_lost_while_a_directory_is_offline_is_noted_beside_what_was_lost_before(machine: Machine) -> None:
+    machine.start_with_records().close()
+    replace_by_an_empty_one(machine.paths[0])
+    machine.start(HOSTED).close()
+    (machine.paths[2] / "orders-2" / "partition.metadata").write_text("version: 0\ntopic_id: another\n")
+    machine.files.fail(Fault.READ_ERROR, machine.paths[1])
+    manager = machine.start(HOSTED)
+    manager.close()
+    machine.files.heal()
+    manager = machine.start(HOSTED)
+    assert [tp.partition for tp in ORDERS if begins_in_sync(manager, tp)] == [1, 4, 5]
+
+
+def test_a_directory_that_is_merely_offline_casts_no_doubt_on_the_logs_of_the_others(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    manager.checkpoint_high_watermarks({tp: (log, 1) for tp, log in manager.logs().items()})
+    manager.close()
+    machine.files.fail(Fault.READ_ERROR, matching=lambda path: path.parent.name == "orders-4" and path.suffix == ".log")
+    (machine.paths[1] / ".kafka_cleanshutdown").unlink()
+    manager = machine.start(HOSTED)
+    assert list(manager.failures) == [machine.paths[1]]
+    assert not manager.possibly_short
 
 
 def test_a_broker_that_never_had_a_log_may_begin_one_in_sync(machine: Machine) -> None:
