@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -76,6 +77,26 @@ def test_brokers_can_be_added_but_not_left_out(shell: Shell) -> None:
     refused = shell.run("up", "--brokers", "1")
     assert refused.status == 1
     assert "has 2 brokers, and they stay" in refused.complaint
+
+
+@pytest.mark.slow
+def test_a_broker_whose_disk_was_lost_starts_with_an_empty_one_and_says_so(shell: Shell) -> None:
+    shell.succeed("up", "--brokers", "2", "--detach")
+    before = json.loads(shell.succeed("status", "--json"))
+    shell.succeed("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
+    os.kill(pids(shell)[2], signal.SIGKILL)  # and so it is not the last one that has everything
+    shell.succeed("produce", "t", given=b"1\n2\n3\n")
+    shell.succeed("down")
+    lost = Path(before["brokers"][1]["data_dir"])
+    shutil.rmtree(lost)
+    started = shell.run("up", "--detach")
+    assert started.status == 0
+    assert f"{lost} is gone: its broker starts with an empty one" in started.complaint
+    after = json.loads(shell.succeed("status", "--json"))
+    assert [(broker["port"], broker["alive"]) for broker in after["brokers"]] == [
+        (broker["port"], True) for broker in before["brokers"]
+    ]
+    assert sorted(shell.succeed("consume", "t").split()) == [b"1", b"2", b"3"]
 
 
 def test_a_purge_removes_what_is_ours_and_nothing_else(shell: Shell) -> None:

@@ -66,6 +66,8 @@ def up(
     cluster = LocalCluster(data_dir, histories=histories and histories.absolute())
     joined = cluster.state is not None and cluster.state.running
     reporter = _ready_reporter(_running(cluster), to_error=as_json)
+    for directory in cluster.lost_directories():
+        click.echo(f"{directory} is gone: its broker starts with an empty one, and fetches what others have", err=True)
     with interrupted_by(*_STOP_SIGNALS):
         state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=reporter)
         in_background = detach or joined

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import time
@@ -96,6 +97,12 @@ class LocalCluster:
             raise LocalError(f"no cluster in {self.data_dir}: start one with tidelog up")
         return self.state
 
+    def lost_directories(self) -> list[Path]:
+        """Of the brokers that do not run and had them: such a broker starts with an empty one."""
+        stopped = [broker for broker in (self.state.brokers if self.state else ()) if not broker.running]
+        directories = [self.broker_dir(broker.broker_id) for broker in stopped if broker.had_directory]
+        return [directory for directory in directories if not directory.exists()]
+
     def start(
         self,
         brokers: int | None = None,
@@ -132,6 +139,7 @@ class LocalCluster:
                         process = self._start_broker(broker)
                         started.append(process)
                 self._wait_for_brokers(on_ready, deadline_ms)
+                self._save(self.known_state())  # they have their directories by now
             except BaseException:
                 _stop(started[::-1])
                 self._forget(process.pid for process in started)
@@ -228,9 +236,15 @@ class LocalCluster:
             self._save(_forget_processes(self.known_state(), set(pids)))
 
     def _save(self, state: ClusterState) -> None:
-        self.state = state
+        self.state = self._noting_directories(state)
         with self._writing():
-            save_state(self.data_dir, state)
+            save_state(self.data_dir, self.state)
+
+    def _noting_directories(self, state: ClusterState) -> ClusterState:
+        def note(broker: BrokerState) -> BrokerState:
+            return replace(broker, had_directory=broker.had_directory or self.broker_dir(broker.broker_id).exists())
+
+        return replace(state, brokers=tuple(map(note, state.brokers)))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -258,9 +272,11 @@ class LocalCluster:
             raise LocalError(
                 f"the cluster in {self.data_dir} uses ZooKeeper at {state.zookeeper}: pass another --data-dir"
             )
-        # A broker that never came as far as to make its directory is planned anew.
-        state = replace(state, brokers=tuple(b for b in state.brokers if self.broker_dir(b.broker_id).exists()))
         wanted = brokers or len(state.brokers) or DEFAULT_BROKERS
+        # A broker that never came as far as to make its directory is planned anew. Whose directory is gone stays: it
+        # is one of the cluster, which may still have what it lost.
+        state = self._noting_directories(state)
+        state = replace(state, brokers=tuple(b for b in state.brokers if b.had_directory or b.running))
         if wanted < len(state.brokers):
             raise LocalError(
                 f"the cluster in {self.data_dir} has {len(state.brokers)} brokers, and they stay:"
@@ -268,7 +284,9 @@ class LocalCluster:
             )
         taken = {port for broker in state.brokers for port in broker.ports}
         taken.update(process.port for process in state.processes)
-        for broker_id in range(len(state.brokers) + 1, wanted + 1):
+        ids = {broker.broker_id for broker in state.brokers}
+        free_ids = (broker_id for broker_id in itertools.count(1) if broker_id not in ids)
+        for broker_id in itertools.islice(free_ids, wanted - len(ids)):
             port = choose_port(taken, held)
             replication_port = choose_port(taken | {port}, held)
             taken |= {port, replication_port}

@@ -47,11 +47,15 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState(ProcessState):
-    """A broker's process; `port` is the one for clients, `http_port` (0: none yet) for those who watch it."""
+    """A broker's process; `port` is the one for clients, `http_port` (0: none yet) for those who watch it.
+
+    `had_directory`: it came as far as to make one, which it may have lost since.
+    """
 
     broker_id: int = 0
     replication_port: int = 0
     http_port: int = 0
+    had_directory: bool = False
 
     @property
     def address(self) -> str:

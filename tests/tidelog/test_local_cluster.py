@@ -1,0 +1,104 @@
+"""Which brokers a local cluster has, start by start; their processes are those of tests/processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tidelog.errors import LocalError
+from tidelog.local.cluster import LocalCluster
+from tidelog.local.ports import LOOPBACK
+from tidelog.local.process import birth_of
+from tidelog.local.state import BrokerState, ClusterState, load_state, save_state
+
+
+class Planned(LocalCluster):
+    """A cluster whose ZooKeeper is away, so that a start goes as far as its plan, which is kept."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, home=directory)
+        with socket.create_server((LOOPBACK, 0)) as closed:
+            self._nobody = f"{LOOPBACK}:{closed.getsockname()[1]}"
+
+    def plan(self, brokers: int | None = None) -> dict[int, BrokerState]:
+        """The brokers, by their ids, of a start with so many."""
+        with pytest.raises(LocalError, match="ZooKeeper"):
+            self.start(brokers, zookeeper=None if self.state else self._nobody)
+        state = load_state(self.data_dir)
+        assert state is not None
+        return {broker.broker_id: broker for broker in state.brokers}
+
+    def make_directories(self, *broker_ids: int) -> None:
+        """As brokers do that come so far."""
+        for broker_id in broker_ids:
+            self.broker_dir(broker_id).mkdir()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Planned:
+    return Planned(tmp_path)
+
+
+def ports(brokers: dict[int, BrokerState]) -> dict[int, tuple[int, ...]]:
+    return {broker_id: broker.ports for broker_id, broker in brokers.items()}
+
+
+def test_a_broker_whose_directory_is_gone_stays_one_of_the_cluster(cluster: Planned) -> None:
+    cluster.plan(3)
+    cluster.make_directories(1, 2, 3)
+    before = cluster.plan()
+    shutil.rmtree(cluster.broker_dir(2))
+    assert cluster.lost_directories() == [cluster.broker_dir(2)]
+    assert ports(cluster.plan()) == ports(before)
+    with pytest.raises(LocalError, match="has 3 brokers, and they stay"):
+        cluster.start(2)
+    after = cluster.plan(5)
+    assert sorted(after) == [1, 2, 3, 4, 5]
+    assert {broker_id: after[broker_id].ports for broker_id in before} == ports(before)
+
+
+def test_a_broker_that_runs_is_never_forgotten(cluster: Planned) -> None:
+    brokers = cluster.plan(2)
+    cluster.make_directories(2)
+    pid = os.getpid()
+    running = replace(brokers[1], pid=pid, birth=birth_of(pid) or "")
+    save_state(cluster.data_dir, cluster.known_state().with_broker(running))
+    cluster.refresh()
+    after = cluster.plan(3)
+    assert (after[1].pid, after[1].ports) == (pid, brokers[1].ports)
+    assert sorted(after) == [1, 2, 3]
+    assert cluster.lost_directories() == []
+
+
+def test_a_broker_that_never_came_to_have_a_directory_is_planned_anew_and_takes_no_others_place(
+    cluster: Planned,
+) -> None:
+    cluster.plan(3)
+    cluster.make_directories(1, 3)
+    before = cluster.plan()
+    assert cluster.lost_directories() == []
+    after = cluster.plan()
+    assert sorted(after) == [1, 2, 3]
+    assert (after[1], after[3]) == (before[1], before[3])
+
+
+def test_as_many_brokers_as_were_planned_first_are_started_the_next_time(cluster: Planned) -> None:
+    cluster.plan(5)
+    assert len(cluster.plan()) == 5
+    assert len(cluster.plan(2)) == 2, "none of them has come to have a directory"
+    cluster.make_directories(1)
+    assert len(cluster.plan()) == 2
+
+
+def test_a_state_of_an_earlier_release_has_the_brokers_whose_directories_are_there(cluster: Planned) -> None:
+    brokers = cluster.plan(2)
+    cluster.make_directories(1, 2)
+    state = ClusterState(cluster.known_state().zookeeper, None, tuple(brokers.values()), {})
+    save_state(cluster.data_dir, state)
+    cluster.refresh()
+    assert ports(cluster.plan()) == ports(brokers)
