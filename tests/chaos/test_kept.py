@@ -62,6 +62,17 @@ def test_a_row_that_was_not_reached_is_not_proved_by_judging_again(tmp_path: Pat
     assert result.shortcomings == ["not reached: F2"]
 
 
+@pytest.mark.parametrize(
+    "about", [None, {"scenario": "all", "seed": 3, "seconds": 600.0}, {"rows": [], "troubles": []}]
+)
+def test_a_run_that_does_not_say_what_it_was_asked_for_has_not_proved_it(about: object, tmp_path: Path) -> None:
+    kept(tmp_path)
+    (tmp_path / "run.json").unlink() if about is None else (tmp_path / "run.json").write_text(json.dumps(about))
+    result = judge_again(tmp_path)
+    assert result.status == 3
+    assert result.shortcomings == ["which rows it was asked for is not known"]
+
+
 def test_the_windows_of_availability_are_those_of_the_faults_also_where_nobody_had_judged(tmp_path: Path) -> None:
     kept(tmp_path, STORY, replace(BIT, leaves_majority=True))
     (tmp_path / "windows.jsonl").unlink()

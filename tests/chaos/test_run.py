@@ -8,9 +8,17 @@ from typing import cast
 
 import pytest
 
-from tidelog.chaos.run import had
+from tidelog.chaos import run
+from tidelog.chaos.course import Reporter
+from tidelog.chaos.load import Load
+from tidelog.chaos.report.reading import read_about
+from tidelog.chaos.run import Request, _Ordeal, had
+from tidelog.chaos.scenarios import SCENARIOS
 from tidelog.chaos.targets import Cluster
+from tidelog.chaos.workplace import Workplace
 from tidelog.errors import LocalError
+
+REQUEST = Request(SCENARIOS["leader-kill"], ("F1", "F6"), 1, 30.0, Load())
 
 
 class Unavailable:
@@ -29,10 +37,60 @@ class Unavailable:
 
 
 def test_the_directory_of_the_results_is_empty_again_where_the_cluster_cannot_be_had(tmp_path: Path) -> None:
-    async def run() -> None:
+    async def try_it() -> None:
         async with had(cast(Cluster, Unavailable(tmp_path)), tmp_path):
             pytest.fail("there is no cluster")
 
     with pytest.raises(LocalError, match="broker 2 ended"):
-        asyncio.run(run())
+        asyncio.run(try_it())
     assert list(tmp_path.iterdir()) == []
+
+
+class Ours:
+    """A cluster that is never asked."""
+
+    is_ours = True
+    broker_histories = Path("/nowhere")
+
+    async def __aenter__(self) -> None:
+        """It is there."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """It stays."""
+
+
+class Killed(BaseException):
+    """As by SIGKILL: nobody gets to say anything any more."""
+
+
+def test_a_run_that_dies_has_told_what_it_was_asked_for_and_that_it_did_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(_: _Ordeal) -> None:
+        raise Killed
+
+    monkeypatch.setattr(run, "_target", lambda *_: Ours())
+    monkeypatch.setattr(_Ordeal, "undergo", die)
+    place = Workplace(tmp_path)
+    with pytest.raises(Killed):
+        asyncio.run(run.run(REQUEST, place, Reporter(), asyncio.Event()))
+    about = read_about(place.path / "results")
+    assert about.rows == ["F1", "F6"]
+    assert about.troubles == ["the run did not come to its end"]
+
+
+def test_a_run_that_dies_while_it_is_judged_has_told_its_troubles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(run, "judge", die)
+    ordeal = _Ordeal(
+        REQUEST, cast(Cluster, Ours()), tmp_path, Reporter(), asyncio.Event(), ["the replicas were not level"]
+    )
+    with pytest.raises(Killed):
+        ordeal.judge()
+    about = read_about(tmp_path)
+    assert about.rows == ["F1", "F6"]
+    assert about.troubles == ["the replicas were not level"]

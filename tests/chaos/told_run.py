@@ -107,6 +107,7 @@ class ToldRun:
         for writer in (client, *brokers.values()):
             writer.close()
         (directory / "faults.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.faults))
+        (directory / "run.json").write_text(json.dumps({"rows": sorted({line["row"] for line in self.faults})}))
         if self.verdict is not None:
             (directory / "verdict.json").write_text(json.dumps(self.verdict))
         return directory

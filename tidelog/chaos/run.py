@@ -105,7 +105,8 @@ async def run(request: Request, place: Workplace, reporter: Reporter, stop: asyn
         request = replace(request, load=request.load.named_apart(f"chaos-{place.path.name}-"))
     reporter.status("starting the cluster" if target.is_ours else "looking at the cluster")
     async with had(target, results):
-        _write_about(results, request)
+        # What a run leaves that dies before it has told its troubles is not taken for a whole one.
+        _write_about(results, request, ["the run did not come to its end"])
         ordeal = _Ordeal(request, target, results, reporter, stop)
         if target.broker_histories is None:
             ordeal.troubles.append("the brokers keep no histories, so what only they saw is not judged")
@@ -315,9 +316,9 @@ class _Ordeal:
         verdict, report = None, None
         self.reporter.status("judging the histories")
         try:
+            _write_about(self.results, self.request, self.troubles)
             verdict = judge(self.results, self.faults.injections)
             self.reporter.status("writing the report")
-            _write_about(self.results, self.request, rows=self.request.rows, troubles=self.troubles)
             report = write_report(self.results)
         except (HistoryError, OSError) as error:
             self.troubles.append(str(error))
@@ -326,10 +327,10 @@ class _Ordeal:
         )
 
 
-def _write_about(results: Path, request: Request, **found: Sequence[str]) -> None:
+def _write_about(results: Path, request: Request, troubles: Sequence[str]) -> None:
     """What the report tells of the run, and what it takes into account: the rows asked for, and the run's troubles."""
-    about = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
-    text = json.dumps(about | {name: list(values) for name, values in found.items()}, ensure_ascii=False)
+    values = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
+    text = json.dumps(values | {"rows": list(request.rows), "troubles": list(troubles)}, ensure_ascii=False)
     (results / RUN).write_text(text + "\n", encoding="utf-8")
 
 

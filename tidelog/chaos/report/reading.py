@@ -4,7 +4,7 @@ histories/NAME.jsonl   tidelog.checker.history
 faults.jsonl           tidelog.chaos.injections
 verdict.json           the checker's (`tidelog.checker.verdict.Verdict.to_json`)
 run.json               what to know of the run, as {"scenario": "all", "seed": 3}, which "rows" it was asked for,
-                           and its own "troubles"; may be absent
+                           and its own "troubles"; without it the run has not proved anything
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tidelog.errors import HistoryError
 
 VERDICT: Final = "verdict.json"
 RUN: Final = "run.json"
+_NO_ROWS: Final = "which rows it was asked for is not known"
 
 
 def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
@@ -56,14 +57,17 @@ def read_verdict(directory: Path) -> Verdict | None:
 
 
 def read_about(directory: Path) -> About:
-    """Empty where nothing is said. HistoryError where it is something else."""
+    """HistoryError where it is something else. Where the rows are missing, whoever asked for them has a trouble: those
+    that were injected tell nothing of those that were not.
+    """
     path = directory / RUN
     if not path.exists():
-        return About()
+        return About(troubles=[_NO_ROWS])
     with line_errors(path, 1):
         document = json.loads(path.read_text(encoding="utf-8"))
         if type(document) is not dict:
             raise TypeError("it is no JSON object")
         values = {name: value for name, value in document.items() if isinstance(value, str | int | float)}
         rows = [row_name(each) for each in document.get("rows", ())]
-        return About(values, rows, [str(each) for each in document.get("troubles", ())])
+        troubles = [str(each) for each in document.get("troubles", ())]
+        return About(values, rows, troubles if rows else [_NO_ROWS, *troubles])
