@@ -83,7 +83,8 @@ class Connection:
     ) -> Connection:
         """Connect and shake hands. DisconnectedError (nobody there), TimeoutError, UnsupportedVersionError.
 
-        A host with several addresses is tried at each until somebody answers.
+        A host with several addresses is tried at each until somebody answers; one that swallows everything, as behind
+        a firewall, takes no more than its share of the time that is left.
         """
         clock = clock or SystemClock()
         deadline_ms = clock.monotonic_ms() + timeout_ms
@@ -95,18 +96,20 @@ class Connection:
         except OSError as error:
             raise DisconnectedError(f"{endpoint}: its name is not known: {error.strerror}") from None
 
-        async def at(address: str) -> Connection:
+        async def at(address: str, deadline_ms: int) -> Connection:
             connection = cls(endpoint, client_id, sender_epoch, cluster_id, clock)
             connection._line = dial(Endpoint(address, endpoint.port), connection._on_frames, connection._on_ended)
             return await connection._shaken(deadline_ms)
 
         *others, last = addresses
-        for address in others:
+        for tried, address in enumerate(others):
+            now_ms = clock.monotonic_ms()
+            share_ms = (deadline_ms - now_ms) // (len(addresses) - tried)
             try:
-                return await at(address)
-            except DisconnectedError:
+                return await at(address, now_ms + share_ms)
+            except (DisconnectedError, TimeoutError):
                 continue
-        return await at(last)
+        return await at(last, deadline_ms)
 
     async def _shaken(self, deadline_ms: int) -> Connection:
         """This connection after the handshake, or closed."""
