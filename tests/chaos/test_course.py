@@ -250,12 +250,24 @@ async def test_a_row_that_nobody_can_make_is_skipped_too(tmp_path: Path) -> None
 @on_virtual_time
 async def test_a_kind_that_can_be_made_here_stands_in_for_one_that_cannot(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path, lacking={Need.NETWORK: "needs root"})
-    other = Pretended(cluster, needs=frozenset({Need.NETWORK}))
+    other = Pretended(cluster, name="leader cut off", needs=frozenset({Need.NETWORK}))
     run = Run(tmp_path, cluster, fault)
     run.course.catalogue = {"F1": [lambda: cast(Fault, other), lambda: cast(Fault, fault)]}
-    injections = await run.go("F1", seconds=20)
+    left_out, *injections = await run.go("F1", seconds=20)
     assert {injection.outcome for injection in injections} == {Outcome.BIT}
     assert other.told == []
+    assert (left_out.outcome, left_out.name, left_out.why) == (Outcome.SKIPPED, "leader cut off", "needs root")
+
+
+@on_virtual_time
+async def test_of_a_row_none_of_whose_kinds_can_be_made_here_each_is_told_of(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path, lacking={Need.PROCESSES: "not ours", Need.NETWORK: "needs root"})
+    other = Pretended(cluster, name="leader cut off", needs=frozenset({Need.NETWORK}))
+    run = Run(tmp_path, cluster, fault)
+    run.course.catalogue = {"F1": [lambda: cast(Fault, fault), lambda: cast(Fault, other)]}
+    told_of = [(each.name, each.outcome, each.why) for each in await run.go("F1")]
+    skipped = Outcome.SKIPPED
+    assert told_of == [("leader killed", skipped, "not ours"), ("leader cut off", skipped, "needs root")]
 
 
 @on_virtual_time

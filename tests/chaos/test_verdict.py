@@ -63,6 +63,12 @@ def test_rows_that_were_skipped_or_not_reached_have_not_passed() -> None:
     assert exit_status(counts, ALL_SEEN) == UNPROVED
 
 
+def test_a_kind_that_was_skipped_is_told_of_where_others_of_its_row_bit() -> None:
+    counts = count_rows(["F1"], [replace(SKIPPED, row="F1"), BIT])
+    assert shortcomings(counts, ALL_SEEN) == ["skipped, since they cannot be injected here: some kinds of F1"]
+    assert exit_status(counts, ALL_SEEN) == UNPROVED
+
+
 def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
     seen = judged(I17=(0, 0), I18=(0, 0))
     counts = count_rows(["F1"], [BIT])

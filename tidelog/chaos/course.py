@@ -78,17 +78,19 @@ class Course:
                 return
 
     def _possible(self, rows: Sequence[str]) -> Catalogue:
-        """What can be injected here; of a row of which nothing can it is said that it is skipped, and why."""
+        """What can be injected here; of each kind that cannot it is said that it is skipped, and why: another kind of
+        its row does not prove what it would have.
+        """
         possible = {}
         for row in rows:
             kinds = {kind: self._lacks(kind()) for kind in self.catalogue.get(row, ())}
             if not kinds:
                 self._end(Injection(row, "", Outcome.SKIPPED, "there is no such fault"))
-            elif all(kinds.values()):
-                kind, why = next(iter(kinds.items()))
-                self._end(_injection(kind(), Outcome.SKIPPED, why))
-            else:
-                possible[row] = [kind for kind, why in kinds.items() if not why]
+            for kind, why in kinds.items():
+                if why:
+                    self._end(_injection(kind(), Outcome.SKIPPED, why))
+            if left := [kind for kind, why in kinds.items() if not why]:
+                possible[row] = left
         return possible
 
     def _lacks(self, fault: Fault) -> str:

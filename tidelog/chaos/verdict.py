@@ -47,7 +47,7 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
 def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> list[str]:
     """Why the run has not proved what it was asked to; violations are no shortcomings. `troubles` are its own."""
     void = [count.row for count in counts if count.void]
-    skipped = [count.row for count in counts if count.skipped]
+    skipped = [_skipped(count) for count in counts if count.skipped]
     unreached = [count.row for count in counts if not (count.injected or count.void or count.skipped)]
     found = list(troubles)
     if void:
@@ -64,6 +64,10 @@ def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: 
     if verdict.unread:
         found.append(f"without all of their final logs, so their end is unknown: {', '.join(map(str, verdict.unread))}")
     return found
+
+
+def _skipped(count: RowCount) -> str:
+    return f"some kinds of {count.row}" if count.injected or count.void else count.row
 
 
 def exit_status(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> int:
