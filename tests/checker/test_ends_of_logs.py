@@ -13,7 +13,8 @@ from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending
 from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
-from tidelog.checker.operations import ProduceInvoked, ProduceOk, Read, TrimOk, TrimUnknown
+from tidelog.checker.operations import ProduceInvoked, ProduceOk, Read, TrimInvoked, TrimOk, TrimUnknown
+from tidelog.checker.verdict import Row, Status
 from tidelog.model import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -78,6 +79,14 @@ def test_compaction_takes_records_and_puts_no_others_in_their_place(key: str, to
     assert len(found(key, told, log(1, 7, 3), compacted=COMPACTED)) == 1
 
 
+@pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
+def test_compaction_moves_neither_end_of_a_log(key: str, told: list[tuple[str, Event]]) -> None:
+    assert len(found(key, told, log(1), compacted=COMPACTED)) == 2, "what the log ends before"
+    assert len(found(key, told, log(3, start=2), compacted=COMPACTED)) == 2, "what it begins behind"
+    assert len(found(key, told, log(offsets=[]), compacted=COMPACTED)) == 3, "all of it"
+    assert not found(key, [*told, TRIM], log(3, start=2), compacted=COMPACTED)
+
+
 def test_what_is_acknowledged_is_in_each_log() -> None:
     assert not found("I1", THREE, log(1, 2, 3, broker="1"), log(1, 2, 3))
     (lost,) = found("I1", THREE, log(1, 2, broker="1"), log(1, 2, 3))
@@ -118,9 +127,12 @@ def test_what_an_ended_epoch_acknowledged_is_there_in_that_epoch_or_an_earlier_o
     assert not found("I13", told, log(1, 2, 3, epochs=[0, 0, 0]))
     assert len(found("I13", told, log(1, 2, 3, epochs=[1, 2, 2]))) == count
     assert len(found("I13", told, log(1))) == count
-    assert not found("I13", told, log(3, 4, start=3)), "a trim is no matter of epochs"
+    trim: tuple[str, Event] = ("client", TrimInvoked(TP, 3, 7))
+    assert not found("I13", [*told, trim], log(3, 4, start=3)), "a trim is no matter of epochs"
+    assert len(found("I13", told, log(3, 4, start=3))) == (1 if by_broker else 3)
     assert not found("I13", told, log(1, 9, offsets=[0, 7]), compacted=COMPACTED)
     assert len(found("I13", told, log(1, 9, offsets=[0, 7]))) == count
+    assert len(found("I13", told, log(1), compacted=COMPACTED)) == count, "compaction takes nothing behind the end"
 
 
 def test_what_the_last_epoch_acknowledged_is_no_matter_of_it() -> None:
@@ -131,8 +143,39 @@ def test_what_the_last_epoch_acknowledged_is_no_matter_of_it() -> None:
 # --- I15 -------------------------------------------------------------------------------------------------------------
 
 
+#: So that logs may begin where these begin.
+TRIM_ALL: tuple[str, Event] = ("client", TrimUnknown(TP, 9, "TIMEOUT", 7, 8))
+
+
+def compared(*logs: FinalLog, compacted: bool = False) -> Row:
+    ending = Ending({TP: logs}, compacted=COMPACTED if compacted else frozenset())
+    return verdict_on_all([TRIM_ALL], "I15", ending=ending).rows[0]
+
+
 def differences(one: FinalLog, other: FinalLog, compacted: bool = False) -> int:
-    return len(found("I15", [], one, other, compacted=COMPACTED if compacted else frozenset()))
+    return compared(one, other, compacted=compacted).violations
+
+
+@pytest.mark.parametrize("compacted", [frozenset(), COMPACTED])
+def test_no_log_begins_behind_what_somebody_asked_to_trim(compacted: frozenset[str]) -> None:
+    logs = log(2, 3, broker="1", start=1), log(1, 2, 3, broker="2"), log(1, 2, 3)
+    (late,) = found("I15", [], *logs, compacted=compacted)
+    assert late.says == "broker 1's log begins at 1, and nobody had asked to trim further than 0"
+    for trim in (TrimInvoked(TP, 1, 7), TrimOk(TP, 1, 7, 8), TrimUnknown(TP, 1, "TIMEOUT", 7, 8)):
+        assert not found("I15", [("client", trim)], *logs, compacted=compacted)
+    assert len(found("I15", [], log(2, 3, broker="1", start=1))) == 1, "though there is no other replica"
+
+
+def test_what_lies_before_a_log_start_or_in_one_replica_alone_has_not_been_compared() -> None:
+    assert compared(log(1, 2, 3, broker="1"), log(2, 3, broker="2", start=1)).observations == 2
+    assert compared(log(1, 2, 3, broker="1"), log(broker="2", start=3)).status is Status.NO_DATA
+    gap = log(1, 3, broker="2", offsets=[0, 2])
+    assert compared(log(1, 2, 3, broker="1"), gap, compacted=True).observations == 2
+    assert compared(log(1, 2, 3, broker="1"), log(1, 2, 3)).status is Status.NO_DATA
+
+
+def test_replicas_have_their_records_at_the_same_offsets() -> None:
+    assert differences(log(1, 3, broker="1", offsets=[0, 2]), log(1, 3, broker="2", offsets=[1, 2])) == 1
 
 
 def test_replicas_are_compared_from_the_latest_log_start_on() -> None:
@@ -173,7 +216,9 @@ def test_batches_are_compared_where_they_lie_whole_in_both() -> None:
     assert differences(whole, batched("2", (0, 1, 77), (2, 3, 88))) == 0
     assert differences(whole, batched("2", (0, 1, 77), (2, 3, 89))) == 1
     assert differences(whole, batched("2", (0, 1, 77), (2, 2, 88), (3, 3, 99))) == 1
-    assert differences(whole, batched("2", (0, 1, 55), (2, 3, 88), start=1)) == 0, "a log start in the middle of one"
+    cut_off = batched("2", (0, 1, 55), (2, 3, 88), start=1)
+    assert differences(whole, cut_off) == 0, "a log start in the middle of one"
+    assert differences(whole, replace(cut_off, ids=[7, 3, 4])) == 1, "whose records are compared"
 
 
 # --- I16 -------------------------------------------------------------------------------------------------------------

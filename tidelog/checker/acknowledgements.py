@@ -17,7 +17,7 @@ class Acknowledged(Invariant):
 
     Before the end it is asked of each new leader that its log ends behind what was acknowledged; but not of one that
     slept, and hears of an epoch that another has ended. A record before the log's start was trimmed, or is lost: lost
-    unless somebody asked for a trim.
+    unless somebody asked for a trim; one at the log's end or behind it is lost, also where records are compacted.
     """
 
     key, name = "I1", "acknowledged records are there"
@@ -62,15 +62,17 @@ class Acknowledged(Invariant):
                     continue
                 lacking = [event for _, event in facts.produces if not log.holds(event.offsets, event.ids)]
                 for event in lacking:
-                    self._missing(facts, log, event, facts.tp.topic in ending.compacted)
+                    self._missing(facts, log, event, ending)
                 if not lacking:
                     whole.append(log)
 
-    def _missing(self, facts: PartitionFacts, log: FinalLog, event: ProduceOk, compacted: bool) -> None:
-        trimmed = min(log.log_start, max((offset for offset, _, _ in facts.trims), default=0))
+    def _missing(self, facts: PartitionFacts, log: FinalLog, event: ProduceOk, ending: Ending) -> None:
+        trimmed_to = facts.trimmed_to
         for offset, record_id, t in zip(event.offsets, event.ids, event.t, strict=True):
             found = log.id_at(offset)
-            if found == record_id or (found is None and (compacted or offset < trimmed)) or self.only_counted():
+            if found == record_id or (found is None and ending.may_lack(log, offset, trimmed_to)):
+                continue
+            if self.only_counted():
                 continue
             there = "nothing" if found is None else record_name(found)
             self.violated(
@@ -86,6 +88,7 @@ class LeaderCompleteness(Invariant):
     """I13: what was acknowledged in an epoch that a later leader ended is there, in that epoch or an earlier one.
 
     Judged are the acknowledgements of clients that name the epoch, and those that the brokers wrote down themselves.
+    What may be gone is as in I1.
     """
 
     key, name = "I13", "what deposed leaders acknowledged is there"
@@ -104,7 +107,7 @@ class LeaderCompleteness(Invariant):
             if log is None or ack.epoch >= last_epochs.get(ack.tp, -1):
                 continue
             self.tally.observations += 1
-            wrong = _later_or_gone(log, ack.last, ack.epoch, ending)
+            wrong = _later_or_gone(log, ack.last, ack.epoch, ending, self.facts.of(ack.tp).trimmed_to)
             if wrong and not self.only_counted():
                 told = f"broker {source.name} acknowledged up to offset {ack.last} in epoch {ack.epoch}"
                 self.violated(ack.tp, ack.t, f"{told}; in the end {wrong}", f"{told} at {seconds(ack.t)}", str(log))
@@ -112,9 +115,10 @@ class LeaderCompleteness(Invariant):
             log, last_epoch = ending.log(facts.tp), last_epochs.get(facts.tp, -1)
             if log is None or last_epoch < 0:
                 continue
+            trimmed_to = facts.trimmed_to
             for record_id, offset, epoch, t in _acknowledged_before(last_epoch, facts):
                 self.tally.observations += 1
-                wrong = _later_or_gone(log, offset, epoch, ending)
+                wrong = _later_or_gone(log, offset, epoch, ending, trimmed_to)
                 if wrong and not self.only_counted():
                     says = f"offset {offset} was acknowledged in epoch {epoch}, which ended; in the end {wrong}"
                     self.violated(facts.tp, t, says, facts.produce(record_id), str(log))
@@ -128,11 +132,11 @@ def _acknowledged_before(epoch: int, facts: PartitionFacts) -> Iterator[tuple[in
             yield from (each for each in told if each[2] < epoch)
 
 
-def _later_or_gone(log: FinalLog, offset: int, epoch: int, ending: Ending) -> str:
+def _later_or_gone(log: FinalLog, offset: int, epoch: int, ending: Ending, trimmed_to: int) -> str:
     """What is wrong with an offset that was acknowledged in this epoch; empty where nothing is."""
     place = log.place(offset)
     if place is None:
-        if offset < log.log_start or log.tp.topic in ending.compacted:
+        if ending.may_lack(log, offset, trimmed_to):
             return ""
         return f"the log ends at {log.leo}" if offset >= log.leo else f"there is nothing at {offset}"
     found = log.leader_epochs[place]

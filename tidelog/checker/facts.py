@@ -85,6 +85,11 @@ class PartitionFacts:
     replicas: tuple[int, Sequence[int]] = (-1, ())
     final: FinalLog | None = None
 
+    @property
+    def trimmed_to(self) -> int:
+        """Up to where anybody ever asked to trim; no log begins later."""
+        return max((offset for offset, _, _ in self.trims), default=0)
+
     def produce(self, record_id: int) -> str:
         """The whole story of a record's produce, as proof."""
         told = f"produce of {record_name(record_id)} to {self.tp}"

@@ -56,6 +56,14 @@ class Ending:
     def replicas(self, tp: TopicPartition) -> Sequence[FinalLog]:
         return [log for log in self.logs.get(tp, ()) if log.broker != READ]
 
+    def may_lack(self, log: FinalLog, offset: int, trimmed_to: int) -> bool:
+        """Whether a log may have nothing at an offset: what stands before its start was trimmed, and compaction takes
+        what lies between its ends, which it moves neither of.
+        """
+        if offset < log.log_start:
+            return offset < trimmed_to
+        return offset < log.leo and log.tp.topic in self.compacted
+
     def log(self, tp: TopicPartition) -> FinalLog | None:
         """The one that counts: what a client read where there is that, else the longest replica's."""
         logs = self.logs.get(tp, ())

@@ -83,14 +83,14 @@ class NoDirtyReads(Invariant):
             for source, read in facts.reads:
                 self.tally.observations += len(read.ids)
                 if not log.holds(read.offsets, read.ids, read.ts):
-                    self._dirty(facts, source, read, log, facts.tp.topic in ending.compacted)
+                    self._dirty(facts, source, read, log, ending)
 
-    def _dirty(self, facts: PartitionFacts, source: Source, read: Read, log: FinalLog, compacted: bool) -> None:
-        trimmed = min(log.log_start, max((offset for offset, _, _ in facts.trims), default=0))
+    def _dirty(self, facts: PartitionFacts, source: Source, read: Read, log: FinalLog, ending: Ending) -> None:
+        trimmed_to = facts.trimmed_to
         for offset, record_id, timestamp in zip(read.offsets, read.ids, read.ts, strict=True):
             place = log.place(offset)
             if place is None:
-                if compacted or offset < trimmed:
+                if ending.may_lack(log, offset, trimmed_to):
                     continue
                 there = "nothing"
             elif log.ids[place] != record_id:

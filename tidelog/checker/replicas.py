@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from operator import le
 
+from tidelog.checker.columns import Column, consecutive
 from tidelog.checker.findings import record_name
 from tidelog.checker.invariant import Ending, Invariant
 from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
@@ -16,8 +18,10 @@ from tidelog.model import TopicPartition
 class SameReplicas(Invariant):
     """I15: after quiescence all replicas end at one offset and have the same batches from the latest log start on.
 
-    Where the batches are not known their records are compared. Compaction runs on each replica when it likes: of a
-    compacted topic the same record stands at each offset that two replicas have.
+    Of a batch that one of them has not whole, and where batches are not known, the records are compared. Compaction
+    runs on each replica when it likes: of a compacted topic the same record stands at each offset that two have.
+
+    Since only what lies behind all log starts can be compared, no log starts later than anybody has asked to trim to.
     """
 
     key, name = "I15", "replicas are the same"
@@ -25,6 +29,8 @@ class SameReplicas(Invariant):
     def conclude(self, ending: Ending) -> None:
         for tp in ending.logs:
             replicas = ending.replicas(tp)
+            for log in replicas:
+                self._begins_where_it_may(log)
             if len(replicas) < 2:
                 continue
             first = max(replicas, key=lambda log: (log.leo, -int(log.broker) if log.broker.isdecimal() else 0))
@@ -33,57 +39,70 @@ class SameReplicas(Invariant):
                 if other is not first:
                     self._compare(tp, first, other, start, tp.topic in ending.compacted)
 
+    def _begins_where_it_may(self, log: FinalLog) -> None:
+        trimmed_to = self.facts.of(log.tp).trimmed_to
+        if log.log_start > trimmed_to:
+            says = f"{log.name} begins at {log.log_start}, and nobody had asked to trim further than {trimmed_to}"
+            self.violated(log.tp, 0, says, str(log))
+
     def _compare(self, tp: TopicPartition, one: FinalLog, other: FinalLog, start: int, compacted: bool) -> None:
-        self.tally.observations += len(one.ids)
+        left, right = (_Part.of(log, start, min(one.leo, other.leo)) for log in (one, other))
         proof = (str(one), str(other))
         if one.leo != other.leo:
             says = f"{other.name} ends at {other.leo}, {one.name} at {one.leo}"
             self.violated(tp, 0, says, *proof)
-        difference = _different_records(one, other, start) if compacted else _difference(one, other, start)
+        if compacted:
+            self.tally.observations += len(set(left.offsets).intersection(right.offsets))
+            difference = _different_records(left, right)
+        else:
+            self.tally.observations += len(left.offsets)
+            difference = _difference(left, right)
         if difference:
             self.violated(tp, 0, f"{one.name} and {other.name} differ: {difference}", *proof)
 
 
-def _difference(one: FinalLog, other: FinalLog, start: int) -> str:
-    end = min(one.leo, other.leo)
-    if one.batches and other.batches:
-        left, right = (_between(log.batches, start, end) for log in (one, other))
-        if left == right:
-            return ""
-        ours, theirs = next(
-            ((a, b) for a, b in zip([*left, None], [*right, None], strict=False) if a != b), (None, None)
-        )
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a replica has between two offsets; of the batches, those that lie there whole."""
+
+    offsets: Column
+    ids: Column
+    ts: Column
+    leader_epochs: Column
+    batches: Sequence[StoredBatch]
+
+    @classmethod
+    def of(cls, log: FinalLog, start: int, end: int) -> _Part:
+        part = slice(bisect_left(log.offsets, start), bisect_left(log.offsets, end))
+        first = bisect_left(log.batches, start, key=lambda batch: batch.base)
+        batches = log.batches[first : bisect_left(log.batches, end, key=lambda batch: batch.last)]
+        columns = consecutive(log.offsets[part]), log.ids[part], log.ts[part], log.leader_epochs[part]
+        return cls(*columns, batches)
+
+    @property
+    def records(self) -> tuple[Column, ...]:
+        return self.offsets, self.ids, self.ts, self.leader_epochs
+
+
+def _difference(left: _Part, right: _Part) -> str:
+    if left.batches and right.batches and left.batches != right.batches:
+        both = zip([*left.batches, None], [*right.batches, None], strict=False)
+        ours, theirs = next(((a, b) for a, b in both if a != b), (None, None))
         return f"{_batch(ours)} and {_batch(theirs)}"
-    left_records, right_records = (_records(log, start, end) for log in (one, other))
-    if left_records == right_records:
+    if left.records == right.records:
         return ""
-    return _different_records(one, other, start) or f"{len(left_records[0])} and {len(right_records[0])} records"
-
-
-def _between(batches: Sequence[StoredBatch], start: int, end: int) -> Sequence[StoredBatch]:
-    """Those that lie in it whole: at both ends a batch may be cut off in one replica."""
-    first = bisect_left(batches, start, key=lambda batch: batch.base)
-    return batches[first : bisect_left(batches, end, key=lambda batch: batch.last)]
-
-
-def _records(log: FinalLog, start: int, end: int) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    part = slice(bisect_left(log.offsets, start), bisect_left(log.offsets, end))
-    return log.ids[part], log.ts[part], log.leader_epochs[part]
+    return _different_records(left, right) or f"{len(left.offsets)} and {len(right.offsets)} records"
 
 
 def _batch(batch: StoredBatch | None) -> str:
     return "nothing" if batch is None else f"batch {batch.base}–{batch.last} with CRC {batch.crc:#x}"
 
 
-def _different_records(one: FinalLog, other: FinalLog, start: int) -> str:
+def _different_records(left: _Part, right: _Part) -> str:
     """The first offset that both have, with other records; empty where there is none."""
-    for place in range(bisect_left(one.offsets, start), len(one.offsets)):
-        offset = one.offsets[place]
-        found = other.place(offset)
-        if found is None:
-            continue
-        ours = one.ids[place], one.ts[place], one.leader_epochs[place]
-        theirs = other.ids[found], other.ts[found], other.leader_epochs[found]
+    there = {offset: record for offset, *record in zip(*right.records, strict=True)}
+    for offset, *ours in zip(*left.records, strict=True):
+        theirs = there.get(offset, ours)
         if ours != theirs:
             shown = (f"{record_name(each[0])} of {each[1]} ms in epoch {each[2]}" for each in (ours, theirs))
             return f"at offset {offset} " + " and ".join(shown)

@@ -32,16 +32,26 @@ def acknowledged(story: Story, tp: TopicPartition) -> list[tuple[int, int, int]]
     ]
 
 
-@mutation("I1")
-def lost_record(story: Story, dice: random.Random) -> Story:
+def _lost(story: Story, dice: random.Random) -> Story:
     _, _, event = one_of(story, dice, ProduceOk)
     return logs(story, lambda log: cut(log, event.offsets[0]), event.tp)
+
+
+@mutation("I1")
+def lost_record(story: Story, dice: random.Random) -> Story:
+    return _lost(story, dice)
 
 
 @mutation("I1")
 def lost_in_one_replica(story: Story, dice: random.Random) -> Story:
     _, _, event = one_of(story, dice, ProduceOk)
     return logs(story, lambda log: cut(log, event.offsets[-1]) if log.broker == "2" else log, event.tp)
+
+
+@mutation("I1")
+def lost_at_the_end_of_a_compacted_log(story: Story, dice: random.Random) -> Story:
+    told = _lost(story, dice)
+    return replace(told, ending=replace(told.ending, compacted=frozenset(tp.topic for tp in told.ending.logs)))
 
 
 @mutation("I1", on_the_way=True)

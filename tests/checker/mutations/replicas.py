@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.checker.little_log import Story
 from tests.checker.mutations.mutation import mutation
-from tests.checker.mutations.spoiling import cut, logs, longer, one_of
+from tests.checker.mutations.spoiling import beheaded, cut, logs, longer, one_of
 from tidelog.checker.broker_events import Ack
 from tidelog.checker.logs import READ, EpochStart, FinalLog
 from tidelog.checker.operations import ProduceOk, ProduceUnknown
@@ -49,6 +49,14 @@ def replica_that_differs(story: Story, dice: random.Random) -> Story:
 def replica_that_is_longer(story: Story, dice: random.Random) -> Story:
     _, _, event = one_of(story, dice, ProduceUnknown)
     return logs(story, lambda log: longer(log, event.ids[0]) if log.broker == "3" else log, event.tp)
+
+
+@mutation("I15")
+def log_start_that_nobody_asked_for(story: Story, dice: random.Random) -> Story:
+    """All replicas have lost the same records, so that what is left is the same."""
+    tp = dice.choice([tp for tp, (log, *_) in story.ending.logs.items() if log.leo > 1])
+    start = dice.randrange(1, story.ending.logs[tp][0].leo)
+    return logs(story, lambda log: beheaded(log, start), tp)
 
 
 @mutation("I16")

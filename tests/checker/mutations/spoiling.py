@@ -61,6 +61,13 @@ def cut(log: FinalLog, leo: int) -> FinalLog:
     return FinalLog(log.broker, log.tp, 0, leo, leo, epochs, *columns, batches)
 
 
+def beheaded(log: FinalLog, start: int) -> FinalLog:
+    """The log as if it began there."""
+    columns = range(start, log.leo), log.ids[start:], log.ts[start:], log.leader_epochs[start:]
+    batches = [batch for batch in log.batches if batch.last >= start]
+    return FinalLog(log.broker, log.tp, start, log.leo, log.leo, log.epochs, *columns, batches)
+
+
 def longer(log: FinalLog, record_id: int) -> FinalLog:
     """The log with one more record."""
     place = log.leo
