@@ -88,7 +88,8 @@ class Decisions(Picture):
 
     def fallen_due(self, now_ms: int) -> set[TopicPartition]:
         """Those about which it has been waited long enough as of now."""
-        late = {tp for tp, doubt in self.doubts.items() if doubt.fall_due(now_ms, self._doubt_timeout_ms)}
+        waits = {tp: doubt for tp, doubt in self.doubts.items() if not doubt.covered}
+        late = {tp for tp, doubt in waits.items() if doubt.fall_due(now_ms, self._doubt_timeout_ms)}
         return late | {tp for tp, hold in self.held.items() if hold.fall_due(now_ms, DETENTION_MS)}
 
     def cast_doubt(self, broker_id: int) -> None:
@@ -106,8 +107,12 @@ class Decisions(Picture):
     def _review_doubt(self, tp: TopicPartition, state: PartitionState) -> None:
         """It is over where nobody in doubt is in sync, and where nobody else is: there is none to prefer."""
         doubt = self.doubts.get(tp)
-        if doubt is not None and (len(state.isr) == 1 or doubt.members.isdisjoint(state.isr)):
+        if doubt is None:
+            return
+        if len(state.isr) == 1 or doubt.members.isdisjoint(state.isr):
             del self.doubts[tp]
+        else:
+            doubt.cover(not self.whole(tp).isdisjoint(state.isr))
 
     def detains(self, tp: TopicPartition, broker_id: int) -> bool:
         """Whether this broker must not be let in before more is known: its former self still stands for something."""

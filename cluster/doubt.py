@@ -62,12 +62,20 @@ class Doubt(_Wait):
     members   brokers whose log of it may be short, be they alive or not
     ends      what those of them that live have told
     asked     who was asked, and at which moment (`cluster.signs_of_life`)
+    covered   a whole one of the ISR is there: nobody is waited for, and the time begins when the last such one goes
     overdue   it was waited long enough for those that are away
     """
 
     members: set[int] = field(default_factory=set)
     ends: dict[int, LogEnd] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
+    covered: bool = False
+
+    def cover(self, covered: bool) -> None:
+        """Whether a whole member is there as of now."""
+        self.covered = covered
+        if covered:
+            self.since_ms, self.overdue = None, False
 
     def lacks(self, broker_id: int) -> bool:
         """Whether it has told that something of what was committed is missing."""

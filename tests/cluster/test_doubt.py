@@ -155,6 +155,34 @@ def test_it_is_not_waited_for_ever() -> None:
     assert cluster.state() == PartitionState(1, 2, (1,), 1)
 
 
+@pytest.mark.parametrize("silent_for_ms", [1000, 300_000, 500_000])
+def test_the_wait_for_a_whole_member_begins_when_it_goes_however_long_it_was_silent_before(silent_for_ms: int) -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.silent.add(1)
+    cluster.come(short(2, 98))
+    cluster.settle()
+    for now_ms in (0, silent_for_ms // 2, silent_for_ms):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    cluster.settle()
+    assert cluster.state().isr == (1, 2), "it has not shown that it lives"
+    cluster.die(1)
+    cluster.settle()
+    gone_ms = silent_for_ms + 1000
+    for now_ms in (gone_ms, gone_ms + 299_999):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.asked == []
+    waits = cluster.state()
+    cluster.play(cluster.controller.time_passed(gone_ms + 300_000))
+    assert cluster.asked == [(2, [TP])], "nor is it waited for ever"
+    cluster.silent.clear()
+    cluster.come(broker(1, 99))
+    cluster.settle()
+    assert (waits.leader, waits.isr) == (NO_LEADER, (1, 2))
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+
+
 def test_somebody_may_decide_not_to_wait() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
