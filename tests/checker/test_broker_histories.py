@@ -17,6 +17,7 @@ from tidelog.checker.broker_events import (
     HighWatermark,
     IsrChange,
     Processed,
+    Registered,
     Reject,
     Resources,
 )
@@ -75,6 +76,15 @@ def test_what_only_looks_like_it_is_none(told: list[tuple[int, Event]]) -> None:
     assert violations("I12", *told) == 0
 
 
+def test_who_begins_anew_leads_in_another_epoch() -> None:
+    checker = Checker()
+    for epoch in (5, 5, 6):
+        checker.take(checker.begin(Broker("1")), BecomeLeader(epoch, TP, epoch, 0, 0))
+    (twice,) = checker.conclude(Ending()).only(["I12"]).findings
+    assert twice.says == "broker 1 led in epoch 5 in two lives"
+    assert len(twice.operations) == 2
+
+
 def test_a_change_of_the_isr_that_was_refused_is_no_observation() -> None:
     assert row("I12", (1, cas(2, 9, ok=False))).observations == 0
 
@@ -106,6 +116,7 @@ def test_a_high_watermark_may_be_lower_in_a_further_life() -> None:
         pytest.param({"isr": [2, 3], "pending": []}, id="a leader outside the isr"),
         pytest.param({"replicas": [1, 2]}, id="a pending member that is no replica"),
         pytest.param({"isr": [1, 4], "leos": {1: 5, 4: 5, 3: 5}}, id="a member that is no replica"),
+        pytest.param({"leos": {1: 5, 2: 5}}, id="a pending member that has told no log end"),
     ],
 )
 def test_what_is_acknowledged_stands_on_enough_replicas(wrong: dict[str, object]) -> None:
@@ -113,8 +124,36 @@ def test_what_is_acknowledged_stands_on_enough_replicas(wrong: dict[str, object]
     assert violations("I14", (1, replace(ACK, **wrong))) == 1  # type: ignore[arg-type]
 
 
-def test_a_log_end_that_nobody_has_told_is_none_that_is_too_low() -> None:
-    assert violations("I14", (1, replace(ACK, leos={1: 5}))) == 0
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        pytest.param([(1, BecomeLeader(6, TP, 2, 5, 5))], 0, id="committed when the epoch began"),
+        pytest.param([(1, BecomeLeader(6, TP, 2, 5, 4))], 1, id="not yet committed then"),
+        pytest.param([(1, BecomeLeader(6, TP, 1, 5, 5))], 1, id="the same in another epoch"),
+        pytest.param([(2, BecomeLeader(6, TP, 2, 5, 5))], 1, id="the same of another broker"),
+        pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (3, Registered(7, 88))], 0, id="registered since"),
+        pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (3, Registered(10, 88))], 0, id="told of it later"),
+        pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (3, Registered(5, 88))], 1, id="registered before"),
+        pytest.param([(1, BecomeLeader(6, TP, 2, 4, 4)), (2, Registered(7, 88))], 1, id="another registered"),
+    ],
+)
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_who_has_not_told_its_log_end_had_it_before(
+    told: list[tuple[int, Event]], wrong: int, at_the_end: bool
+) -> None:
+    ack = (1, replace(ACK, leos={1: 5, 2: 5}))
+    last = [each for each in told if at_the_end and each[0] != 1]
+    assert violations("I14", *(each for each in told if each not in last), ack, *last) == wrong
+
+
+def test_who_began_anew_may_have_been_killed_before_it_wrote_that_it_had_registered() -> None:
+    for begun, wrong in ((7, 0), (5, 1)):
+        checker = Checker()
+        leader, _ = checker.begin(Broker("1", 1)), checker.begin(Broker("3", 1))
+        checker.take(leader, BecomeLeader(6, TP, 2, 4, 4))
+        checker.take(leader, replace(ACK, leos={1: 5, 2: 5}))
+        checker.begin(Broker("3", begun))
+        assert len(checker.conclude(Ending()).only(["I14"]).findings) == wrong
 
 
 def test_nobody_acts_in_an_epoch_that_is_over() -> None:

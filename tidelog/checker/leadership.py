@@ -24,7 +24,9 @@ class _Version(NamedTuple):
 
 
 class Leadership(Invariant):
-    """I12. A broker's leader epochs of a partition never fall; nor does its controller epoch.
+    """I12. A leader epoch is of one life of one broker: who begins anew has forgotten how far its followers are.
+
+    A broker's leader epochs of a partition never fall; nor does its controller epoch.
 
     Of ISR changes the versions are distinct and rise for each broker. Leader epochs rise with the versions in which
     somebody led or the ISR was changed: who was deposed can change nothing any more. They are compared by version and
@@ -35,7 +37,7 @@ class Leadership(Invariant):
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
-        self._leaders: dict[tuple[TopicPartition, int], tuple[str, int]] = {}
+        self._leaders: dict[tuple[TopicPartition, int], tuple[Source, int]] = {}
         self._epochs: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
         self._controllers: dict[int, tuple[str, int]] = {}
         self._controller_epochs: dict[str, tuple[int, int]] = {}
@@ -53,12 +55,16 @@ class Leadership(Invariant):
 
     def _leads(self, source: Source, event: BecomeLeader) -> None:
         self._follows(source, event.tp, event.epoch, event.t)
-        name, since = self._leaders.setdefault((event.tp, event.epoch), (source.name, event.t))
-        if name != source.name and not self.only_counted():
-            says = f"brokers {name} and {source.name} led in epoch {event.epoch}"
+        leader, since = self._leaders.setdefault((event.tp, event.epoch), (source, event.t))
+        if (leader.name, leader.life) != (source.name, source.life) and not self.only_counted():
+            says = (
+                f"broker {source.name} led in epoch {event.epoch} in two lives"
+                if leader.name == source.name
+                else f"brokers {leader.name} and {source.name} led in epoch {event.epoch}"
+            )
             proof = (
-                f"broker {who} became leader of epoch {event.epoch} at {seconds(at)}"
-                for who, at in ((name, since), (source.name, event.t))
+                f"broker {who.name}, in its life {who.life}, became leader of epoch {event.epoch} at {seconds(at)}"
+                for who, at in ((leader, since), (source, event.t))
             )
             self.violated(event.tp, event.t, says, *proof)
         if event.partition_epoch >= 0:
