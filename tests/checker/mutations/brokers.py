@@ -106,6 +106,13 @@ def acknowledged_before_a_pending_member_had_it(story: Story, dice: random.Rando
     return put(story, place, (name, replace(event, leos={**event.leos, event.pending[0]: event.last})))
 
 
+@mutation("I14")
+def acknowledged_before_a_pending_member_told_anything(story: Story, dice: random.Random) -> Story:
+    place, name, event = one_of(story, dice, Ack)
+    known = {broker: leo for broker, leo in event.leos.items() if broker not in event.pending}
+    return put(story, place, (name, replace(event, leos=known)))
+
+
 @mutation("I14", on_the_way=True)
 def acknowledged_by_a_leader_outside_the_isr(story: Story, dice: random.Random) -> Story:
     place, _, event = one_of(story, dice, Ack)
