@@ -246,6 +246,11 @@ def test_arbitrary_bytes_give_bytes_or_a_typed_error(codec: Codec, with_magic: b
         assert len(decompress(codec, MAGIC_BYTES[codec] + rest if with_magic else rest, 100_000)) <= 100_000
 
 
+def test_a_snappy_block_of_no_bytes_is_corrupt() -> None:
+    with pytest.raises(CorruptMessageError, match="a snappy block of 0 bytes"):
+        decompress(Codec.SNAPPY, MAGIC_BYTES[Codec.SNAPPY][:16] + bytes(4))
+
+
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_a_block_of_another_codec_is_corrupt(codec: Codec) -> None:
     for other in Codec:
@@ -334,6 +339,12 @@ def snappy_bomb() -> bytes:
     return framed[:16] + framed[16:] * 1_700
 
 
+def tiny_snappy_blocks() -> bytes:
+    """300,000 blocks of a byte each, and one that claims 4 GiB."""
+    tiny, last = b"\x01\x00x", b"\xff\xff\xff\xff\x0f"
+    return MAGIC_BYTES[Codec.SNAPPY][:16] + (b"\x00\x00\x00\x03" + tiny) * 300_000 + b"\x00\x00\x00\x05" + last
+
+
 @pytest.mark.parametrize("claim", [(30 << 30), 1001])
 def test_a_size_that_is_declared_is_judged_before_anything_is_undone(claim: int) -> None:
     frame = b"\x28\xb5\x2f\xfd\xc0\x58" + claim.to_bytes(8, "little") + b"nothing that could be undone"
@@ -355,6 +366,7 @@ BOMBS = {
     "a gzip member of 1 GiB": (Codec.GZIP, gzip_bomb, 1),
     "an lz4 frame of 240 MiB": (Codec.LZ4, lz4_bomb, 1),
     "snappy blocks of 53 MiB in a frame": (Codec.SNAPPY, snappy_bomb, 0),
+    "very many snappy blocks in a frame": (Codec.SNAPPY, tiny_snappy_blocks, 0),
     "a snappy block that claims 4 GiB": (Codec.SNAPPY, lambda: b"\xff\xff\xff\xff\x0f" + bytes(1 << 20), 0),
 }
 LIMIT = 48 << 20

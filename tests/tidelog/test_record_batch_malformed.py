@@ -7,14 +7,22 @@ are damaged below the CRC, too.
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.errors import CorruptMessageError, UnsupportedCompressionTypeError, UnsupportedForMessageFormatError
+from tidelog.errors import (
+    CorruptMessageError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
 from tidelog.records import (
     HEADER_BYTES,
+    decode_pairs,
     decode_records,
     encode_batch,
     first_record_at_or_after,
@@ -22,8 +30,11 @@ from tidelog.records import (
     read_header,
     validate_batch,
 )
-from tidelog.records.columns import decode_buffers
+from tidelog.records.columns import ColumnCollector, RecordBuffers, decode_buffers
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
+from tidelog.records.decode import MAX_HEADERS
 from tidelog.records.header import HEADER, seal
+from tidelog.records.varint import encode_varint
 
 GOOD = encode_batch(
     [(1000, b"key", b"value", [("h", b"1"), ("n", None)]), (1001, None, b"v" * 100, ()), (1002, b"k", None, ())]
@@ -270,3 +281,71 @@ def test_arbitrary_bytes_are_no_batch(data: bytes) -> None:
     for read in (decode_records, lambda buffer: list(iter_headers(buffer))):
         with contextlib.suppress(CorruptMessageError, UnsupportedForMessageFormatError):
             assert read(data) == []
+
+
+# ---- headers, which cost a reader many times their bytes
+
+Reader = Callable[[bytes, int], object]
+
+
+def read_pairs(batch: bytes, limit: int) -> object:
+    return decode_pairs(batch, 0, read_header(batch), limit=limit)
+
+
+def read_columns(batch: bytes, limit: int) -> RecordBuffers:
+    collector = ColumnCollector(limit)
+    for position, header in iter_headers(batch):
+        collector.add(batch, position, header)
+    return collector.take()
+
+
+READERS: list[Reader] = [lambda batch, limit: decode_records(batch, limit=limit), read_pairs, read_columns]
+
+
+def with_headers(*counts: int) -> bytes:
+    """A batch of records with so many headers of two bytes each."""
+    records = b""
+    for slot, count in enumerate(counts):
+        body = b"\0\0" + encode_varint(slot) + b"\x01\x01" + encode_varint(count) + b"\x00\x01" * count
+        records += encode_varint(len(body)) + body
+    return sealed(records, len(counts))
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_more_headers_than_a_reader_should_hold_are_refused_before_they_are_read(read: Reader) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(MessageTooLargeError, match="1 headers more than a reader takes"):
+            read(with_headers(MAX_HEADERS + 1), MAX_DECOMPRESSED_BYTES)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_the_headers_of_a_batch_are_counted_together_and_who_takes_larger_batches_takes_more(
+    read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.records.decode.MAX_HEADERS", 5)
+    read(with_headers(2, 0, 3), 100)
+    read(with_headers(2, 0, 4), 6 * 128)
+    with pytest.raises(MessageTooLargeError):
+        read(with_headers(2, 0, 4), 6 * 128 - 1)
+
+
+def test_the_headers_of_batches_that_become_one_set_of_columns_are_counted_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidelog.records.decode.MAX_HEADERS", 5)
+    read = read_columns(with_headers(5) + with_headers(0, 2, 3) + with_headers(0, 5), 100)
+    assert {row: len(headers) for row, headers in read.headers.items()} == {0: 5, 2: 2, 3: 3, 5: 5}
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_count_of_headers_that_the_batch_cannot_hold_is_corrupt(read: Reader) -> None:
+    batch = bytearray(with_headers(2))
+    batch[HEADER_BYTES + 6] = 0xFE
+    batch[HEADER_BYTES + 7] = 0x01
+    seal(batch, 0, len(batch))
+    with pytest.raises(CorruptMessageError):
+        read(bytes(batch), MAX_DECOMPRESSED_BYTES)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tidelog.errors import CorruptMessageError
 from tidelog.model import Buffer
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
-from tidelog.records.decode import read_headers, records_block
+from tidelog.records.decode import most_headers, read_headers, records_block
 from tidelog.records.encode import Header
 from tidelog.records.header import BatchHeader, TimestampType, iter_headers
 from tidelog.records.varint import read_folded
@@ -126,7 +126,8 @@ class ColumnCollector:
         self.size_bytes += len(block)
 
     def take(self) -> RecordBuffers:
-        """The columns of what was added. CorruptMessageError for malformed records loses all of it."""
+        """The columns of what was added. CorruptMessageError for malformed records, or MessageTooLargeError for
+        a batch of more than `most_headers`, loses all of it."""
         data, headers, all_starts = b"".join(self._blocks), self._headers, self._starts
         block_ends = np.cumsum([0, *map(len, self._blocks)], dtype=np.int64)
         self._clear()
@@ -145,9 +146,13 @@ class ColumnCollector:
         headers_at = values.ends
         header_counts, at = fields.varints(headers_at, 32)
         with_headers = {}
+        rows = np.flatnonzero(header_counts)
+        batches = np.repeat(np.arange(len(headers)), counts)[rows]
+        headers_left = [most_headers(self._limit)] * len(headers)
         try:
-            for row in np.flatnonzero(header_counts).tolist():
-                with_headers[row], at[row] = read_headers(data, int(headers_at[row]))
+            for row, batch in zip(rows.tolist(), batches.tolist(), strict=True):
+                with_headers[row], at[row] = read_headers(data, int(headers_at[row]), headers_left[batch])
+                headers_left[batch] -= len(with_headers[row])
         except IndexError:
             raise CorruptMessageError("the headers of the last record end too early") from None
         # Cursors only move on: whoever read into the next record does not come back to its own end.

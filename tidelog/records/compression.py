@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import sys
 import zlib
+from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol
 
@@ -156,21 +157,20 @@ def _compress_snappy(data: bytes) -> bytes:
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
-    blocks = _snappy_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [view]
-    _judge(sum(map(cramjam.snappy.decompress_raw_len, blocks)), limit)
+    framed = view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+    # Gone through twice and never held: a block may be as small as what holds it is large.
+    _judge(sum(map(cramjam.snappy.decompress_raw_len, _snappy_blocks(view) if framed else [view])), limit)
     whole = io.BytesIO()
-    for block in blocks:
+    for block in _snappy_blocks(view) if framed else [view]:
         whole.write(cramjam.snappy.decompress_raw(block))
     return whole.getvalue()
 
 
-def _snappy_blocks(view: memoryview) -> list[memoryview]:
-    blocks = []
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
     at = len(_XERIAL_HEADER)
     while at != len(view):
         start = at + _BLOCK_LENGTH.size
         at = start + int.from_bytes(view[at:start], "big", signed=True)
-        if not start <= at <= len(view):
+        if not start < at <= len(view):
             raise CorruptMessageError(f"a snappy block of {at - start} bytes at {start} of {len(view)}")
-        blocks.append(view[start:at])
-    return blocks
+        yield view[start:at]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from tidelog.errors import CorruptMessageError
+from tidelog.errors import CorruptMessageError, MessageTooLargeError
 from tidelog.model import Buffer
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 from tidelog.records.encode import Header
@@ -18,6 +18,10 @@ from tidelog.records.header import (
     validate_batch,
 )
 from tidelog.records.varint import INT64_MAX, read_folded, read_folded_64, unfold
+
+#: The most headers of one batch, unless its reader takes larger batches than usual: two bytes of records may be a
+#: header, which takes eighty in memory.
+MAX_HEADERS = 1 << 20
 
 
 class Record(NamedTuple):
@@ -47,7 +51,7 @@ def decode_records(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
     """The records of the one batch at `position`, its CRC checked first.
 
     CorruptMessageError on any malformed byte, MessageTooLargeError where decompression would make more than `limit`
-    bytes of them, UnsupportedCompressionTypeError for an unknown codec.
+    bytes of them or they have more headers than `most_headers`, UnsupportedCompressionTypeError for an unknown codec.
     """
     return list(map(_record_of, zip(*decode_columns(batch, position, limit=limit), strict=True)))
 
@@ -61,7 +65,7 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     headers: list[tuple[Header, ...]] = []
-    end = 0
+    end, headers_left = 0, most_headers(limit)
     try:
         for _ in range(header.record_count):
             length, at = read_folded(data, end)
@@ -75,7 +79,8 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
             value, at = _read_bytes(data, at)
             values.append(value)
             if data[at]:
-                several, at = read_headers(data, at)
+                several, at = read_headers(data, at, headers_left)
+                headers_left -= len(several)
                 headers.append(several)
             else:
                 headers.append(())
@@ -100,7 +105,7 @@ def decode_pairs(
     """
     data = records_block(batch, position, header, limit)
     pairs: list[tuple[int, bytes | None, bytes | None]] = []
-    base_offset, previous, end = header.base_offset, -1, 0
+    base_offset, previous, end, headers_left = header.base_offset, -1, 0, most_headers(limit)
     try:
         for _ in range(header.record_count):
             length, at = data[end], end + 1
@@ -115,7 +120,11 @@ def decode_pairs(
                 delta, at = read_folded(data, at - 1)
             key, at = _read_bytes(data, at)
             value, at = _read_bytes(data, at)
-            at = read_headers(data, at)[1] if data[at] else at + 1
+            if data[at]:
+                several, at = read_headers(data, at, headers_left)
+                headers_left -= len(several)
+            else:
+                at += 1
             if at != end or length & 1:
                 raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
             if not previous < (delta := unfold(delta)) <= header.last_offset_delta:
@@ -185,14 +194,22 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     return data[start:end], end
 
 
-def read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+def most_headers(limit: int) -> int:
+    """How many headers a batch may have that may have `limit` bytes of records."""
+    return max(MAX_HEADERS, limit // 128)
+
+
+def read_headers(data: bytes, position: int, most: int) -> tuple[tuple[Header, ...], int]:
     """A record's headers, from their count at `position` on, and the position after them.
 
-    CorruptMessageError, and IndexError if the data ends first.
+    CorruptMessageError, and IndexError if the data ends first; MessageTooLargeError for more than `most`, the rest of
+    what its batch may have.
     """
     count, position = read_folded(data, position)
-    if count & 1:
-        raise CorruptMessageError(f"{unfold(count)} headers")
+    if count & 1 or count > len(data) - position:  # a header has two bytes at least
+        raise CorruptMessageError(f"{unfold(count)} headers in {len(data) - position} bytes")
+    if count >> 1 > most:
+        raise MessageTooLargeError(f"a batch whose records have {(count >> 1) - most} headers more than a reader takes")
     headers: list[Header] = []
     for _ in range(count >> 1):
         name, position = _read_bytes(data, position)
