@@ -103,7 +103,9 @@ class Controller(Decisions):
         """A live registration has answered what was sent to it when `signs.now` was `asked`."""
         if broker_id not in self.brokers or not self.signs.answered(broker_id, asked):
             return []
-        return self._reconsider(sorted(tp for tp in self.held if broker_id in self.states[tp].state.isr))
+        asking = (tp for tp, move in self.moves.items() if move.asked is not None and tp in self.states)
+        waiting = {*self.held, *asking}
+        return self._reconsider(sorted(tp for tp in waiting if broker_id in self.states[tp].state.isr))
 
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
@@ -346,6 +348,9 @@ class Controller(Decisions):
             if tp in self._in_flight or tp.topic not in self.topics or not self.departures.stays(tp):
                 continue
             effects += self._write(tp, self.wanted(tp, evict_leaving=evict_leaving))
+        if self.heirs:
+            effects.append(SendMetadata(tuple(sorted(self.heirs))))
+            self.heirs = set()
         questions, self.questions = self.questions, {}
         return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(questions.items())]
 

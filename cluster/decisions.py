@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.doubt import GONE, Doubt, Hold, LogEnd, judge
 from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
 from cluster.picture import Picture
-from cluster.reassignment import shed_state
+from cluster.reassignment import Move, shed_state
 from cluster.signs_of_life import SignsOfLife
 from cluster.state import BrokerRegistration, PartitionState
 from tidelog.errors import BrokerError
@@ -28,6 +28,7 @@ class Decisions(Picture):
     held       partitions about which nothing is decided until one of the ISR has shown that it lives
     renewing   partitions whose leader needs a new epoch even if it stays, so that what it has in flight is refused
     questions  whom to ask for the ends of which logs
+    heirs      whom to ask whether they live: others are to go in their favour
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Decisions(Picture):
         self.doubts: dict[TopicPartition, Doubt] = {}
         self.renewing: set[TopicPartition] = set()
         self.questions: dict[int, list[TopicPartition]] = {}
+        self.heirs: set[int] = set()
         self._doubt_timeout_ms = doubt_timeout_ms
         self._unclean = "true" if unclean_by_default else "false"
         self._min_insync = str(min_insync_by_default)
@@ -209,10 +211,21 @@ class Decisions(Picture):
         assigned = self.topics[tp.topic].assigned(tp.partition)
         if assigned.moving and not move.shed:
             least = int(self.setting(tp, MIN_INSYNC_REPLICAS, self._min_insync))
-            move.shedding = shed_state(state, assigned, self.whole(tp), self.leaving, least, self.epoch)
-            if move.shedding is not None:
-                return move.shedding
+            shed = shed_state(state, assigned, self.whole(tp), self.leaving, least, self.epoch)
+            if shed is not None and not self._heirs_live(tp, move, shed):
+                return None
+            move.asked, move.shedding = None, shed
+            if shed is not None:
+                return shed
         return None if move.announced else renewed_state(state, self.epoch)
+
+    def _heirs_live(self, tp: TopicPartition, move: Move, state: PartitionState) -> bool:
+        """Whether a whole member of this ISR has lived since the heirs were asked; else they are, the first time."""
+        heirs = self.whole(tp).intersection(state.isr)
+        if move.asked is None:
+            move.asked = self.signs.begin()
+            self.heirs |= heirs
+        return self.signs.lived(heirs, move.asked)
 
     def _wished(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
         """What somebody asked for; the wish ends where nothing is left to do for it."""

@@ -3,8 +3,9 @@
 The assignment's znode says where to go; it is written first, and once more at the end. Between the two:
 
     announced   the state is written in a new epoch, whose leader is told of all replicas, and lets in who catches up
-    shed        all that were to come are in sync: the state is written without those that go, again in a new epoch,
-                whose leader knows the target alone, so that nobody who goes is ever let in again
+    shed        all that were to come are in sync, and one of the heirs has shown that it lives: the state is written
+                without those that go, again in a new epoch, whose leader knows the target alone, so that nobody who
+                goes is ever let in again
     left        those that go have deleted their logs, as far as they live; now the assignment is the target
 
 The next controller finds the assignment on its way, and announces and sheds again: a new epoch, and no harm.
@@ -23,6 +24,8 @@ class Move:
     """What became of one partition's reassignment in this reign.
 
     announced   an epoch has begun since the assignment was written
+    asked       at which moment the heirs were asked whether they live (`cluster.signs_of_life`): their registrations
+                do not prove it. None: they are to be asked, also where the time to shed comes once more
     shedding    the state that sheds, once it is chosen
     shed        it stands
     waiting     live brokers that have yet to say that they are rid of their replica
@@ -32,6 +35,7 @@ class Move:
     """
 
     announced: bool = False
+    asked: int | None = None
     shedding: PartitionState | None = None
     shed: bool = False
     waiting: set[int] = field(default_factory=set)

@@ -2,7 +2,8 @@
 
 A registration outlives its process by as much as a session: to be registered proves nothing. Whoever answers a
 request that was sent after another one's loss was alive after it, and all that it held then it holds, for its memory
-and its page cache have not ended with that loss. Only in favour of such a one is anybody taken out of an ISR.
+and its page cache have not ended with that loss. Only in favour of such a one is anybody taken out of an ISR. Where
+somebody is to go though nothing was lost, a moment begins all the same, and the heirs are asked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 
 class SignsOfLife:
-    """Moments are counted from 0, when the reign began, one for each loss that the controller hears of.
+    """Moments are counted from 0, when the reign began, one for each loss that the controller hears of or is to cause.
 
     now   to be noted with each request when it is sent, and brought back with its answer
     """
@@ -24,8 +25,12 @@ class SignsOfLife:
 
     def lost(self, broker_ids: Iterable[int]) -> None:
         """These died, came back possibly short, or otherwise do not count any more; signs of before prove nothing."""
+        self._lost |= dict.fromkeys(broker_ids, self.begin())
+
+    def begin(self) -> int:
+        """A moment begins, and nobody has shown yet that it lives since; which one."""
         self.now += 1
-        self._lost |= dict.fromkeys(broker_ids, self.now)
+        return self.now
 
     def ended(self, broker_id: int) -> None:
         """Its registration is gone: whatever it has answered, another process did."""
@@ -39,8 +44,11 @@ class SignsOfLife:
         return is_news
 
     def shown(self, candidates: Collection[int], lost: Iterable[int]) -> bool:
-        """Whether one of the candidates has lived since each of the lost was; the controller itself always has."""
-        since = self.last_loss(lost)
+        """Whether one of the candidates has lived since each of the lost was."""
+        return self.lived(candidates, self.last_loss(lost))
+
+    def lived(self, candidates: Collection[int], since: int) -> bool:
+        """Whether one of them has lived since that moment; the controller itself always has."""
         return any(each == self._controller_id or self._heard.get(each, -1) >= since for each in candidates)
 
     def last_loss(self, broker_ids: Iterable[int]) -> int:

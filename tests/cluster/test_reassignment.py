@@ -131,6 +131,63 @@ def test_of_a_move_that_was_turned_behind_its_shedding_who_had_everything_then_c
     assert cluster.state().leader in (1, 7), "nobody else can now"
 
 
+def caught_up_and_silent() -> Cluster:
+    """All that goes from 1 to 4 is there, but 4 may have died since: its registration tells nothing."""
+    cluster = Cluster(1, 4)
+    cluster.create("t", (1,))
+    cluster.settle()
+    cluster.reassign(TP, 4)
+    cluster.settle()
+    cluster.silent.add(4)
+    cluster.leader_tells_isr(TP, 1, 4)
+    cluster.settle()
+    return cluster
+
+
+def test_nobody_is_shed_for_one_that_is_registered_and_dead() -> None:
+    cluster = caught_up_and_silent()
+    assert (cluster.state().isr, cluster.stops) == ((1, 4), [])
+    cluster.die(4)
+    cluster.come(replace(broker(4, epoch=50), possibly_short=True))
+    cluster.hear(4)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,)), "it copies what it had not synced"
+    cluster.leader_tells_isr(TP, 1, 4)
+    cluster.settle()
+    assert cluster.state().isr == (4,)
+
+
+def test_who_goes_is_shed_when_an_heir_has_shown_that_it_lives() -> None:
+    cluster = caught_up_and_silent()
+    cluster.hear(4)
+    cluster.settle()
+    assert cluster.state().isr == (4,)
+
+
+def test_an_heir_that_died_before_the_shedding_was_chosen_anew_has_to_show_once_more_that_it_lives() -> None:
+    cluster = caught_up_and_silent()
+    cluster.silent.clear()
+    cluster.leader_sets_isr(TP, 1)  # it has not told yet: the shedding is refused
+    cluster.hear(4)
+    cluster.settle()
+    cluster.silent.add(4)
+    cluster.leader_tells_isr(TP, 1, 4)
+    cluster.settle()
+    assert cluster.state().isr == (1, 4)
+
+
+def test_the_next_controller_asks_the_heirs_too_and_sheds() -> None:
+    cluster = caught_up_and_silent()
+    cluster.reign(2)
+    cluster.settle()
+    assert (cluster.state().isr, cluster.stops) == ((1, 4), [])
+    cluster.hear(4)
+    cluster.settle()
+    cluster.answer_stops()
+    cluster.settle()
+    assert cluster.state().isr == (4,) and cluster.assigned(TP) == ReplicaAssignment((4,))
+
+
 def test_who_goes_and_is_dead_is_not_waited_for() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
