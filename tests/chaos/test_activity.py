@@ -61,6 +61,16 @@ def test_a_gap_reaches_from_the_fault_to_the_next_acknowledgement(tmp_path: Path
     assert activity.longest_gap_ms(5 * SECOND + 1, 9 * SECOND) == {TP: pytest.approx(4_000, abs=1)}
 
 
+def test_a_partition_is_served_when_it_has_acknowledged_something_since() -> None:
+    idle = TopicPartition("t", 1)
+    activity = Activity([TP, idle])
+    assert activity.is_served(5), "nobody has asked for anything"
+    activity.take("client", "p", ProduceInvoked(TP, [1], [5], [1]))
+    assert not activity.is_served(0), "nothing was ever acknowledged"
+    activity.take("client", "p", ProduceOk(TP, [1], [0], [7]))
+    assert (activity.is_served(7), activity.is_served(8)) == (True, False)
+
+
 def test_what_brokers_say_of_themselves_is_kept_but_for_what_they_say_of_each_batch(tmp_path: Path) -> None:
     with HistoryWriter(history_path(tmp_path, "2"), Broker("2")) as history:
         history.write(Session(1, "connected"))

@@ -11,6 +11,7 @@ from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.operations import (
+    Client,
     EarliestOk,
     LatestOk,
     ProduceFailed,
@@ -176,11 +177,21 @@ def test_a_partition_to_which_nobody_produces_is_not_unavailable() -> None:
     assert not found("I19", produced((90, 95), (400, 401)), window(most_gap_ns=1))
 
 
-def test_each_partition_has_its_own_gaps_and_one_that_never_worked_has_none() -> None:
+def test_each_partition_has_its_own_gaps_and_one_that_never_took_a_record_has_nothing_else() -> None:
     served = produced(*((t, t + 1) for t in range(90, 310, 10)), tp=OTHER, first=100)
     assert len(found("I19", [*GAP, *served], window(most_gap_ns=49))) == 1
     never = [*served, ProduceInvoked(TP, [9], [5], [120])]
-    assert not found("I19", never, window(most_gap_ns=49))
+    (gap,) = found("I19", never, window(most_gap_ns=179))
+    assert (gap.tp, gap.t) == (TP, 300)
+    assert not found("I19", never, window(most_gap_ns=180))
+
+
+def test_who_does_not_wait_for_all_replicas_is_promised_nothing() -> None:
+    told = [ProduceInvoked(TP, [9], [5], [120])]
+    bound = Ending(windows=[window(most_gap_ns=49)])
+    assert len(verdict_on(told, "I19", ending=bound).findings) == 1
+    for acks in (0, 1):
+        assert not verdict_on(told, "I19", ending=bound, client=Client("c", acks=acks)).findings
 
 
 def test_no_bound_is_asked_for_where_there_is_none() -> None:

@@ -64,7 +64,7 @@ def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
     assert result.output.count("no data") == 1
 
 
-@pytest.mark.parametrize("broker", ["*", "3"], ids=["all", "one"])
+@pytest.mark.parametrize("broker", ["*", "3", "[123]"], ids=["all", "one", "those of all replicas"])
 def test_where_a_final_log_is_missing_nothing_has_passed(tmp_path: Path, broker: str) -> None:
     story = random_story(1)
     write_run(tmp_path, story)

@@ -27,6 +27,7 @@ class Activity:
         self.tps = tuple(tps)
         self._done: Counter[int] = Counter()
         self._acknowledged: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
+        self._asked: set[TopicPartition] = set()
         self._begun: dict[int, int] = {}
         self._latencies: deque[tuple[int, int]] = deque(maxlen=200_000)
         self._errors: deque[tuple[int, str]] = deque(maxlen=100_000)
@@ -37,6 +38,7 @@ class Activity:
         if kind == "broker":
             self._told[int(name)].append(cast(BrokerEvent, event))
         elif isinstance(event, operations.ProduceInvoked):
+            self._asked.add(event.tp)
             self._begun.update(zip(event.ids, event.t, strict=True))
         elif isinstance(event, operations.ProduceOk):
             self._produced(event)
@@ -77,8 +79,8 @@ class Activity:
         return gaps
 
     def is_served(self, since: int) -> bool:
-        """Whether every partition on which produces were ever acknowledged has had one since then."""
-        return all(not times or times[-1] >= since for times in self._acknowledged.values())
+        """Whether every partition that anybody ever produced to has acknowledged something since then."""
+        return all(times[-1] >= since if times else tp not in self._asked for tp, times in self._acknowledged.items())
 
     def slowest_ms(self, begin: int, end: int) -> float:
         """The longest that a produce took that was acknowledged in that time."""

@@ -22,7 +22,8 @@ class Availability(Invariant):
 
     A gap begins with the last acknowledgement, or with the fault, where a record waits at that moment, else with the
     first one that is produced afterwards: where nobody produces, nothing is unavailable. It ends with the next fault,
-    which is judged by its own bound.
+    which is judged by its own bound. Judged is each partition that somebody produces to who waits for all replicas,
+    also one that never took a record.
     """
 
     key, name = "I19", "unavailable no longer than allowed"
@@ -71,7 +72,7 @@ class Availability(Invariant):
             if window.most_gap_ns is not None:
                 next_fault = next(iter(injected[bisect_left(injected, window.whole) :]), None)
                 for facts in self.partitions():
-                    if facts.acknowledged:
+                    if facts.is_awaited:
                         self._judge_gaps(facts, waits[facts.tp], window, window.most_gap_ns, next_fault)
 
     def _judge_gaps(

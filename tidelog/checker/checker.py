@@ -134,11 +134,14 @@ class Checker:
             rows.append(Row(invariant.key, invariant.name, tally.observations, tally.violations))
             findings += tally.findings
         told = (facts for facts in self.facts.partitions.values() if facts.produces or facts.reads)
-        return Verdict(rows, findings, sorted(facts.tp for facts in told if _lacks_logs(facts, ending)))
+        by_files = any(ending.replicas(tp) for tp in ending.logs)
+        return Verdict(rows, findings, sorted(facts.tp for facts in told if _lacks_logs(facts, ending, by_files)))
 
 
-def _lacks_logs(facts: PartitionFacts, ending: Ending) -> bool:
-    """No final log is there; or some replicas' are, and one is missing: what it holds is not known either."""
+def _lacks_logs(facts: PartitionFacts, ending: Ending, by_files: bool) -> bool:
+    """No final log is there; or one of a replica's is missing, where any replicas' logs were read: what it holds is not
+    known either.
+    """
     there = {log.broker for log in ending.replicas(facts.tp)}
     _, replicas = facts.replicas
-    return ending.log(facts.tp) is None or (bool(there) and not there.issuperset(map(str, replicas)))
+    return ending.log(facts.tp) is None or (by_files and not there.issuperset(map(str, replicas)))

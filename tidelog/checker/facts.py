@@ -55,6 +55,7 @@ class PartitionFacts:
 
     invoked_at       by id
     invocations      the same as they were told, with their timestamps
+    is_awaited       whether anybody ever produced to it who waits for all replicas
     acknowledged     by id: when
     failed           by id: when it was refused for certain
     refusals         the ids of the same, as they were told
@@ -72,6 +73,7 @@ class PartitionFacts:
     tp: TopicPartition
     invoked_at: ByRecord = field(default_factory=ByRecord)
     invocations: list[ProduceInvoked] = field(default_factory=list)
+    is_awaited: bool = False
     acknowledged: ByRecord = field(default_factory=ByRecord)
     failed: dict[int, int] = field(default_factory=dict)
     refusals: list[Column] = field(default_factory=list)
@@ -156,6 +158,7 @@ class Facts:
         facts = self.of(event.tp)
         facts.invoked_at.put(event.ids, event.t)
         facts.invocations.append(event)
+        facts.is_awaited = facts.is_awaited or source.waits_for_all
         if event.ids:
             self.producers[event.ids[0] >> SEQUENCE_BITS] = source
             self.producers[event.ids[-1] >> SEQUENCE_BITS] = source

@@ -40,7 +40,7 @@ class Verdict:
     """`findings` has the first violations of each invariant; the rows count them all.
 
     unread   partitions of which not everything is known in the end, though somebody was promised or shown something of
-             them: no final log is there, or one of a replica's is missing among those of others
+             them: no final log is there, or one of a replica's is missing, where any replicas' logs were read
     """
 
     rows: Sequence[Row]
