@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from tests.checker.judging import verdict_on
+from tidelog.checker.broker_events import Broker
+from tidelog.checker.checker import Checker
 from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
 from tidelog.checker.invariant import Ending, Window
+from tidelog.checker.logs import FinalLog
 from tidelog.checker.operations import (
     Client,
     EarliestOk,
@@ -105,6 +109,44 @@ def test_the_first_offset_is_no_later_than_somebody_asked_to_trim_to() -> None:
     assert not found("I8", [*THREE, TrimOk(TP, 2, 2, 3), skipped])
     assert not found("I8", [*THREE, TrimUnknown(TP, 2, "REQUEST_TIMED_OUT", 8, 9), skipped])
     assert not found("I8", [*THREE, EarliestOk(TP, 0, 7, 8)])
+
+
+FINAL = FinalLog("1", TP, 2, 3, 3, None, range(2, 3), [2], [5], [1])
+TRIMMED = [*THREE, TrimOk(TP, 2, 20, 30)]
+
+
+def test_the_first_offset_is_no_earlier_than_what_was_trimmed_before() -> None:
+    (undone,) = found("I8", [*TRIMMED, EarliestOk(TP, 1, 31, 40)])
+    assert undone.says == "the first offset was told as 1, and what stands before 2 had been trimmed"
+    assert "trim to 2" in undone.operations[0]
+    assert not found("I8", [*TRIMMED, EarliestOk(TP, 2, 31, 40)])
+    assert not found("I8", [*TRIMMED, EarliestOk(TP, 1, 30, 40)]), "asked before it was done"
+    unknown = TrimUnknown(TP, 2, "REQUEST_TIMED_OUT", 20, 30)
+    assert not found("I8", [*THREE, unknown, EarliestOk(TP, 1, 31, 40)]), "perhaps not done"
+
+
+def test_no_log_of_the_end_begins_before_what_was_trimmed() -> None:
+    whole = replace(FINAL, broker="2", log_start=1, offsets=range(1, 3), ids=[1, 2], ts=[5, 5], leader_epochs=[1, 1])
+    ending = Ending({TP: [FINAL, whole]})
+    (undone,) = verdict_on(TRIMMED, "I8", ending=ending).findings
+    assert undone.says == "broker 2's log begins at 1, and what stands before 2 had been trimmed"
+    assert not verdict_on(THREE, "I8", ending=ending).findings
+    assert not verdict_on([*THREE, TrimInvoked(TP, 2, 20)], "I8", ending=ending).findings
+
+
+@pytest.mark.parametrize(("begun", "told", "left"), [(29, 1, 1), (35, 0, 0), (45, 1, 0)])
+def test_a_broker_that_begins_anew_may_have_forgotten_what_was_trimmed(begun: int, told: int, left: int) -> None:
+    def violations(*events: Event, ending: Ending) -> int:
+        checker = Checker()
+        checker.begin(Broker("1", 1))
+        client = checker.begin(Client("c"))
+        for event in (*TRIMMED, *events):
+            checker.take(client, event)
+        checker.begin(Broker("1", begun))
+        return len(checker.conclude(ending).only(["I8"]).findings)
+
+    assert violations(EarliestOk(TP, 1, 31, 40), ending=Ending()) == told
+    assert violations(ending=Ending({TP: [replace(FINAL, log_start=1)]})) == left
 
 
 # --- I19 -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from math import inf
 
-from tidelog.checker.broker_events import Broker
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
@@ -44,11 +43,10 @@ class LookUps(Invariant):
                     self._tell(tp, who[wrong.look_up], wrong)
 
     def _trims(self, tp: TopicPartition) -> list[Trim]:
-        """A broker that begins anew may have forgotten what was trimmed, as in Kafka: it is noted once a minute."""
-        begun = max(
-            (each.header.t for each in self.facts.sources if each.life and type(each.header) is Broker), default=0
-        )
-        return [Trim(offset, t0, inf if t1 is None or t1 < begun else t1) for offset, t0, t1 in self.facts.of(tp).trims]
+        return [
+            Trim(offset, t0, inf if t1 is None or self.facts.has_forgotten_trims(since=t1) else t1)
+            for offset, t0, t1 in self.facts.of(tp).trims
+        ]
 
     def _tell(self, tp: TopicPartition, source: Source, wrong: Wrong) -> None:
         asked, t1 = wrong.look_up, int(wrong.look_up.answered_at)

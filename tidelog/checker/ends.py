@@ -1,6 +1,6 @@
 """I8: where a partition ends, as its clients are told, never goes back and lies behind what was acknowledged.
 
-And where it begins, as they are told, is where it was trimmed to.
+And where it begins, as they are told, is where it was trimmed to, which no replica has left in the end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
-from tidelog.checker.invariant import Handler, Invariant
+from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.logs import FinalLog
 from tidelog.checker.operations import EarliestOk, LatestOk, ReadFailed
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import OffsetOutOfRangeError
@@ -21,7 +22,8 @@ class Ends(Invariant):
     """I8: the end that is told does not fall, in real time over all clients, also across leaders (KIP-207).
 
     It lies behind each offset acknowledged before the question, and no reader of such an offset is told that it is out
-    of range, unless it was trimmed. The first offset that is told is no later than anybody has asked to trim to.
+    of range, unless it was trimmed. The first offset that is told is no later than anybody has asked to trim to, and no
+    earlier than what was acknowledged as trimmed before the question; nor does any log of the end begin earlier.
     """
 
     key, name = "I8", "the end never goes back"
@@ -66,6 +68,7 @@ class Ends(Invariant):
         first, self._first = self._first, []
         for source, begin in first:
             self._not_behind_trims(self.facts.of(begin.tp), source, begin)
+            self._not_before_trims(self.facts.of(begin.tp), source, begin)
         refused, self._refused = self._refused, []
         for source, failure in refused:
             self._in_range(self.facts.of(failure.tp), source, failure)
@@ -85,6 +88,30 @@ class Ends(Invariant):
             when = f"{seconds(event.t0)}–{seconds(event.t1)}"
             self.violated(event.tp, event.t1, says, f"{source.name} asked for the beginning, {when}: {event.offset}")
 
+    def _not_before_trims(self, facts: PartitionFacts, source: Source, event: EarliestOk) -> None:
+        for offset, asked, answered in facts.trims:
+            if answered is None or answered >= event.t0 or event.offset >= offset:
+                continue
+            if not self.facts.has_forgotten_trims(answered, event.t1) and not self.only_counted():
+                says = f"the first offset was told as {event.offset}, and what stands before {offset} had been trimmed"
+                when = f"{seconds(event.t0)}–{seconds(event.t1)}"
+                told = f"{source.name} asked for the beginning, {when}: {event.offset}"
+                self.violated(event.tp, event.t1, says, _trim_story(offset, asked, answered), told)
+
+    def conclude(self, ending: Ending) -> None:
+        self.examine()
+        for tp, logs in ending.logs.items():
+            for offset, asked, answered in self.facts.of(tp).trims:
+                if answered is not None and not self.facts.has_forgotten_trims(answered):
+                    for log in logs:
+                        self._trimmed(log, offset, asked, answered)
+
+    def _trimmed(self, log: FinalLog, offset: int, asked: int, answered: int) -> None:
+        self.tally.observations += 1
+        if log.log_start < offset and not self.only_counted():
+            says = f"{log.name} begins at {log.log_start}, and what stands before {offset} had been trimmed"
+            self.violated(log.tp, answered, says, _trim_story(offset, asked, answered), str(log))
+
     def _in_range(self, facts: PartitionFacts, source: Source, event: ReadFailed) -> None:
         self.tally.observations += 1
         acknowledged = facts.acknowledgements.before(event.t0)
@@ -95,6 +122,10 @@ class Ends(Invariant):
         when = f"{seconds(event.t0)}–{seconds(event.t1)}"
         witness = facts.produce(facts.sightings.id_at(acknowledged))
         self.violated(event.tp, event.t1, says, witness, f"read by {source.name} at {event.offset}, {when}: refused")
+
+
+def _trim_story(offset: int, asked: int, answered: int) -> str:
+    return f"trim to {offset}, {seconds(asked)}–{seconds(answered)}: done"
 
 
 def _story(source: Source, event: LatestOk) -> str:

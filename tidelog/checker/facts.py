@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-from tidelog.checker.broker_events import Ack, BecomeLeader, HighWatermark
+from tidelog.checker.broker_events import Ack, BecomeLeader, Broker, HighWatermark
 from tidelog.checker.by_record import ByRecord
 from tidelog.checker.columns import SEQUENCE_BITS, Column
 from tidelog.checker.events import Header
@@ -151,8 +152,18 @@ class Facts:
         return next((tp for tp, facts in self.partitions.items() if record_id in facts.invoked_at), None)
 
     def is_idempotent(self, record_id: int) -> bool:
-        source = self.producers.get(record_id >> SEQUENCE_BITS)
+        return self.is_idempotent_producer(record_id >> SEQUENCE_BITS)
+
+    def is_idempotent_producer(self, number: int) -> bool:
+        source = self.producers.get(number)
         return source is not None and isinstance(source.header, Client) and source.header.idempotent
+
+    def has_forgotten_trims(self, since: float, until: float = inf) -> bool:
+        """Whether what was trimmed until then may be there again: a broker that begins anew may have forgotten it, as
+        in Kafka, where log starts are noted once a minute.
+        """
+        lives = (life.header for life in self.sources if life.life)
+        return any(isinstance(each, Broker) and since < each.t <= until for each in lives)
 
     def invoked(self, source: Source, event: ProduceInvoked) -> None:
         facts = self.of(event.tp)
