@@ -239,6 +239,8 @@ class _Run:
             for part in self.partitions.values():
                 end = LatestOk(part.tp, len(part.records), self.now, self.now + 1, part.epoch)
                 self.say(self.now + 1, name, end)
+        for tp, offset in self.committed.items():
+            self.say(self.now + 1, "reader-1", CommittedOk("g", tp, offset, self.now, self.now + 1))
         for broker in BROKERS:
             self.say(self.now, str(broker), Resources(self.now, "healed", 100, 10, 1 << 28, 0))
         headers: dict[str, Header] = {
@@ -288,6 +290,8 @@ def random_story(seed: int, steps: int = 150) -> Story:
     seldom = [run.elect, run.change_isr, run.control, run.rebalance]
     for _ in range(steps):
         run.dice.choice(often + seldom)()
+    while not run.committed:
+        run.commit()
     for step in (run.rebalance, *[run.read] * 12, *[run.produce] * 4):
         step()
     return run.end()

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.checker.judging import verdict_on
 from tests.checker.little_log import random_story
 from tidelog.checker.broker_events import BecomeLeader, Broker, HighWatermark
 from tidelog.checker.checker import Checker
-from tidelog.checker.group_operations import CommitInvoked, CommitOk, CommittedOk
+from tidelog.checker.group_operations import Assigned, CommitInvoked, CommitOk, CommittedOk
 from tidelog.checker.invariant import Ending
 from tidelog.checker.logs import READ, FinalLog
 from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, Read
@@ -137,6 +138,37 @@ def test_registers_that_only_rise_are_held_to_it_whatever_their_logs_lose() -> N
         checker.take(client, CommitOk("g", TP, offset, t, t + 2))
     checker.take(client, CommittedOk("g", TP, 8, 60, 65))
     assert "I17" in [each.invariant for each in checker.new_findings()]
+
+
+@pytest.mark.parametrize(
+    ("read", "idempotent", "observed"),
+    [
+        pytest.param(None, True, {"I2": 0, "I3": 3, "I6": 2}, id="nobody looked"),
+        pytest.param([0, 1], True, {"I2": 2, "I3": 3, "I6": 2}, id="two of three were read"),
+        pytest.param([2, 1], True, {"I2": 2, "I3": 3, "I6": 2}, id="in no order"),
+        pytest.param([0, 1], False, {"I2": 2, "I3": 0, "I6": 0}, id="of a producer that promises neither"),
+    ],
+)
+def test_only_what_was_compared_is_observed(read: list[int] | None, idempotent: bool, observed: dict[str, int]) -> None:
+    checker = Checker()
+    producer = checker.begin(Client("p", idempotent=idempotent))
+    checker.take(producer, ProduceInvoked(TP, [0, 1, 2], [5, 5, 5], [1, 1, 1]))
+    checker.take(producer, ProduceOk(TP, [0, 1, 2], [0, 1, 2], [2, 2, 2]))
+    if read is not None:
+        checker.take(checker.begin(Client("r")), Read(TP, 1, 3, 3, 4, read, read, [5, 5]))
+    rows = checker.conclude(Ending()).only(list(observed)).rows
+    assert {row.key: row.observations for row in rows} == observed
+
+
+def test_a_commit_that_nobody_asked_for_has_not_been_looked_at() -> None:
+    def observations(*told: CommitOk | CommittedOk | Assigned) -> int:
+        return verdict_on(told, "I17").rows[0].observations
+
+    commit, owns = CommitOk("g", TP, 5, 1, 2), Assigned("g", "m", 1, [TP], 1)
+    assert observations(owns, commit) == 0
+    assert observations(CommittedOk("g", TP, -1, 3, 4)) == 0, "nobody had committed anything"
+    assert observations(commit, CommittedOk("g", TP, -1, 1, 4)) == 0, "nor when it was asked for"
+    assert observations(commit, CommittedOk("g", TP, 5, 1, 4), CommittedOk("g", TP, 5, 3, 4)) == 2
 
 
 def test_where_nothing_was_seen_nothing_has_passed() -> None:

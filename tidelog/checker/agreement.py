@@ -23,7 +23,7 @@ class OneRecordAnOffset(Invariant):
                     says = f"offset {offset} holds {record_name(first)}, and {record_name(other)}"
                     proof = (next(facts.witnesses(offset, each), None) for each in (first, other))
                     self.violated(facts.tp, 0, says, *(each for each in proof if each is not None))
-        self.tally.observations = sum(facts.sightings.told for facts in self.partitions())
+        self.tally.observations = sum(facts.sightings.compared for facts in self.partitions())
 
 
 class OneOffsetARecord(Invariant):
@@ -42,7 +42,12 @@ class OneOffsetARecord(Invariant):
                     says = f"{record_name(record_id)} stands at offset {first} and at {other}"
                     operations = (each for each in proof if each is not None)
                     self.violated(facts.tp, 0, says, facts.produce(record_id), *operations)
-        self.tally.observations = sum(facts.sightings.records for facts in self.partitions())
+        self.tally.observations = sum(
+            count
+            for facts in self.partitions()
+            for producer, count in facts.sightings.records.items()
+            if self.facts.is_idempotent_producer(producer)
+        )
 
 
 class NoPhantoms(Invariant):

@@ -69,6 +69,10 @@ class Register:
         self._fetches.append(fetch)
         self._shown.add(fetch.t1, fetch.offset)
 
+    def bears_on(self, fetch: CommittedOk) -> bool:
+        """Whether some commit does: until there was one nothing is known of a fetch that sees none."""
+        return fetch.offset >= 0 or self._promised.before(fetch.t0) is not None
+
     def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Broken]:
         """A fetch sees at least what was committed, and what any other fetch has seen, before it was asked for.
 
@@ -144,7 +148,10 @@ class Generations:
 
 
 class CommittedOffsets(Invariant):
-    """I17. A reader that sees a value before it was asked for is found at the end only, when all commits are known."""
+    """I17. A reader that sees a value before it was asked for is found at the end only, when all commits are known.
+
+    Observed are fetches: a commit that nobody asks for afterwards may have been lost.
+    """
 
     key, name = "I17", "committed offsets are registers"
 
@@ -179,7 +186,6 @@ class CommittedOffsets(Invariant):
         self._new_fetches.append(event)
 
     def _assigned(self, _source: Source, event: Assigned) -> None:
-        self.tally.observations += 1
         self._tell(self._generations.assign(event))
 
     def _leads(self, _source: Source, event: BecomeLeader) -> None:
@@ -195,12 +201,13 @@ class CommittedOffsets(Invariant):
     def examine(self) -> None:
         attempts, self._new_attempts = self._new_attempts, []
         fetches, self._new_fetches = self._new_fetches, []
-        self.tally.observations += len(attempts) + len(fetches)
         for attempt in attempts:
             if isinstance(attempt, CommitOk):
                 self._tell(self._generations.fence(attempt))
         for fetch in fetches:
-            self._tell(self._registers[fetch.group, fetch.tp].went_back(fetch, self._losses(fetch.tp)))
+            register = self._registers[fetch.group, fetch.tp]
+            self.tally.observations += register.bears_on(fetch)
+            self._tell(register.went_back(fetch, self._losses(fetch.tp)))
 
     def conclude(self, ending: Ending) -> None:
         self.examine()

@@ -70,7 +70,10 @@ class _Chain:
 
 
 class ProducerOrder(Invariant):
-    """I6: the records of an idempotent producer stand in the order in which it sent them."""
+    """I6: the records of an idempotent producer stand in the order in which it sent them.
+
+    What is observed are pairs of neighbours: a producer's only record in a partition has no order.
+    """
 
     key, name = "I6", "order of each producer"
 
@@ -82,7 +85,6 @@ class ProducerOrder(Invariant):
         for facts in self.partitions():
             chains = self._chains[facts.tp]
             for ids, offsets in self.new_in(facts.sightings.fresh):
-                self.tally.observations += len(ids)
                 if isinstance(offsets, range) and self._append(chains[ids[0] >> SEQUENCE_BITS], ids, offsets):
                     continue
                 for record_id, offset in zip(ids, offsets, strict=True):
@@ -92,6 +94,12 @@ class ProducerOrder(Invariant):
                         chain.offsets.append(offset)
                     else:
                         self._insert(facts, chain, record_id, offset)
+        self.tally.observations = sum(
+            len(chain.ids) - 1
+            for chains in self._chains.values()
+            for producer, chain in chains.items()
+            if chain.ids and self.facts.is_idempotent_producer(producer)
+        )
 
     def _append(self, chain: _Chain, ids: Column, offsets: range) -> bool:
         """Takes one producer's records all together, if they are its next ones."""

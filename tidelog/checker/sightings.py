@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tidelog.checker.by_record import ABSENT, ByRecord
-from tidelog.checker.columns import DAMAGED, Column, as_array
+from tidelog.checker.columns import DAMAGED, SEQUENCE_BITS, Column, as_array
 
 #: Nobody has told of this offset.
 UNSEEN: Final = -2
@@ -35,16 +36,16 @@ class Sightings:
 
     All three only grow, so that who looks again goes on where it was.
 
-    fresh   (ids, offsets) of what was not known before
-    told    how often somebody told of an offset
-    records how many records were seen
+    fresh     (ids, offsets) of what was not known before
+    compared  how often somebody told of an offset of which another had told
+    records   how many records were seen, by their producers
     """
 
     contradictions: list[Contradiction] = field(default_factory=list)
     duplicates: list[Duplicate] = field(default_factory=list)
     fresh: list[tuple[Column, Column]] = field(default_factory=list)
-    told: int = 0
-    records: int = 0
+    compared: int = 0
+    records: Counter[int] = field(default_factory=Counter)
     _origin: int = -1
     _ids: array[int] = field(default_factory=lambda: array("q"))
     _place: ByRecord = field(default_factory=ByRecord)
@@ -65,13 +66,15 @@ class Sightings:
         """Of these offsets somebody told that these records stand there."""
         if not ids:
             return
-        self.told += len(ids)
         self._reach(min(offsets[0], offsets[-1]))
         if isinstance(offsets, range):
             start = offsets.start - self._origin
             told = as_array(ids)
             there = self._ids[start : start + len(told)]
-            if there == told or (there.count(UNSEEN) == len(there) and self._fill(start, told, ids, offsets)):
+            if there == told:
+                self.compared += len(told)
+                return
+            if there.count(UNSEEN) == len(there) and self._fill(start, told, ids, offsets):
                 return
         self._see_each(offsets, ids)
 
@@ -92,13 +95,14 @@ class Sightings:
             self._ids.extend(array("q", [UNSEEN]) * (start - len(self._ids)))
         self._ids[start : start + len(told)] = told
         self._place.put(ids, offsets)
-        self.records += len(ids)
+        self._count(ids)
         self.fresh.append((ids, offsets))
         return True
 
     def _see_each(self, offsets: Column, ids: Column) -> None:
         new_ids, new_offsets = array("q"), array("q")
         table, place_of, origin = self._ids, self._place, self._origin
+        first_told = 0
         for offset, record_id in zip(offsets, ids, strict=True):
             place = offset - origin
             if place < 0:
@@ -114,17 +118,26 @@ class Sightings:
                 self.contradictions.append(Contradiction(offset, known, record_id))
             else:
                 table[place] = record_id
+                first_told += 1
             if record_id >= 0:
                 first = place_of[record_id]
                 if first == ABSENT:
                     place_of.put((record_id,), (offset,))
-                    self.records += 1
+                    self.records[record_id >> SEQUENCE_BITS] += 1
                 elif first != offset:
                     self.duplicates.append(Duplicate(record_id, first, offset))
             new_ids.append(record_id)
             new_offsets.append(offset)
+        self.compared += len(ids) - first_told
         if new_ids:
             self.fresh.append((new_ids, new_offsets))
+
+    def _count(self, ids: Column) -> None:
+        producer = ids[0] >> SEQUENCE_BITS
+        if isinstance(ids, range) and ids[-1] >> SEQUENCE_BITS == producer:
+            self.records[producer] += len(ids)
+        else:
+            self.records.update(map(SEQUENCE_BITS.__rrshift__, ids))  # each id >> SEQUENCE_BITS
 
 
 def _distinct(ids: Column) -> bool:
