@@ -90,8 +90,8 @@ def _fields(position: int, header: BatchHeader) -> dict[str, Value]:
         "leader_epoch": header.partition_leader_epoch,
         "codec": _CODECS.get(Codec(header.codec)) if header.codec in _CODECS else str(header.codec),
         "timestamp_type": "LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime",
-        "base_timestamp": header.base_timestamp if header.base_timestamp != NO_TIMESTAMP else None,
-        "max_timestamp": header.max_timestamp if header.max_timestamp != NO_TIMESTAMP else None,
+        "base_timestamp": _time(header.base_timestamp),
+        "max_timestamp": _time(header.max_timestamp),
         "producer_id": header.producer_id if idempotent else None,
         "producer_epoch": header.producer_epoch if idempotent else None,
         "base_sequence": header.base_sequence if header.base_sequence >= 0 else None,
@@ -101,15 +101,19 @@ def _fields(position: int, header: BatchHeader) -> dict[str, Value]:
     }
 
 
+def _time(timestamp_ms: int) -> int | None:
+    return None if timestamp_ms == NO_TIMESTAMP else timestamp_ms
+
+
 def _records(batch: memoryview, header: BatchHeader) -> Iterator[Fact]:
     if header.is_control and (marker := decode_control_batch(batch)) is not None:
-        fields: dict[str, Value] = {"offset": marker.offset, "timestamp": marker.timestamp}
+        fields: dict[str, Value] = {"offset": marker.offset, "timestamp": _time(marker.timestamp)}
         yield Fact("marker", {**fields, "ends": marker.kind.name, "coordinator_epoch": marker.coordinator_epoch})
         return
     for offset, timestamp, key, value, headers in decode_records(batch):
         yield Fact(
             "record",
-            {"offset": offset, "timestamp": timestamp, "key": key, "value": value, "headers": list(headers)},
+            {"offset": offset, "timestamp": _time(timestamp), "key": key, "value": value, "headers": list(headers)},
         )
 
 

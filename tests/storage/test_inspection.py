@@ -12,6 +12,8 @@ import pytest
 from storage.inspection import Damage, Fact, files_below, inspect
 from tests.storage.kafka_written.archive import LOGS, unpack
 from tests.storage.worked_example import INDEX, LOG, SNAPSHOT, TIME_INDEX, write_worked_example
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records import MarkerKind, encode_batch, encode_control_batch
 
 KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 
@@ -100,6 +102,16 @@ def test_what_kafka_wrote_is_sound(tmp_path: Path, archive: str) -> None:
     told = {fact.what for fact in found if isinstance(fact, Fact)}
     assert {"batch", "record", "marker", "entry", "producer", "offset", "epoch", "topic", "identity"} <= told
     assert ("padding" in told) == (archive == "killed")
+
+
+def test_a_record_without_a_timestamp_is_told_as_one(tmp_path: Path) -> None:
+    marker = encode_control_batch(
+        MarkerKind.COMMIT, producer_id=8, producer_epoch=0, timestamp_ms=NO_TIMESTAMP, coordinator_epoch=3, base_offset=2
+    )
+    (tmp_path / LOG).write_bytes(encode_batch([(NO_TIMESTAMP, None, b"v", ()), (5, None, b"v", ())]) + marker)
+    found = [finding for finding in inspect(tmp_path / LOG, records=True) if isinstance(finding, Fact)]
+    times = [(fact.what, fact.fields["timestamp"]) for fact in found if fact.what in ("record", "marker")]
+    assert times == [("record", None), ("record", 5), ("marker", None)]
 
 
 @pytest.mark.timeout(20)
