@@ -102,3 +102,21 @@ def test_a_state_of_an_earlier_release_has_the_brokers_whose_directories_are_the
     save_state(cluster.data_dir, state)
     cluster.refresh()
     assert ports(cluster.plan()) == ports(brokers)
+
+
+def test_nobody_starts_a_cluster_while_it_is_removed(cluster: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.plan(2)
+    cluster.make_directories(1, 2)
+    (cluster.data_dir / "notes.txt").touch()
+    removed: list[Path] = []
+
+    def remove(directory: Path, **_: object) -> None:
+        removed.append(directory)
+        with pytest.raises(LocalError, match="another command starts or stops the cluster"):
+            LocalCluster(cluster.data_dir, home=cluster.home).start()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", remove)
+        cluster.purge()
+    assert {cluster.broker_dir(1), cluster.broker_dir(2)} <= {*removed}
+    assert not [path for path in cluster.data_dir.iterdir() if path.is_file() and path.name != "notes.txt"]

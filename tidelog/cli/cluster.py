@@ -28,8 +28,7 @@ def down(data_dir: Path | None, purge: bool, as_json: bool) -> None:
     cluster = LocalCluster(find_data_dir(data_dir))
     if cluster.state is None and not purge:
         cluster.known_state()
-    stopped = cluster.stop()
-    purged = purge and cluster.purge()
+    stopped, purged = cluster.purge() if purge else (cluster.stop(), False)
     if as_json:
         click.echo(json.dumps({"data_dir": str(cluster.data_dir), "stopped": stopped, "purged": purged}))
         return

@@ -149,33 +149,12 @@ class LocalCluster:
     def stop(self) -> bool:
         """Brokers first, all at once, then ZooKeeper; whether anything ran. Those that do not end are killed."""
         with self.locked():
-            state = self.refresh()
-            if state is None:
-                return False
-            was_running = state.running
-            _stop([process for broker in state.brokers if (process := broker.process)])
-            if state.embedded is not None and (process := state.embedded.process):
-                _stop([process])
-            self._forget(process.pid for process in state.processes)
-            return was_running
+            return self._stop()
 
-    def purge(self) -> bool:
-        """Removes what we wrote, and nothing else, from a cluster that has been stopped; whether there was any."""
-        state = self.refresh()
-        if state is not None:
-            if state.running:
-                raise LocalError("the cluster still runs: stop it first with tidelog down")
-            for directory in (*map(self.broker_dir, (broker.broker_id for broker in state.brokers)), self.log_dir):
-                shutil.rmtree(directory, ignore_errors=True)
-            for name in ("config", "zookeeper"):
-                shutil.rmtree(self.data_dir / name, ignore_errors=True)
-        for name in (STATE_FILE, _LOCK_FILE):
-            (self.data_dir / name).unlink(missing_ok=True)
-        forget_last_up(self.data_dir, self.home)
-        with contextlib.suppress(OSError):
-            self.data_dir.rmdir()  # unless somebody keeps something else there
-        self.state = None
-        return state is not None
+    def purge(self) -> tuple[bool, bool]:
+        """Stops it, and removes what we wrote and nothing else; whether anything ran, and whether there was any."""
+        with self.locked():  # once for both, so that nobody starts in between what is removed then
+            return self._stop(), self._remove()
 
     def start_broker(
         self, broker_id: int, *, on_ready: OnReady = lambda what, where: None, timeout_ms: int = START_TIMEOUT_MS
@@ -229,6 +208,32 @@ class LocalCluster:
             ) from None
         finally:
             os.close(descriptor)
+
+    def _stop(self) -> bool:
+        state = self.refresh()
+        if state is None:
+            return False
+        was_running = state.running
+        _stop([process for broker in state.brokers if (process := broker.process)])
+        if state.embedded is not None and (process := state.embedded.process):
+            _stop([process])
+        self._forget(process.pid for process in state.processes)
+        return was_running
+
+    def _remove(self) -> bool:
+        state = self.refresh()
+        if state is not None:
+            for directory in (*map(self.broker_dir, (broker.broker_id for broker in state.brokers)), self.log_dir):
+                shutil.rmtree(directory, ignore_errors=True)
+            for name in ("config", "zookeeper"):
+                shutil.rmtree(self.data_dir / name, ignore_errors=True)
+        forget_last_up(self.data_dir, self.home)
+        for name in (STATE_FILE, _LOCK_FILE):
+            (self.data_dir / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.data_dir.rmdir()  # unless somebody keeps something else there
+        self.state = None
+        return state is not None
 
     def _forget(self, pids: Iterable[int]) -> None:
         """After these were stopped on purpose. On a full disk they stay written down, and count as ended."""
