@@ -49,6 +49,8 @@ _TOPICS_WITHIN_S = 60
 _WHOLE_WITHIN_S = 60
 _WHOLE_WITHIN_NS = _WHOLE_WITHIN_S * NS_PER_S
 _LET_GO_S = 15
+#: What is whole takes a record and an offset so soon: some brokers have only now heard of a leader.
+_SERVES_WITHIN_S = 30
 #: Nothing has gone wrong yet.
 _AT_REST_AFTER_S = 3
 _LOOK_EVERY_S = 1.0
@@ -196,6 +198,7 @@ class Run:
             self._look()
             if not self._whole_ns and not list(self._out_of_sync()):
                 self._whole_ns = cluster.timeline.now_ns
+                self._ask_to_serve()
             if self._whole_ns and self._all_ended and not [*self._not_alike(), *self._left_behind()]:
                 break
         else:
@@ -205,6 +208,12 @@ class Run:
                 self.wrong.append(f"not-whole: after {_WHOLE_WITHIN_S} s: {'; '.join(broken)}")
         self._until_at_rest()
         self._count_what_is_left()
+
+    def _ask_to_serve(self) -> None:
+        """That all logs are alike does not mean that anybody may write to them."""
+        client = self.cluster.client()
+        work = self.workload.ask_to_serve(client, _SERVES_WITHIN_S * 1000)
+        self._within("not-serving", client, work, 2 * _SERVES_WITHIN_S)  # so that the client may say why
 
     def _judge(self) -> Verdict:
         cluster = self.cluster

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from simulation.cluster import ClientProcess, Cluster
+from simulation.serving import ask_to_serve
 from tidelog.aio import Admin
 from tidelog.chaos.clients.administrator import Administrator
 from tidelog.chaos.clients.asking import Asker
@@ -39,6 +40,13 @@ _PAUSE_S = 1.0
 #: Who waits for records waits for long: what is empty costs as much as what is not.
 _POLL_MS = 900
 _FETCH_WAIT_MS = 900
+#: Above those of all clients of a story.
+_NOBODYS_PLACE = 100
+
+
+def _number(place: int, life: int) -> int:
+    """What makes a producer's ids its own."""
+    return (place * MOST_LIVES + life) * MOST_PRODUCERS
 
 
 def _clients(kind: str, around: Surroundings, name: str, number: int, life: int) -> list[RunningClient]:
@@ -109,19 +117,8 @@ class Workload:
         async def work(client: ClientProcess) -> None:
             if self._ending:
                 return
-            around = self._around[client] = Surroundings(
-                servers=self._cluster.bootstrap,
-                topics=TOPICS,
-                open_history=self._open_history,
-                dice=client.dice,
-                clock=client.clock,
-                now_ns=lambda: self._cluster.timeline.now_ns,
-                opener=client.open,
-                timeout_ms=TIMEOUT_MS,
-                poll_ms=_POLL_MS,
-                fetch_wait_ms=_FETCH_WAIT_MS,
-            )
-            number = (place * MOST_LIVES + client.lives) * MOST_PRODUCERS
+            around = self._around[client] = self._surroundings(client, TIMEOUT_MS)
+            number = _number(place, client.lives)
             clients = _clients(kind, around, f"{kind}-{place}", number, client.lives)
             self._running[client] = client.lives
             try:
@@ -132,6 +129,24 @@ class Workload:
                 self._running.pop(client, None)
 
         client.start(work)
+
+    async def ask_to_serve(self, client: ClientProcess, timeout_ms: int) -> None:
+        """Whether the cluster serves a client that is none of the story's; raises what it was refused with."""
+        await ask_to_serve(self._surroundings(client, timeout_ms), _number(_NOBODYS_PLACE, 0))
+
+    def _surroundings(self, client: ClientProcess, timeout_ms: int) -> Surroundings:
+        return Surroundings(
+            servers=self._cluster.bootstrap,
+            topics=TOPICS,
+            open_history=self._open_history,
+            dice=client.dice,
+            clock=client.clock,
+            now_ns=lambda: self._cluster.timeline.now_ns,
+            opener=client.open,
+            timeout_ms=timeout_ms,
+            poll_ms=_POLL_MS,
+            fetch_wait_ms=_FETCH_WAIT_MS,
+        )
 
     def end(self) -> None:
         """Asks all clients to come to their ends; none begins any more."""

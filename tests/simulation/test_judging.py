@@ -1,0 +1,64 @@
+"""What the judge of a simulation sees: where a production function is replaced by a wrong one, that is found."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.cluster import OFFSETS_TPS
+from simulation.kinds import Fault
+from simulation.run import Outcome
+from simulation.seeds import tell
+from simulation.serving import GROUPS
+from simulation.story import Story
+
+from node.coordinator import offsets
+from node.coordinator.offsets import OffsetManager
+from node.leader_appends import LeaderAppends
+from node.replica import Replica
+from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
+from tidelog.group_messages import OffsetCommitRequest, OffsetFetchPartition
+from tidelog.groups.offsets_topic import Commit, partition_for
+from tidelog.model import TopicPartition
+
+
+def told(
+    *faults: Fault, seconds: float = 4, clients: tuple[str, ...] = ("producer", "tail"), promises: str = "plain"
+) -> Outcome:
+    return tell(Story(7, seconds, clients, faults, promises=promises))
+
+
+def test_a_leader_that_takes_no_record_any_more_is_found_though_all_are_in_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader_or_raise = LeaderAppends.leader_or_raise
+
+    def refuse(appends: LeaderAppends, replica: Replica, acks: int) -> Replica:
+        if replica.topic_partition == ("orders", 1):
+            raise NotEnoughReplicasError("for good")
+        return leader_or_raise(appends, replica, acks)
+
+    monkeypatch.setattr(LeaderAppends, "leader_or_raise", refuse)
+    (wrong,) = told().wrong
+    assert wrong.startswith("not-serving: ") and "orders-1: not acknowledged" in wrong
+
+
+def test_each_partition_of_the_offsets_is_asked() -> None:
+    assert {partition_for(group, len(OFFSETS_TPS)) for group in GROUPS} == {tp.partition for tp in OFFSETS_TPS}
+
+
+def test_a_coordinator_that_takes_no_offset_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(manager: OffsetManager, request: OffsetCommitRequest, done: object) -> None:
+        raise CoordinatorNotAvailableError("for good")
+
+    monkeypatch.setattr(OffsetManager, "commit", refuse)
+    (wrong,) = told().wrong
+    assert wrong.startswith("not-serving: ") and "no coordinator answered" in wrong
+
+
+def test_a_coordinator_that_tells_of_no_offset_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(tp: TopicPartition, commit: Commit | None) -> OffsetFetchPartition:
+        return fetched(tp, None)
+
+    fetched = offsets._fetched
+    monkeypatch.setattr(offsets, "_fetched", forget)
+    (wrong,) = told().wrong
+    assert wrong.startswith("not-serving: ") and "is told None" in wrong
