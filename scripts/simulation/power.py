@@ -9,27 +9,32 @@ one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 from cluster import znodes
+from cluster.state import PartitionState
 from cluster.store import NoNodeError, Set
 from simulation.cluster import Cluster
 from simulation.page_cache import KEPT, Fate
 from tidelog.checker.broker_events import BrokerEvent, HighWatermark
-from tidelog.model import TopicPartition
+from tidelog.model import NO_LEADER, TopicPartition
+
+_GONE = PartitionState(NO_LEADER, -1, (), -1)
 
 
 class Wholeness:
     """Follows every ISR, write by write, and what is committed.
 
-    waits_for_disk   no acknowledgement stands on a page cache alone
+    waits_for_disk        no acknowledgement stands on a page cache alone
+    on_unclean_election   told of each, as soon as ZooKeeper has it and before any broker
     """
 
     def __init__(self, cluster: Cluster, *, waits_for_disk: bool = False) -> None:
         self._cluster = cluster
+        self.on_unclean_election: Callable[[], object] = lambda: None
         self._waits_for_disk = waits_for_disk
-        self._isr: dict[TopicPartition, tuple[int, ...]] = {}
+        self._states: dict[TopicPartition, PartitionState] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._whole: set[tuple[int, TopicPartition]] = set()
         self._proposals: dict[TopicPartition, list[Set]] = defaultdict(list)
@@ -49,7 +54,7 @@ class Wholeness:
 
         It has lost its power then.
         """
-        if not self._waits_for_disk and any(self.is_last(broker_id, tp) for tp in self._isr):
+        if not self._waits_for_disk and any(self.is_last(broker_id, tp) for tp in self._states):
             return KEPT
         self._whole = {(each, tp) for each, tp in self._whole if each != broker_id}
         return dice
@@ -72,7 +77,7 @@ class Wholeness:
 
     def _isrs(self, tp: TopicPartition) -> Iterator[tuple[int, ...]]:
         """That of now, and those that may take its place."""
-        yield self._isr.get(tp, ())
+        yield self._states.get(tp, _GONE).isr
         try:
             version = self._cluster.zookeeper.node(znodes.state_path(tp)).version
         except NoNodeError:
@@ -89,17 +94,25 @@ class Wholeness:
         if (tp := _partition_of(path)) is None:
             return
         try:
-            isr = znodes.decode_state(self._cluster.zookeeper.node(path).data).isr
+            state = znodes.decode_state(self._cluster.zookeeper.node(path).data)
         except NoNodeError:
-            isr = ()
-        before, self._isr[tp] = self._isr.get(tp, ()), isr
-        for broker_id in set(before).difference(isr):
+            state = _GONE
+        before, self._states[tp] = self._states.get(tp, _GONE), state
+        if self._is_unclean(tp, before, state):
+            self.on_unclean_election()
+        for broker_id in set(before.isr).difference(state.isr):
             self._whole.discard((broker_id, tp))
-        for broker_id in set(isr).difference(before):
+        for broker_id in set(state.isr).difference(before.isr):
             broker = self._cluster.brokers[broker_id]
             replica = broker.replica(tp)
             if broker.runs and (0 if replica is None else replica.log.log_end_offset) >= self.committed(tp):
                 self._whole.add((broker_id, tp))
+
+    def _is_unclean(self, tp: TopicPartition, before: PartitionState, state: PartitionState) -> bool:
+        """Whether somebody begins to lead who was not in sync, or has lost something since it was."""
+        if not before.isr or state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
+            return False
+        return state.leader not in before.isr or (state.leader, tp) not in self._whole
 
 
 def _partition_of(path: str) -> TopicPartition | None:

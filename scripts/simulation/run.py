@@ -24,7 +24,7 @@ from simulation.trace import Trace
 from simulation.workload import TOPICS, Workload
 from tidelog.aio import Consumer
 from tidelog.chaos.final_logs import read_leaders
-from tidelog.checker.broker_events import BecomeLeader, Broker, BrokerEvent, Resources
+from tidelog.checker.broker_events import Broker, BrokerEvent, Resources
 from tidelog.checker.checker import Checker
 from tidelog.checker.events import Event
 from tidelog.checker.facts import Source
@@ -117,9 +117,10 @@ class Run:
         self.nemesis = Nemesis(self.cluster, self.wholeness, self.operator)
         self.workload = Workload(self.cluster, self._open_history, configs)
         self.wrong: list[str] = []
-        self._judged = LINEAGE if story.promises == UNCLEAN else JUDGED
+        self._judged = JUDGED
         if story.promises == UNCLEAN:
             self.nemesis.tally.draw([_UNCLEAN_ELECTION])
+            self.wholeness.on_unclean_election = self._give_up_records
         self._at_rest: dict[int, Resources] = {}
         self._begun_ns = self._healed_ns = self._whole_ns = 0
         self._failed_after_s: float | None = None
@@ -247,6 +248,13 @@ class Run:
     def _look(self) -> None:
         self.wrong += [str(each) for each in self.checker.new_findings() if each.invariant in self._judged]
 
+    def _give_up_records(self) -> None:
+        """Until now all was promised, and what went wrong until now is found."""
+        if self._judged == JUDGED:
+            self._look()
+            self._judged = LINEAGE
+            self.nemesis.tally.bite([_UNCLEAN_ELECTION])
+
     @property
     def _all_ended(self) -> bool:
         return self.workload.ended and self.operator.idle
@@ -344,8 +352,6 @@ class Run:
         tp: TopicPartition | None = getattr(event, "tp", None)
         if tp is not None and tp.topic == PASSING:
             return  # one topic after another, which begin anew: a history has names, and no ids
-        if isinstance(event, BecomeLeader) and event.leo < self.wholeness.committed(event.tp):
-            self.nemesis.tally.bitten[_UNCLEAN_ELECTION] = 1
         self.wholeness.told(event)
         self.nemesis.told(broker_id, event)
         life = self.cluster.brokers[broker_id].lives

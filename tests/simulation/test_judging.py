@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from simulation.cluster import OFFSETS_TPS
 from simulation.kinds import Fault
@@ -12,8 +14,9 @@ from simulation.story import Story
 
 from node.coordinator import offsets
 from node.coordinator.offsets import OffsetManager
-from node.leader_appends import LeaderAppends
+from node.leader_appends import Appended, LeaderAppends
 from node.replica import Replica
+from storage.admission import AdmittedBatch
 from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
 from tidelog.group_messages import OffsetCommitRequest, OffsetFetchPartition
 from tidelog.groups.offsets_topic import Commit, partition_for
@@ -62,3 +65,17 @@ def test_a_coordinator_that_tells_of_no_offset_is_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(offsets, "_fetched", forget)
     (wrong,) = told().wrong
     assert wrong.startswith("not-serving: ") and "is told None" in wrong
+
+
+def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append = LeaderAppends.append
+
+    def lie(appends: LeaderAppends, replica: Replica, batch: AdmittedBatch) -> Appended:
+        appended = append(appends, replica, batch)
+        offset = appended.response.base_offset + 1
+        return appended._replace(response=replace(appended.response, base_offset=offset))
+
+    monkeypatch.setattr(LeaderAppends, "append", lie)
+    assert "I2" in told(promises="unclean").kinds

@@ -14,7 +14,7 @@ from cluster.memory import MemoryZooKeeper
 from cluster.state import PartitionState
 from cluster.store import Create, Operation, Set
 from tidelog.checker.broker_events import HighWatermark
-from tidelog.model import TopicPartition
+from tidelog.model import NO_LEADER, TopicPartition
 
 TP = TopicPartition("orders", 0)
 DICE = Random(1)
@@ -61,6 +61,14 @@ class World:
 
     def isr_is(self, *isr: int) -> None:
         self.do(Set(znodes.state_path(TP), self.state(*isr)))
+
+    def leads(self, leader: int, *isr: int) -> bool:
+        """It does from now on; whether that was an unclean election."""
+        told: list[bool] = []
+        self.wholeness.on_unclean_election = lambda: told.append(True)
+        epoch = znodes.decode_state(self.zookeeper.node(znodes.state_path(TP)).data).leader_epoch + 1
+        self.do(Set(znodes.state_path(TP), znodes.encode_state(PartitionState(leader, epoch, isr, 1))))
+        return bool(told)
 
     def may_lose(self, broker_id: int) -> bool:
         return self.wholeness.fate(broker_id, DICE) is not KEPT
@@ -125,3 +133,18 @@ def test_who_may_soon_be_the_last_by_a_change_that_is_on_its_way_keeps_everythin
     assert not world.may_lose(1), "its leader has taken 3 out, though ZooKeeper has not heard of it"
     world.isr_is(1, 3, 2)
     assert world.may_lose(1), "somebody else was faster, so it will be refused"
+
+
+def test_who_leads_without_having_been_in_sync_leads_uncleanly() -> None:
+    world = World()
+    assert not world.leads(2, 1, 2)
+    assert not world.leads(NO_LEADER, 1)
+    assert world.leads(2, 2)
+    assert not world.leads(2, 2, 1), "it leads anew, and may"
+
+
+def test_who_leads_after_its_machine_went_down_leads_uncleanly_though_zookeeper_has_it_in_sync() -> None:
+    world = World()
+    assert world.may_lose(1)
+    world.isr_is(1, 2)
+    assert world.leads(1, 1, 2)
