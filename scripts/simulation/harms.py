@@ -98,15 +98,16 @@ class Harms:
                 one, other = client.machine.address, brokers[0].machine.address
                 yield self._cut([(other, one)] if kind is Kind.CLIENT_DEAF else [(one, other), (other, one)])
             case Kind.SLOW | Kind.LOSS:
+                late = network.late
                 slow = Weather((fault.amount * 200, fault.amount * 1000))
                 network.weather = slow if kind is Kind.SLOW else Weather(loss=fault.amount / 100)
-                yield Harm([self._calm])
+                yield Harm([self._calm], lambda: network.late > late)
             case Kind.ZOOKEEPER_STOP:
                 cluster.in_zookeeper(zookeeper.stop)
-                yield Harm([partial(cluster.in_zookeeper, zookeeper.start)])
+                yield Harm([partial(cluster.in_zookeeper, zookeeper.start)], self._met_any())
             case Kind.ZOOKEEPER_FREEZE:
                 cluster.in_zookeeper(zookeeper.freeze)
-                yield Harm([partial(cluster.in_zookeeper, zookeeper.thaw)])
+                yield Harm([partial(cluster.in_zookeeper, zookeeper.thaw)], self._met_any())
             case Kind.STRANGE:
                 yield from self._write_strange_offsets()
             case Kind.ELECT:
@@ -121,6 +122,10 @@ class Harms:
             case _:
                 for broker in brokers:
                     yield from self._strike_broker(fault, broker)
+
+    def _met_any(self) -> Callable[[], bool]:
+        met = [_met(broker) for broker in self._cluster.brokers.values()]
+        return lambda: any(each() for each in met)
 
     def _strike_broker(self, fault: Fault, broker: SimulatedBroker) -> Iterator[Harm]:
         match fault.kind:
@@ -158,7 +163,7 @@ class Harms:
                 yield Harm()
             case Kind.CLOCK:
                 broker.clock.jump(fault.amount)
-                yield Harm()
+                yield Harm(bit=_met(broker))
             case Kind.CLOCK_RATE:
                 broker.clock.run_at(fault.amount / 100)
                 yield Harm([partial(broker.clock.run_at, 1.0)], _met(broker))

@@ -41,6 +41,9 @@ class Weather:
         return delay_ns
 
 
+_USUAL_NS = Weather().delay_us[1] * 1000
+
+
 class Machine:
     """One host. Of the process that runs on it the network needs to know whether it lives.
 
@@ -75,6 +78,7 @@ class Network:
     weather     of all ways
     delivered   a sum over all messages that have arrived, of which any difference makes another
     stalled     how many messages have met a cut, from whom to whom
+    late        how many took longer than any does in good weather
     """
 
     def __init__(self, timeline: Timeline, dice: Random) -> None:
@@ -83,6 +87,7 @@ class Network:
         self.weather = Weather()
         self.delivered = 0
         self.messages = 0
+        self.late = 0
         self.stalled: Counter[tuple[str, str]] = Counter()
         self._machines: dict[str, Machine] = {}
         self._listening: dict[Endpoint, SimulatedRouter] = {}
@@ -174,7 +179,9 @@ class Network:
 
     def delay_ns(self) -> int:
         """Of one message, one way."""
-        return self.weather.delay_ns(self.dice)
+        delay_ns = self.weather.delay_ns(self.dice)
+        self.late += delay_ns > _USUAL_NS
+        return delay_ns
 
     def at(self, endpoint: Endpoint) -> SimulatedRouter | None:
         return self._listening.get(endpoint)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from simulation.brokers import MachineJournal
 from simulation.kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
-from simulation.run import Outcome
+from simulation.run import JUDGED, Outcome
 from simulation.seeds import tell
 from simulation.story import Story
 from simulation.summary import Summary
@@ -102,6 +102,20 @@ def test_what_is_over_before_a_broker_runs_again_has_not_bitten_it(kind: Kind) -
     assert bitten(told(killed, felt)) == {"kill": 1, kind.value: 1}
 
 
+@pytest.mark.parametrize("kind", [Kind.ZOOKEEPER_STOP, Kind.ZOOKEEPER_FREEZE])
+def test_without_a_broker_nobody_misses_zookeeper(kind: Kind) -> None:
+    killed = Fault(1_000, Kind.KILL, ("1", "2", "3"), 5_000)
+    assert bitten(told(killed, Fault(2_000, kind, (), 500))) == {"kill": 1, kind.value: 0}
+    assert bitten(told(killed, Fault(2_000, kind, (), 4_500))) == {"kill": 1, kind.value: 1}
+
+
+@pytest.mark.parametrize("kind", [Kind.SLOW, Kind.LOSS])
+def test_bad_weather_bites_if_a_message_is_late(kind: Kind) -> None:
+    mild, bad = Fault(1_000, kind, (), 2_000, 0), Fault(1_000, kind, (), 2_000, 30)
+    assert bitten(told(mild)) == {kind.value: 0}
+    assert bitten(told(bad)) == {kind.value: 1}
+
+
 def test_a_client_that_is_dead_is_not_killed() -> None:
     outcome = told(*(Fault(at_ms, Kind.CLIENT_KILL, ("client-1", LEADER), 3_000) for at_ms in (1_000, 2_000)))
     assert not outcome.wrong
@@ -178,6 +192,18 @@ def test_a_summary_ends_well_only_if_each_invariant_had_data() -> None:
     assert any(line.startswith("without an observation: ") for line in summary.lines())
     for key in summary.without_data:
         summary.observations[key] += 1
+    assert summary.status == 0
+
+
+def test_of_a_thousand_seeds_each_kind_of_fault_has_bitten_somebody() -> None:
+    summary = Summary(1_000)
+    summary.observations.update(JUDGED)
+    summary.tally.draw(["kill"])
+    summary.done = 999
+    assert summary.status == 0
+    summary.done = 1_000
+    assert summary.status == 3
+    summary.tally.bite(["kill"])
     assert summary.status == 0
 
 
