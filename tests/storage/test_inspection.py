@@ -106,7 +106,7 @@ def test_what_kafka_wrote_is_sound(tmp_path: Path, archive: str) -> None:
 
 def test_a_record_without_a_timestamp_is_told_as_one(tmp_path: Path) -> None:
     marker = encode_control_batch(
-        MarkerKind.COMMIT, producer_id=8, producer_epoch=0, timestamp_ms=NO_TIMESTAMP, coordinator_epoch=3, base_offset=2
+        MarkerKind.ABORT, producer_id=8, producer_epoch=0, timestamp_ms=NO_TIMESTAMP, coordinator_epoch=3, base_offset=2
     )
     (tmp_path / LOG).write_bytes(encode_batch([(NO_TIMESTAMP, None, b"v", ()), (5, None, b"v", ())]) + marker)
     found = [finding for finding in inspect(tmp_path / LOG, records=True) if isinstance(finding, Fact)]
