@@ -18,6 +18,7 @@ from node.identity import Identity
 from node.journal import NO_JOURNAL, Journal
 from node.later import LaterResponse
 from node.server import MAX_UNANSWERED, RequestContext, Server
+from tidelog.chaos.faults.signs import LATE
 from tidelog.checker.broker_events import BrokerEvent, Error, Processed, Reject
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, decode_response
@@ -378,8 +379,8 @@ async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body:
         (GOOD._replace(addressee_epoch=42), [Processed(5, "METADATA", 0, 42, 42)]),
         (GOOD._replace(addressee_epoch=41), [Reject(5, "METADATA", "broker 7 has epoch 42 now")]),
         (GOOD._replace(cluster_id="another"), [Reject(5, "METADATA", "this is cluster c, not another")]),
-        (GOOD._replace(deadline_ms=0), [Reject(5, "METADATA", "the request came after its deadline")]),
-        (GOOD._replace(api_key=999, deadline_ms=0), [Reject(5, "999", "the request came after its deadline")]),
+        (GOOD._replace(deadline_ms=0), [Reject(5, "METADATA", LATE)]),
+        (GOOD._replace(api_key=999, deadline_ms=0), [Reject(5, "999", LATE)]),
     ],
 )
 async def test_what_is_refused_as_stale_is_told_and_so_is_what_is_acted_upon(

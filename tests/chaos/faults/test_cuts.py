@@ -47,7 +47,6 @@ CUTS = {
     network.LeaderDeaf: set(product(FOLLOWERS, [LEADER])),
     network.ClientsCutFromLeader: between([CLIENTS], [LEADER]),
     network.HalfOpen: around(LEADER),
-    network.StaleQueues: between([LEADER], FOLLOWERS),
 }
 
 

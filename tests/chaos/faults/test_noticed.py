@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,8 @@ from tidelog.chaos.faults import (
     zookeeper,
 )
 from tidelog.chaos.faults.harm import Harm
-from tidelog.checker.broker_events import BecomeLeader, IsrChange, Session
+from tidelog.chaos.faults.signs import LATE
+from tidelog.checker.broker_events import BecomeLeader, IsrChange, Reject, Session
 
 S = 1_000_000_000
 KINDS = {f"{row} {kind().name}": kind for row, kinds in catalogue().items() for kind in kinds}
@@ -71,6 +73,37 @@ def test_what_was_not_done_is_no_bite_though_something_else_was_noticed(name: st
     fault = KINDS[name]()
     vars(fault).update(victims=(1,), _victim=1)
     assert fault.bit(NOTICED) is None
+
+
+#: As F32 leaves it: broker 1 slept, and woke up after ten seconds; and as though packets had been dropped, too.
+SLEPT = {"victims": (1,), "_woken_at": 10 * S, "_rules": [SimpleNamespace(packets=7)]}
+
+
+@pytest.mark.parametrize(
+    "refusals",
+    [
+        {},
+        {1: [Reject(11 * S, "METADATA", LATE)]},
+        {1: [Reject(11 * S, "PRODUCE", "broker 1 has epoch 12 now")]},
+        {1: [Reject(9 * S, "PRODUCE", LATE)]},
+        {2: [Reject(11 * S, "PRODUCE", LATE)]},
+    ],
+    ids=["none", "that changes nothing", "for another reason", "before it woke up", "by another broker"],
+)
+def test_queued_requests_have_not_come_late_where_no_produce_was_refused_for_it(
+    refusals: dict[int, list[Reject]],
+) -> None:
+    fault = KINDS["F32 queued requests arrive late"]()
+    vars(fault).update(SLEPT)
+    assert fault.bit(replace(NOTICED, events=refusals)) is None
+
+
+def test_queued_requests_came_late_where_a_produce_was_refused_for_it() -> None:
+    fault = KINDS["F32 queued requests arrive late"]()
+    refused = replace(QUIET, events={1: [Reject(10 * S + 1, "PRODUCE", LATE), Reject(11 * S, "PRODUCE", LATE)]})
+    assert fault.bit(refused) is None
+    vars(fault).update(SLEPT)
+    assert fault.bit(refused) == "broker 1 refused 2 produces that came after their deadline"
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in NOT_DONE and not name.startswith("F50 Zoo")])

@@ -1,4 +1,4 @@
-"""F19–F28 and F31–F32: members of the cluster that cannot reach each other, one way or both, wholly or by chance."""
+"""F19–F28 and F31: members of the cluster that cannot reach each other, one way or both, wholly or by chance."""
 
 from __future__ import annotations
 
@@ -122,16 +122,6 @@ class LeaderDeaf(LeaderCutFromFollowers):
 
     def told(self, who: str, others: str) -> str:
         return f"{who}: nothing to it from {others}"
-
-
-class StaleQueues(LeaderCutFromFollowers):
-    """What was queued for ten seconds and more arrives when the cut is healed, and is refused by its deadline."""
-
-    row, name = "F32", "queued requests arrive late"
-    lasts_ms = (10_000, 10_500)
-
-    def named(self, target: Target, victim: int) -> str:
-        return "all other brokers"
 
 
 class LeaderCutFromZooKeeper(LeaderCutFromFollowers):

@@ -6,7 +6,11 @@ from collections.abc import Collection, Iterable
 
 from tidelog.chaos.fault import Evidence
 from tidelog.chaos.faults.harm import of
+from tidelog.checker.broker_events import BrokerEvent, Reject
 from tidelog.model import TopicPartition
+
+#: Why a broker says that it refuses such a request (`node.server`).
+LATE = "the request came after its deadline"
 
 
 def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None = None, *, times: int = 1) -> str | None:
@@ -73,6 +77,22 @@ def controller_changed(evidence: Evidence) -> str | None:
     """A controller epoch that rose."""
     before, after = evidence.before.controller_epoch, evidence.after.controller_epoch
     return f"controller epoch {before} → {after}" if after > before else None
+
+
+def refused_late(evidence: Evidence, brokers: Collection[int], since: int) -> str | None:
+    """One of these brokers that from then on refused records, as they came after their deadline.
+
+    Only produces: what else comes late, as a question for metadata, would change nothing if it were answered.
+    """
+    return _first(
+        f"broker {broker} refused {count} produces that came after their deadline"
+        for broker in sorted(brokers)
+        if (count := sum(_is_late_produce(event, since) for event in evidence.events.get(broker, ())))
+    )
+
+
+def _is_late_produce(event: BrokerEvent, since: int) -> bool:
+    return isinstance(event, Reject) and event.t >= since and event.api == "PRODUCE" and event.why == LATE
 
 
 def slowed(evidence: Evidence, at_least_ms: float) -> str | None:
