@@ -191,7 +191,7 @@ class Controller(Decisions):
             self.host(tp)
         told = {tp: state for tp, state in changed.items() if self.departures.stays(tp)}
         effects = self._tell(told) if told else []
-        effects += self.departures.dismiss(shed, self.brokers)
+        effects += self.departures.halt(shed)
         return effects + self._reconsider(again) + self._admit() + self._departed()
 
     def states_read(
@@ -348,11 +348,21 @@ class Controller(Decisions):
             if tp in self._in_flight or tp.topic not in self.topics or not self.departures.stays(tp):
                 continue
             effects += self._write(tp, self.wanted(tp, evict_leaving=evict_leaving))
+        effects += self._dismiss()
         if self.heirs:
             effects.append(SendMetadata(tuple(sorted(self.heirs))))
             self.heirs = set()
         questions, self.questions = self.questions, {}
         return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(questions.items())]
+
+    def _dismiss(self) -> list[Effect]:
+        """Those who were shed delete what they have, and then everybody hears that it is not theirs any more."""
+        tps, self.dismissed = self.dismissed, []
+        if not tps:
+            return []
+        effects = self.departures.dismiss(tps, self.brokers)
+        told = self.messages({tp: self.states[tp] for tp in tps})
+        return [*effects, SendMetadata(tuple(sorted(self.brokers)), told), *self._departed()]
 
     def _is_led(self, tp: TopicPartition) -> bool:
         known = self.states.get(tp)

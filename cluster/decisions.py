@@ -29,6 +29,7 @@ class Decisions(Picture):
     renewing   partitions whose leader needs a new epoch even if it stays, so that what it has in flight is refused
     questions  whom to ask for the ends of which logs
     heirs      whom to ask whether they live: others are to go in their favour
+    dismissed  partitions that have shed replicas, which now are to be deleted
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Decisions(Picture):
         self.renewing: set[TopicPartition] = set()
         self.questions: dict[int, list[TopicPartition]] = {}
         self.heirs: set[int] = set()
+        self.dismissed: list[TopicPartition] = []
         self._doubt_timeout_ms = doubt_timeout_ms
         self._unclean = "true" if unclean_by_default else "false"
         self._min_insync = str(min_insync_by_default)
@@ -217,6 +219,9 @@ class Decisions(Picture):
             move.asked, move.shedding = None, shed
             if shed is not None:
                 return shed
+        if move.shed and not move.safe and self._heirs_live(tp, move, state):
+            move.asked, move.safe = None, True
+            self.dismissed.append(tp)
         return None if move.announced else renewed_state(state, self.epoch)
 
     def _heirs_live(self, tp: TopicPartition, move: Move, state: PartitionState) -> bool:

@@ -47,7 +47,7 @@ class Departures:
             return None
         assignment = known.topics[topic]
         moves = ((tp, move) for tp, move in known.moves.items() if tp.topic == topic)
-        over = [tp.partition for tp, move in moves if move.shed and not move.waiting]
+        over = [tp.partition for tp, move in moves if move.safe and not move.waiting]
         return (
             assignment.reassigned({number: assignment.assigned(number).settled() for number in over}) if over else None
         )
@@ -67,6 +67,16 @@ class Departures:
         for broker_id in everybody:
             effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
         return effects
+
+    def halt(self, tps: Iterable[TopicPartition]) -> list[Effect]:
+        """Those who were shed serve no more, but have their logs until it is sure that they are not needed."""
+        known = self._known
+        gone: dict[int, list[TopicPartition]] = {}
+        for tp in sorted(filter(self.stays, tps)):
+            for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
+                if broker_id in known.brokers:
+                    gone.setdefault(broker_id, []).append(tp)
+        return [each for id_, mine in sorted(gone.items()) for each in known.stop_replicas(id_, mine, delete=False)]
 
     def dismiss(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
         """These brokers delete what they had of partitions that have shed them; those that arrive will be told."""
@@ -111,7 +121,7 @@ class Departures:
         for tp, move in list(known.moves.items()):
             if move.announced and not known.topics[tp.topic].assigned(tp.partition).moving:
                 del known.moves[tp]  # only the order had changed
-            elif move.shed and not move.waiting and not move.settling:
+            elif move.safe and not move.waiting and not move.settling:
                 move.settling = True
                 settling.add(tp.topic)
         return effects + [SettleAssignment(topic) for topic in sorted(settling)]
@@ -134,7 +144,7 @@ class Departures:
         for topic, _ in self._going():
             for broker_id in broker_ids:
                 effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
-        effects += self.dismiss([tp for tp, move in known.moves.items() if move.shed], broker_ids)
+        effects += self.dismiss([tp for tp, move in known.moves.items() if move.safe], broker_ids)
         for broker_id in broker_ids:
             untold = sorted(tp for tp in self._untold.pop(broker_id, ()) if tp in known.states and self.stays(tp))
             foreign = [tp for tp in untold if tp not in known.assigned_to(broker_id, tp.topic)]

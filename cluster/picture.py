@@ -56,6 +56,12 @@ class Picture:
         move = self.moves.get(tp)
         return assigned.target if move is not None and move.shed else assigned.replicas
 
+    def holders(self, tp: TopicPartition) -> tuple[int, ...]:
+        """Everybody who may have a log of it; of a reassignment those who go, too, until they are to delete theirs."""
+        assigned = self.topics[tp.topic].assigned(tp.partition)
+        move = self.moves.get(tp)
+        return assigned.target if move is not None and move.safe else assigned.replicas
+
     def newcomers(self, tp: TopicPartition) -> tuple[int, ...]:
         """Those who have the least: they have come with a reassignment, or come back after it took their logs away."""
         assigned = self.topics[tp.topic].assigned(tp.partition)
@@ -91,16 +97,20 @@ class Picture:
             hosted = self.hosted.get(broker_id, set())
             mine = {tp: state for tp, state in states.items() if tp in hosted}
             if mine:
-                effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
+                told = tuple(self._message(tp, known, self.replicas(tp)) for tp, known in sorted(mine.items()))
+                effects.append(SendLeaderAndIsr(broker_id, told))
         return effects
 
     def stop_replicas(
-        self, broker_id: int, tps: Iterable[TopicPartition], *, in_any_epoch: bool = False
+        self, broker_id: int, tps: Iterable[TopicPartition], *, in_any_epoch: bool = False, delete: bool = True
     ) -> list[Effect]:
-        """This broker is to delete its replicas of these. `in_any_epoch`: also if it knows a later one than we."""
+        """This broker is to stop its replicas of these, and to delete them with `delete`.
+
+        `in_any_epoch`: also if it knows a later one than we.
+        """
         epochs = {tp: self.states[tp].state.leader_epoch if tp in self.states else 0 for tp in tps}
         partitions = tuple(
-            StopReplicaPartition(tp.topic, tp.partition, ANY_EPOCH if in_any_epoch else epoch, delete=True)
+            StopReplicaPartition(tp.topic, tp.partition, ANY_EPOCH if in_any_epoch else epoch, delete)
             for tp, epoch in epochs.items()
         )
         return [SendStopReplica(broker_id, partitions)] if partitions else []
@@ -132,10 +142,10 @@ class Picture:
         )
 
     def messages(self, states: Mapping[TopicPartition, VersionedState]) -> tuple[PartitionStateMessage, ...]:
-        """What to tell of these states."""
-        return tuple(self._message(tp, known) for tp, known in sorted(states.items()))
+        """What to tell everybody of these states. Whose they are not any more sets aside what it has of them."""
+        return tuple(self._message(tp, known, self.holders(tp)) for tp, known in sorted(states.items()))
 
-    def _message(self, tp: TopicPartition, known: VersionedState) -> PartitionStateMessage:
+    def _message(self, tp: TopicPartition, known: VersionedState, replicas: tuple[int, ...]) -> PartitionStateMessage:
         state = known.state
         return PartitionStateMessage(
             topic=tp.topic,
@@ -145,7 +155,7 @@ class Picture:
             leader_epoch=state.leader_epoch,
             isr=state.isr,
             partition_epoch=known.partition_epoch,
-            replicas=self.replicas(tp),
+            replicas=replicas,
             unclean=self.forced.get(tp) == state.leader_epoch,
         )
 

@@ -6,7 +6,9 @@ The assignment's znode says where to go; it is written first, and once more at t
     shed        all that were to come are in sync, and one of the heirs has shown that it lives: the state is written
                 without those that go, again in a new epoch, whose leader knows the target alone, so that nobody who
                 goes is ever let in again
-    left        those that go have deleted their logs, as far as they live; now the assignment is the target
+    safe        an heir has shown that it has outlived that: those that go, who until then lead no more but have their
+                logs, are to delete them
+    left        they have done so, as far as they live; now the assignment is the target
 
 The next controller finds the assignment on its way, and announces and sheds again: a new epoch, and no harm.
 """
@@ -25,26 +27,28 @@ class Move:
 
     announced   an epoch has begun since the assignment was written
     asked       at which moment the heirs were asked whether they live (`cluster.signs_of_life`): their registrations
-                do not prove it. None: they are to be asked, also where the time to shed comes once more
+                do not prove it. None: they are to be asked, once to shed and once behind it
     shedding    the state that sheds, once it is chosen
     shed        it stands
+    safe        an heir has lived since
     waiting     live brokers that have yet to say that they are rid of their replica
     settling    the assignment is being written for the last time
-    home        who had everything when an earlier move of the partition shed, which then was given another target: all
-                others have deleted their logs, or were never there. Only this reign knows; None: the origin has it
+    home        who had everything when an earlier move of the partition was safe, and then was given another target:
+                all others have deleted their logs, or were never there. Only this reign knows; None: the origin has it
     """
 
     announced: bool = False
     asked: int | None = None
     shedding: PartitionState | None = None
     shed: bool = False
+    safe: bool = False
     waiting: set[int] = field(default_factory=set)
     settling: bool = False
     home: tuple[int, ...] | None = None
 
     def turned(self, before: ReplicaAssignment) -> Move:
         """The move that follows where that of before is given another target."""
-        return Move(home=before.target if self.shed else self.home)
+        return Move(home=before.target if self.safe else self.home)
 
     def wait_for(self, broker_id: int) -> None:
         """It may have a replica to be rid of: an end that is on its way comes without it, or begins anew after it."""

@@ -437,7 +437,8 @@ class Reign:
                 if any(p.error_code for p in response.partitions):
                     # Its log has the id of a topic that is gone: it is set aside should the name come back.
                     log.warning("broker %d could not delete all its replicas", broker.broker_id)
-                self.perform(self.controller.replicas_stopped(broker.broker_id, stops))
+                deleted = [tp for tp, stop in stops.items() if stop.delete]
+                self.perform(self.controller.replicas_stopped(broker.broker_id, deleted))
             case QuestionBatch(), LogEndsResponse():
                 ends = {
                     TopicPartition(p.topic, p.partition): LogEnd(p.last_epoch, p.log_end_offset, bool(p.error_code))

@@ -61,6 +61,7 @@ class Cluster:
         self.stops: list[tuple[int, list[TopicPartition]]] = []
         self.history: list[tuple[TopicPartition, PartitionState]] = []
         self.log: list[str] = []
+        self.told: dict[TopicPartition, tuple[int, ...]] = {}
         self.reign(controller_epoch)
 
     def reign(self, epoch: int) -> None:
@@ -85,8 +86,11 @@ class Cluster:
                 case SettleAssignment(topic):
                     self.settling.append(topic)
                 case SendStopReplica(broker_id, stops):
-                    self.stops.append((broker_id, [TopicPartition(s.topic, s.partition) for s in stops]))
-                    self.log.append(f"stop {broker_id}: " + " ".join(f"{s.topic}-{s.partition}" for s in stops))
+                    if deletions := [TopicPartition(s.topic, s.partition) for s in stops if s.delete]:
+                        self.stops.append((broker_id, deletions))
+                    for verb, delete in (("halt", False), ("stop", True)):
+                        if named := " ".join(f"{s.topic}-{s.partition}" for s in stops if s.delete == delete):
+                            self.log.append(f"{verb} {broker_id}: {named}")
                 case AskLogEnds(broker_id, tps):
                     self.asked.append((broker_id, list(tps)))
                 case Absolve(registration):
@@ -99,7 +103,8 @@ class Cluster:
                 case CloseChannel(broker_id):
                     self.unanswered.pop(broker_id, None)
                     self.log.append(f"close {broker_id}")
-                case SendMetadata(broker_ids):
+                case SendMetadata(broker_ids, shown):
+                    self.told |= {TopicPartition(p.topic, p.partition): p.replicas for p in shown}
                     assert set(broker_ids) <= self.controller.brokers.keys()
                     self.unanswered |= dict.fromkeys(broker_ids, self.controller.signs.now)
         self.answer_requests()
@@ -187,6 +192,10 @@ class Cluster:
 
     def state(self, tp: TopicPartition = TP) -> PartitionState:
         return self.states[tp].state
+
+    def holders_told(self, tp: TopicPartition = TP) -> set[int]:
+        """Whose the partition is, as everybody was told last."""
+        return set(self.told[tp])
 
     def news(self) -> list[str]:
         news, self.log = self.log, []

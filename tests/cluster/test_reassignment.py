@@ -80,6 +80,8 @@ def test_a_partition_moves_step_by_step() -> None:
     assert cluster.news() == [
         "tell 3: t-0 leader=3 isr=3,4",
         "tell 4: t-0 leader=3 isr=3,4",
+        "halt 1: t-0",
+        "halt 2: t-0",
         "stop 1: t-0",
         "stop 2: t-0",
     ]
@@ -186,6 +188,56 @@ def test_the_next_controller_asks_the_heirs_too_and_sheds() -> None:
     cluster.answer_stops()
     cluster.settle()
     assert cluster.state().isr == (4,) and cluster.assigned(TP) == ReplicaAssignment((4,))
+
+
+def shed_for_one_that_has_not_answered_since() -> Cluster:
+    cluster = caught_up_and_silent()
+    cluster.hear(4)
+    cluster.silent.add(4)
+    cluster.news()
+    cluster.settle()
+    assert cluster.state() == PartitionState(4, 2, (4,), 1)
+    return cluster
+
+
+def test_who_goes_leads_no_more_but_keeps_its_log_until_an_heir_has_shown_that_it_outlived_the_shedding() -> None:
+    cluster = shed_for_one_that_has_not_answered_since()
+    assert cluster.news() == ["tell 4: t-0 leader=4 isr=4", "halt 1: t-0"]
+    assert cluster.holders_told() == {1, 4}, "who is told that it is others' alone sets it aside"
+    cluster.die(4)
+    cluster.come(broker(1, epoch=50))
+    cluster.settle()
+    assert cluster.stops == [] and cluster.assigned(TP).moving
+    cluster.silent.clear()
+    cluster.come(broker(4, epoch=60))
+    cluster.settle()
+    assert cluster.stops == [(1, [TP])] and cluster.holders_told() == {4}
+    assert cluster.assigned(TP).moving
+    cluster.answer_stops()
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.moves == {}
+
+
+def test_a_move_whose_last_heir_died_right_behind_the_shedding_can_be_taken_back_and_the_origin_led() -> None:
+    cluster = shed_for_one_that_has_not_answered_since()
+    cluster.die(4)
+    cluster.settle()
+    assert cluster.state().leader == NO_LEADER
+    cluster.reassign(TP)
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.stops) == (1, [])
+    assert cluster.assigned(TP) == ReplicaAssignment((1,))
+
+
+def test_where_those_who_go_are_dead_by_then_an_heir_s_answer_ends_the_move() -> None:
+    cluster = shed_for_one_that_has_not_answered_since()
+    cluster.die(1)
+    cluster.settle()
+    assert cluster.assigned(TP).moving
+    cluster.hear(4)
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((4,))
 
 
 def test_who_goes_and_is_dead_is_not_waited_for() -> None:
@@ -334,7 +386,7 @@ class World(Cluster):
                     for message in partitions:
                         self._hear(broker_id, message)
                 case SendStopReplica(broker_id, stops):
-                    for stop in stops:
+                    for stop in (each for each in stops if each.delete):
                         tp = TopicPartition(stop.topic, stop.partition)
                         assert broker_id not in self.states[tp].state.isr, "the log of one in sync is deleted"
                         self.logs[broker_id].discard(tp)
