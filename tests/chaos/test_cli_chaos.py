@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--seconds", "1e9"], 2, "not in the range"),
         (["--seed", "-1"], 2, "not in the range"),
         (["--seed", "one"], 2, "'one' is not a valid integer"),
-        (["--rate", "199"], 2, "199 is not in the range"),
+        (["--rate", "249"], 2, "249 is not in the range"),
         (["--brokers", "2"], 2, "2 is not in the range"),
         (["--bootstrap-servers", "127.0.0.1:1", "--brokers", "3"], 2, "--brokers is for a cluster that is started"),
         (["--bootstrap-servers", "nonsense"], 2, "--bootstrap-servers"),
