@@ -199,9 +199,19 @@ class _Run:
             self.say(t1, name, LookUpOk(part.tp, target, offset, t0, t1, stamp, epoch))
 
     def commit(self) -> None:
+        """What a member has just read."""
         tp = self.dice.choice(TPS)
+        begin, records = self.next_commit[tp], self.partitions[tp].records
+        shown = records[begin : begin + self.dice.randrange(1, 5)]
+        if not shown:
+            return
+        offsets, (ids, stamps, _) = range(begin, begin + len(shown)), zip(*shown, strict=True)
+        self.now += MS
+        self.say(
+            self.now, "member", Read(tp, self.generation, len(records), self.now - 1, self.now, offsets, ids, stamps)
+        )
         t0, t1 = self.around()
-        self.next_commit[tp] += self.dice.randrange(1, 5)
+        self.next_commit[tp] += len(shown)
         offset, outcome = self.next_commit[tp], self.dice.choice(["ok", "ok", "unknown", "failed"])
         mark = ("g", tp, offset)
         if outcome == "failed":
@@ -291,6 +301,7 @@ def random_story(seed: int, steps: int = 150) -> Story:
     for _ in range(steps):
         run.dice.choice(often + seldom)()
     while not run.committed:
+        run.produce()
         run.commit()
     for step in (run.rebalance, *[run.read] * 12, *[run.produce] * 4):
         step()

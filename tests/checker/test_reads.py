@@ -8,8 +8,9 @@ from tests.checker.judging import verdict_on_all
 from tidelog.checker.broker_events import BecomeLeader, HighWatermark
 from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
+from tidelog.checker.group_operations import Assigned, CommitOk
 from tidelog.checker.invariant import Ending
-from tidelog.checker.operations import Read
+from tidelog.checker.operations import Read, TrimInvoked
 from tidelog.model import TopicPartition
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -44,6 +45,41 @@ def test_of_a_compacted_topic_only_gaps_are_forgiven() -> None:
     compacted = frozenset({"t"})
     assert not shown(read(3, 5), read(9), compacted=compacted)
     assert len(shown(read(3, 5), read(5), compacted=compacted)) == 1
+
+
+# --- what a group commits ---------------------------------------------------------------------------------------------
+
+
+def commit(offset: int, tp: TopicPartition = TP, generation: int = 1) -> CommitOk:
+    return CommitOk("g", tp, offset, 8, 9, generation, "m")
+
+
+JOINED: tuple[str, Event] = ("n", Assigned("g", "n", 1, [TP], 1))
+FOUR: list[tuple[str, Event]] = [("m", read(0, 1)), JOINED, ("n", read(2, 3))]
+
+
+def test_what_a_group_commits_its_members_together_were_given() -> None:
+    assert not found("I7", *FOUR, ("m", commit(4)))
+    assert not found("I7", ("m", commit(4)), *FOUR), "histories come in any order"
+    (skipped,) = found("I7", *FOUR, ("m", commit(5)))
+    assert skipped.says == "g committed 5, and none of its members was ever given offset 4"
+    assert "members: m, n" in skipped.operations
+    (skipped,) = found("I7", ("m", read(0, session=1)), ("m", read(2, session=2)), ("m", commit(3)))
+    assert "offset 1" in skipped.says
+    assert len(found("I7", *FOUR, ("m", commit(4)), ("m", commit(1, OTHER)))) == 1, "of each partition"
+    assert len(found("I7", ("m", read(0, 1)), ("stranger", read(2, 3)), ("m", commit(4)))) == 1
+
+
+def test_who_is_no_member_commits_what_it_likes() -> None:
+    assert not found("I7", ("m", commit(5, generation=-1)))
+
+
+def test_a_group_may_miss_what_was_trimmed_or_compacted() -> None:
+    late: list[tuple[str, Event]] = [("m", read(2, 3)), ("m", commit(4))]
+    assert len(found("I7", *late)) == 1
+    assert not found("I7", *late, ("admin", TrimInvoked(TP, 2, 3)))
+    assert len(found("I7", *late, ("admin", TrimInvoked(TP, 1, 3)))) == 1
+    assert not found("I7", *late, compacted=frozenset({"t"}))
 
 
 def test_an_answer_shows_nothing_at_its_own_high_watermark_or_beyond() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+from tidelog.checker.columns import Column, consecutive
 from tidelog.checker.facts import Facts, PartitionFacts, Source, read_story
 from tidelog.checker.findings import record_name, seconds
+from tidelog.checker.group_operations import Assigned, CommitOk
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.logs import FinalLog
 from tidelog.checker.operations import Read
@@ -16,7 +19,10 @@ from tidelog.model import TopicPartition
 class Contiguity(Invariant):
     """I7: within a session a consumer gets offset after offset, none left out and none twice.
 
-    What it left out of a compacted topic nobody can hold against it.
+    Nor does a group leave any out: its members together were given all that is committed in its name, but for what was
+    trimmed. Who commits without being a member may do so whatever it has read.
+
+    What was left out of a compacted topic nobody can hold against anybody.
     """
 
     key, name = "I7", "consumers miss nothing"
@@ -25,12 +31,27 @@ class Contiguity(Invariant):
         super().__init__(facts)
         self._last: dict[tuple[str, int, int, TopicPartition], tuple[int, Read]] = {}
         self._gaps: list[tuple[TopicPartition, int, str, tuple[str, ...]]] = []
+        self._committed: dict[tuple[str, TopicPartition], CommitOk] = {}
+        #: By group, the names of those who ever were.
+        self._members: dict[str, set[str]] = defaultdict(set)
 
     def handlers(self) -> Mapping[type, Handler]:
-        return {Read: self._read}
+        return {Read: self._read, CommitOk: self._commits, Assigned: self._joins}
+
+    def _joins(self, source: Source, event: Assigned) -> None:
+        self._members[event.group].add(source.name)
+
+    def _commits(self, source: Source, event: CommitOk) -> None:
+        if event.generation >= 0:
+            self._members[event.group].add(source.name)
+            last = self._committed.get((event.group, event.tp))
+            if last is None or event.offset > last.offset:
+                self._committed[event.group, event.tp] = event
 
     def _read(self, source: Source, event: Read) -> None:
         offsets = event.offsets
+        if not offsets:
+            return
         if not offsets:
             return
         self.tally.observations += len(offsets)
@@ -58,12 +79,45 @@ class Contiguity(Invariant):
 
     def conclude(self, ending: Ending) -> None:
         self._tell_gaps(ending.compacted)
+        for commit in self._committed.values():
+            if commit.tp.topic not in ending.compacted:
+                self._covered(commit, self.facts.of(commit.tp))
+
+    def _covered(self, commit: CommitOk, facts: PartitionFacts) -> None:
+        begin, end = facts.trimmed_to, commit.offset
+        self.tally.observations += max(0, end - begin)
+        members = self._members[commit.group]
+        spans = (span for source, read in facts.reads if source.name in members for span in _spans(read.offsets))
+        unread = _first_outside(spans, begin, end)
+        if unread is not None and not self.only_counted():
+            says = f"{commit.group} committed {end}, and none of its members was ever given offset {unread}"
+            told = (
+                f"commit of {commit.group}, generation {commit.generation}, {seconds(commit.t0)}–{seconds(commit.t1)}"
+            )
+            self.violated(commit.tp, commit.t1, says, told, f"members: {', '.join(sorted(members))}")
 
     def _tell_gaps(self, compacted: frozenset[str]) -> None:
         gaps, self._gaps = self._gaps, []
         for tp, t, says, proof in gaps:
             if tp.topic not in compacted and not self.only_counted():
                 self.violated(tp, t, says, *proof)
+
+
+def _spans(offsets: Column) -> Iterable[tuple[int, int]]:
+    """Each with the offset behind its last one."""
+    run = consecutive(offsets)
+    if isinstance(run, range):
+        return [(run.start, run.stop)]
+    return [(each, each + 1) for each in offsets]
+
+
+def _first_outside(spans: Iterable[tuple[int, int]], begin: int, end: int) -> int | None:
+    """The first from `begin` up to `end` that is in none of them."""
+    for start, stop in sorted(spans):
+        if start > begin:
+            break
+        begin = max(begin, stop)
+    return begin if begin < end else None
 
 
 def _shown(source: Source, read: Read, offset: int) -> str:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from tests.checker.little_log import Story
 from tests.checker.mutations.mutation import mutation
-from tests.checker.mutations.spoiling import behind, end, one_of, put
+from tests.checker.mutations.spoiling import all_of, behind, end, one_of, put
 from tidelog.checker.group_operations import Assigned, CommitOk, CommittedOk
+from tidelog.checker.operations import Read
 
 
 def _later(story: Story, event: CommitOk, offset: int) -> Story:
@@ -40,6 +41,14 @@ def stale_generation_accepted(story: Story, dice: random.Random) -> Story:
     t = end(story)
     stale = replace(event, offset=1_000_000, generation=1, t0=t + 1, t1=t + 2)
     return behind(story, name, stale)
+
+
+@mutation("I7")
+def committed_over_what_was_read(story: Story, dice: random.Random) -> Story:
+    """A member that was given nothing commits all the same."""
+    _, name, event = one_of(story, dice, CommitOk)
+    (read, *_) = [at for at, who, each in all_of(story, Read) if who == name and each.tp == event.tp]
+    return put(story, read)
 
 
 @mutation("I17", on_the_way=True)
