@@ -27,6 +27,8 @@ from storage.log_names import partition_named
 
 #: Calls that wait for the disk, and not only for the page cache.
 _SYNCS = frozenset({"sync", "replace"})
+#: Around a bit that flips: by these it is known again.
+_NEAR_BYTES = 32
 
 
 class SimulatedDisk:
@@ -113,11 +115,12 @@ class SimulatedDisk:
         path, following = dice.choice([pair for pair in closed if prefers(pair[0].parent)] or closed)
         position, bits = dice.randrange(len(self._files.read(path) or b"")), 1 << dice.randrange(8)
         self._files.flip(path, position, bits)
-        flipped = (self._files.read(path) or b"")[position]
+        near = slice(max(0, position - _NEAR_BYTES), position + _NEAR_BYTES)
+        flipped = (self._files.read(path) or b"")[near]
 
         def mend() -> None:
-            here = self._files.read(path) if self._files.exists(path) else None
-            if here is not None and position < len(here) and here[position] == flipped:
+            # Unless it was cut, or another file has its name: compaction makes such.
+            if self._files.exists(path) and (self._files.read(path) or b"")[near] == flipped:
                 self._files.flip(path, position, bits)
 
         return path, following, mend

@@ -84,8 +84,9 @@ _UPON = 0.3
 _PLOT = 0.08
 #: The share of stories in which a topic is deleted.
 _FORGETFUL = 0.2
-#: The share of stories in which records are deleted.
+#: The share of stories in which records are deleted, and of those with a topic that is compacted.
 _TRIMMED = 0.2
+_COMPACTED = 0.15
 _FIRST_FAULT_MS = 3_000
 
 _AMOUNTS: Mapping[Kind, tuple[int, ...]] = {
@@ -145,8 +146,13 @@ def draw_cast(dice: Random) -> tuple[int, tuple[str, ...], str]:
 
 
 def draw_trimmers(dice: Random) -> tuple[str, ...]:
-    """Who deletes records. Last of all, so that stories without one are what they were."""
+    """Who deletes records. Behind all else, so that stories without one are what they were."""
     return ("trimmer",) if dice.random() < _TRIMMED else ()
+
+
+def draw_compaction(dice: Random) -> bool:
+    """Whether there is a topic that is compacted. Behind all else, for the same reason."""
+    return dice.random() < _COMPACTED
 
 
 def draw_faults(

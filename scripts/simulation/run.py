@@ -21,7 +21,7 @@ from simulation.story import Story
 from simulation.tally import Tally
 from simulation.timeline import NS_PER_S
 from simulation.trace import Trace
-from simulation.workload import TOPICS, Workload
+from simulation.workload import COMPACTED, TOPICS, Workload
 from tidelog.aio import Consumer
 from tidelog.chaos.final_logs import read_leaders
 from tidelog.checker.broker_events import Broker, BrokerEvent, Resources
@@ -44,6 +44,8 @@ LINEAGE = ("I4", "I10", "I12", "I14", "I15", "I16", "I17", "I19", "I20", "I21", 
 _CONFIGS = {DURABLE: {"flush.messages": "1"}, UNCLEAN: {"unclean.leader.election.enable": "true"}, PLAIN: {}}
 #: Of a story whose topics allow it: whether there was one.
 _UNCLEAN_ELECTION = "unclean election"
+#: Of a story with a topic that is compacted: whether some log of it has lost anything by that.
+_COMPACTION = "compaction"
 _TOPICS_WITHIN_S = 60
 #: All that was hurt is whole again, and all that was asked is answered; what goes late has gone.
 _WHOLE_WITHIN_S = 60
@@ -54,7 +56,8 @@ _SERVES_WITHIN_S = 30
 #: Nothing has gone wrong yet.
 _AT_REST_AFTER_S = 3
 _LOOK_EVERY_S = 1.0
-_TPS = tuple(tp for topic in TOPICS for tp in topic.tps)
+#: Where logs are compacted, so are those of the offsets of groups.
+_CLEANING = {"log_cleaner_enable": True, "log_cleaner_backoff_ms": 2_000, "offsets_topic_segment_bytes": 4096}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +108,32 @@ class Run:
     def __init__(self, story: Story, show: Callable[[str], object] | None = None) -> None:
         self.story = story
         self.trace = Trace(show)
-        self.checker = Checker()
+        self._topics = (*TOPICS, COMPACTED) if story.compacted else TOPICS
+        self._tps = tuple(tp for topic in self._topics for tp in topic.tps)
+        self._compacted = frozenset(topic.name for topic in self._topics if topic.is_compacted)
+        self.checker = Checker(self._compacted)
         self._brokers: dict[tuple[int, int], _Lines] = {}
         configs = _CONFIGS[story.promises]
         durable = story.promises == DURABLE
         self.cluster = Cluster(
-            story.seed, brokers=story.brokers, trace=self.trace, keep=self._keep, configs=configs if durable else {}
+            story.seed,
+            brokers=story.brokers,
+            trace=self.trace,
+            settings=_CLEANING if story.compacted else {},
+            configs=configs if durable else {},
+            keep=self._keep,
         )
         self.wholeness = Wholeness(self.cluster, waits_for_disk=durable)
         self.operator = Operator(self.cluster)
         self.nemesis = Nemesis(self.cluster, self.wholeness, self.operator)
-        self.workload = Workload(self.cluster, self._open_history, configs)
+        self.workload = Workload(self.cluster, self._open_history, self._topics, configs)
         self.wrong: list[str] = []
         self._judged = JUDGED
         if story.promises == UNCLEAN:
             self.nemesis.tally.draw([_UNCLEAN_ELECTION])
             self.wholeness.on_unclean_election = self._give_up_records
+        if story.compacted:
+            self.nemesis.tally.draw([_COMPACTION])
         self._at_rest: dict[int, Resources] = {}
         self._begun_ns = self._healed_ns = self._whole_ns = 0
         self._failed_after_s: float | None = None
@@ -229,17 +242,19 @@ class Run:
                 _opener=reader.open,
                 _rng=Random(1),
             ) as consumer:
-                return await read_leaders(consumer, _TPS)
+                return await read_leaders(consumer, self._tps)
 
-        logs: dict[TopicPartition, list[FinalLog]] = {tp: [] for tp in _TPS}
+        logs: dict[TopicPartition, list[FinalLog]] = {tp: [] for tp in self._tps}
         for log in self._within("final-read", reader, read(), 60):
             logs[log.tp].append(log)
         for broker in cluster.brokers.values():
-            for tp in _TPS:
+            for tp in self._tps:
                 if (replica := broker.replica(tp)) is not None:
                     logs[tp].append(replica_log(replica, broker.broker_id))
+        if any(_has_gaps(log) for tp in COMPACTED.tps for log in logs.get(tp, ())):
+            self.nemesis.tally.bite([_COMPACTION])
         window = Window("the story", self._begun_ns, self._healed_ns, self._whole_ns, most_healing_ns=_WHOLE_WITHIN_NS)
-        verdict = self.checker.conclude(Ending(logs, [window])).only(self._judged)
+        verdict = self.checker.conclude(Ending(logs, [window], self._compacted)).only(self._judged)
         self.wrong += [str(finding) for finding in verdict.findings]
         return verdict
 
@@ -264,11 +279,11 @@ class Run:
         for broker in self.cluster.brokers.values():
             if not broker.serves:
                 yield f"{broker} does not serve ({broker.failure!r})"
-        for topic in TOPICS:
+        for topic in self._topics:
             assignment = decode_topic(topic.name, self.cluster.zookeeper.node(topic_path(topic.name)).data, {})
             if assignment.adding or assignment.removing:
                 yield f"{topic.name} is being moved"
-        for tp in _TPS:
+        for tp in self._tps:
             leaders = [each.partition for each in self._replicas(tp) if each.partition.is_leader]
             if len(leaders) != 1:
                 yield f"{tp} has {len(leaders)} leaders"
@@ -277,7 +292,7 @@ class Run:
 
     def _not_alike(self) -> Iterator[str]:
         """Whose logs are not yet the same, while nothing is written any more."""
-        for tp in _TPS:
+        for tp in self._tps:
             replicas = self._replicas(tp)
             high_watermark = max((each.partition.high_watermark for each in replicas), default=0)
             if any(each.log.log_end_offset != high_watermark for each in replicas):
@@ -360,6 +375,10 @@ class Run:
             source = self.checker.begin(Broker(str(broker_id), self.cluster.timeline.now_ns))
             lines = self._brokers[broker_id, life] = _Lines(self.checker, source, self.trace)
         lines.write(event)
+
+
+def _has_gaps(log: FinalLog) -> bool:
+    return len(log.offsets) < log.leo - log.log_start
 
 
 class _Ended(Exception):

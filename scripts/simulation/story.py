@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from simulation.drawing import PLAIN, draw_cast, draw_faults, draw_trimmers
+from simulation.drawing import PLAIN, draw_cast, draw_compaction, draw_faults, draw_trimmers
 from simulation.kinds import Fault, Kind, Moment
 
 
@@ -16,9 +16,10 @@ from simulation.kinds import Fault, Kind, Moment
 class Story:
     """Who is there, and what goes wrong when.
 
-    seed      rolls the dice of all that is not written here
-    promises  of its topics: "plain", "durable" or "unclean"
-    found     what it once found
+    seed       rolls the dice of all that is not written here
+    promises   of its topics: "plain", "durable" or "unclean"
+    found      what it once found
+    compacted  whether there is a topic of which only the last record of each key is kept
     """
 
     seed: int
@@ -28,13 +29,15 @@ class Story:
     brokers: int = 3
     promises: str = PLAIN
     found: str = ""
+    compacted: bool = False
 
     @classmethod
     def of_seed(cls, seed: int, seconds: float = 60) -> Story:
         dice = Random(seed)
         brokers, clients, promises = draw_cast(dice)
         faults = draw_faults(dice, seconds, brokers, clients, promises)
-        return cls(seed, seconds, clients + draw_trimmers(dice), faults, brokers, promises)
+        clients += draw_trimmers(dice)
+        return cls(seed, seconds, clients, faults, brokers, promises, compacted=draw_compaction(dice))
 
     @classmethod
     def from_json(cls, text: str) -> Story:
@@ -52,6 +55,7 @@ class Story:
         fields = [
             f'"{name}": [\n{lines}\n ]' if name == "faults" else f'"{name}": {json.dumps(value)}'
             for name, value in asdict(self).items()
+            if value is not False
         ]
         return "{\n " + ",\n ".join(fields) + "\n}\n"
 
@@ -65,9 +69,8 @@ class Story:
 
     def __str__(self) -> str:
         clients = ", ".join(filter(None, self.clients))
-        head = (
-            f"seed {self.seed}: {self.brokers} brokers, {self.seconds:g} s; {self.promises} topics; clients: {clients}"
-        )
+        topics = f"{self.promises} topics{', one of them compacted' if self.compacted else ''}"
+        head = f"seed {self.seed}: {self.brokers} brokers, {self.seconds:g} s; {topics}; clients: {clients}"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
 

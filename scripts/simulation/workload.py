@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -28,6 +28,14 @@ TOPICS = (
     LoadTopic("orders", 2, share=3),
     LoadTopic("clicks", 1, share=1, keys=20),
     LoadTopic("scattered", 1, share=1, times=Times.SCATTERED),
+)
+#: Of a few keys; its logs are compacted as soon as they have a closed segment.
+COMPACTED = LoadTopic(
+    "latest",
+    1,
+    share=3,
+    keys=5,
+    configs={"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.1"},
 )
 #: So that there are closed segments to be damaged.
 _SMALL = {"segment.bytes": "4096"}
@@ -88,10 +96,15 @@ class Workload:
     """
 
     def __init__(
-        self, cluster: Cluster, open_history: Callable[[Client], History], configs: Mapping[str, str] | None = None
+        self,
+        cluster: Cluster,
+        open_history: Callable[[Client], History],
+        topics: Sequence[LoadTopic],
+        configs: Mapping[str, str],
     ) -> None:
+        self._topics = topics
         self._cluster = cluster
-        self._configs = dict(configs or {})
+        self._configs = configs
         self._open_history = open_history
         self._around: dict[ClientProcess, Surroundings] = {}
         self._running: dict[ClientProcess, int] = {}
@@ -100,7 +113,7 @@ class Workload:
     async def create_topics(self, client: ClientProcess) -> None:
         seams = {"_clock": client.clock, "_opener": client.open, "_rng": client.dice}
         async with Admin(self._cluster.bootstrap, client_id="workload", **seams) as admin:  # type: ignore[arg-type]
-            for topic in TOPICS:
+            for topic in self._topics:
                 wanted = replace(topic, configs={**_SMALL, **topic.configs, **self._configs})
                 while True:
                     with suppress(TopicAlreadyExistsError):
@@ -137,7 +150,7 @@ class Workload:
     def _surroundings(self, client: ClientProcess, timeout_ms: int) -> Surroundings:
         return Surroundings(
             servers=self._cluster.bootstrap,
-            topics=TOPICS,
+            topics=self._topics,
             open_history=self._open_history,
             dice=client.dice,
             clock=client.clock,

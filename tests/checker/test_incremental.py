@@ -177,3 +177,12 @@ def test_where_nothing_was_seen_nothing_has_passed() -> None:
     verdict = checker.conclude(Ending())
     assert len(verdict.without_data) == 22
     assert verdict.exit_code == 3
+
+
+@pytest.mark.parametrize(("compacted", "is_a_loss"), [(TP.topic, False), ("another topic", True)])
+def test_a_gap_in_a_compacted_topic_is_no_loss_also_before_the_end(compacted: str, is_a_loss: bool) -> None:
+    checker = Checker(frozenset({compacted}))
+    reader = checker.begin(Client("r"))
+    for number in (0, 2):
+        checker.take(reader, Read(TP, 1, number + 1, number, number + 1, [number], [number], [0]))
+    assert ("I7" in {each.invariant for each in checker.new_findings()}) == is_a_loss

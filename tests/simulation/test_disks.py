@@ -178,6 +178,22 @@ def test_a_bit_flips_in_a_closed_segment_alone_and_is_well_again() -> None:
         assert disk.content.read(path) == before[path]
 
 
+def test_a_file_that_has_taken_the_place_of_a_damaged_one_is_not_mended() -> None:
+    disk = SimulatedDisk()
+    _, log = opened(disk.mount())
+    append(log, *range(1, 100))
+    assert isinstance(disk.content, CrashableFiles)
+    before = {path: disk.content.read(path) or b"" for path in disk.content.paths()}
+    found = disk.flip_closed(Random(1))
+    assert found is not None
+    path, _, mend = found
+    damaged = disk.content.read(path) or b""
+    compacted = bytes(now if now != once else now ^ 1 for now, once in zip(damaged, before[path], strict=True))
+    disk.content.replace(path, compacted)
+    mend()
+    assert disk.content.read(path) == compacted
+
+
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 def test_a_write_that_is_torn_ends_who_writes_and_is_cut_off_or_kept_whole(share: float) -> None:
     disk = SimulatedDisk()

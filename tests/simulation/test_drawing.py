@@ -56,6 +56,12 @@ def test_topics_promise_what_they_may_promise() -> None:
     assert drawn[PLAIN] > drawn[DURABLE] > drawn[UNCLEAN] > 50
 
 
+def test_some_stories_have_a_topic_that_is_compacted_and_only_they_say_so() -> None:
+    compacted = [story for story in STORIES if story.compacted]
+    assert 100 <= len(compacted) <= 200
+    assert all(("compacted" in story.to_json()) == story.compacted for story in STORIES)
+
+
 def test_a_fault_hits_only_clients_and_brokers_that_there_are() -> None:
     for story in STORIES:
         for fault in story.faults:

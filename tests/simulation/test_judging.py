@@ -79,3 +79,9 @@ def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_
 
     monkeypatch.setattr(LeaderAppends, "append", lie)
     assert "I2" in told(promises="unclean").kinds
+
+
+def test_a_topic_is_compacted_while_its_records_come_and_what_that_takes_nobody_misses() -> None:
+    outcome = tell(Story(7, 20, ("producer", "producer", "tail"), (), compacted=True))
+    assert not outcome.wrong
+    assert outcome.tally.bitten["compaction"] == 1

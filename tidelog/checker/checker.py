@@ -68,11 +68,12 @@ class Checker:
     """Begin each life of each writer, tell its events, ask for violations now and then, conclude once.
 
     Events may come in any order while nothing is asked. Who asks in between tells them in the order in which they ended
-    (an event's `t` or `t1`); then each question costs what was told since the last one, times a logarithm.
+    (an event's `t` or `t1`); then each question costs what was told since the last one, times a logarithm. `compacted`
+    are the topics whose logs may have gaps, which only who asks needs to tell before the end (`Ending.compacted`).
     """
 
-    def __init__(self) -> None:
-        self.facts = Facts()
+    def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
+        self.facts = Facts(compacted)
         self._invariants = [each(self.facts) for each in INVARIANTS]
         self._lives: Counter[str] = Counter()
         self._told = [0] * len(self._invariants)

@@ -131,9 +131,13 @@ def read_story(source: Source, read: Read, offset: int, record_id: int) -> str:
 
 
 class Facts:
-    """Gathers them from events; each invariant reads here what others have told."""
+    """Gathers them from events; each invariant reads here what others have told.
 
-    def __init__(self) -> None:
+    compacted   the topics of which that is known before the end
+    """
+
+    def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
+        self.compacted = compacted
         self.sources: list[Source] = []
         self.partitions: dict[TopicPartition, PartitionFacts] = {}
         #: Who invoked for the producer with that number.

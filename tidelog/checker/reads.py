@@ -75,7 +75,7 @@ class Contiguity(Invariant):
             self.violated(event.tp, event.t1, says, *proof)
 
     def examine(self) -> None:
-        self._tell_gaps(frozenset())
+        self._tell_gaps(self.facts.compacted)
 
     def conclude(self, ending: Ending) -> None:
         self._tell_gaps(ending.compacted)
