@@ -134,13 +134,16 @@ class Appender:
             self._append_followed(view[start:end], spans, headers[taken:])
         return AppendInfo(base_offset, self.end_offset - 1)
 
-    def validated(self, view: memoryview, leader_log_start: int) -> list[BatchHeader]:
-        """The headers of whole batches as a leader sends them; errors as `Log.append_as_follower`."""
+    def validated(self, view: memoryview, may_begin_within: bool) -> list[BatchHeader]:
+        """The headers of whole batches as a leader sends them; errors as `Log.append_as_follower`.
+
+        `may_begin_within`: the log may end within the first of them.
+        """
         expected = self.end_offset
         headers: list[BatchHeader] = []
         for position, header in iter_headers(view):
             validate_batch(view, position, header)
-            begins_within = not headers and leader_log_start == expected < header.next_offset
+            begins_within = may_begin_within and not headers and expected < header.next_offset
             if header.base_offset < expected and not begins_within:
                 raise InvalidRecordError(f"a batch at offset {header.base_offset}, where {expected} is next")
             expected = header.next_offset

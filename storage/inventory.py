@@ -21,7 +21,7 @@ class Inventory:
     """Taken before a log is opened.
 
     hosted   the topic ids of all partitions that the cluster has on this broker; None where that is not known
-    unread   topics of which nothing is known
+    unread   topics of which nothing is known, not even whether this broker has any of their partitions
     found    the partitions whose logs are to be opened, by directory
     """
 
@@ -32,7 +32,7 @@ class Inventory:
         unread: Collection[str],
     ) -> None:
         self.hosted = hosted
-        self._unread = unread
+        self.unread = frozenset(unread)
         self._strays: set[TopicPartition] = set()
         #: Set aside too, but the topic id that made them strays may have come by damage.
         self._doubted: set[TopicPartition] = set()
@@ -52,7 +52,7 @@ class Inventory:
         return found
 
     def _maybe_set_aside(self, directory: LogDirectory, tp: TopicPartition) -> bool:
-        if self.hosted is None or tp.topic in self._unread:
+        if self.hosted is None or tp.topic in self.unread:
             return False
         topic_id, proven = directory.metadata_of(tp)
         if not partition_metadata.differ(topic_id, self.hosted.get(tp)):

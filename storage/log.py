@@ -230,18 +230,18 @@ class Log:
         """Appends whole batches as the leader's log holds them.
 
         The first begins at or after the log end offset and each other after the end of the one before it: offsets that
-        compaction took from the leader's log are missing here too. Where the leader's log begins at the end of this one
-        the first batch may begin before it, since whole batches are sent: this log is then dropped for it. `now_ms`
-        serves to roll a segment of records without timestamps by age. A partial batch at the end, as a fetch may cut
-        it, is left out.
+        compaction took from the leader's log are missing here too. Where this log is empty, or the leader's begins at
+        the end of this one, the first batch may begin before it, since whole batches are sent: this log is then
+        dropped for it, and begins where it ended. `now_ms` serves to roll a segment of records without timestamps by
+        age. A partial batch at the end, as a fetch may cut it, is left out.
 
         CorruptMessageError for a batch that is damaged, InvalidRecordError for offsets that go back; nothing is written
         then. After a StorageError a prefix of whole batches may have been appended.
         """
         self._raise_if_failed()
-        view = memoryview(batches)
-        headers = self._appender.validated(view, leader_log_start)
-        begins_within = bool(headers) and headers[0].base_offset < self.log_end_offset
+        view, end = memoryview(batches), self.log_end_offset
+        headers = self._appender.validated(view, may_begin_within=end in (leader_log_start, self.log_start_offset))
+        begins_within = bool(headers) and headers[0].base_offset < end
         if begins_within:
             self.truncate_fully_and_start_at(headers[0].base_offset)
         try:
@@ -250,7 +250,7 @@ class Log:
             self._fail_if_half_written(error)
             raise
         if begins_within:
-            self.raise_log_start(leader_log_start)
+            self.raise_log_start(end)
         return appended
 
     def _fail_if_half_written(self, error: StorageError) -> None:

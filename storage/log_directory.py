@@ -402,16 +402,18 @@ class LogDirectory:
         """
         return self._cleaner_offsets.get(tp, 0)
 
-    def checkpoint_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> None:
+    def checkpoint_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> bool:
         """Notes, durably, that the log is compacted up to `offset`.
 
-        Unless it has gone out of use meanwhile, or was cut since it had so many `cuts`: what took the place of what was
-        cut is not compacted.
+        False, and it is not noted, where it has gone out of use meanwhile, or was cut since it had so many `cuts`: what
+        took the place of what was cut is not compacted.
         """
         with self._checkpoint_lock:
-            if self.logs.get(tp) is log and log.cuts == cuts:  # and not the next of its name
-                self._cleaner_offsets[tp] = offset
-                self._write(CLEANER_OFFSETS, self._cleaner_offsets)
+            if self.logs.get(tp) is not log or log.cuts != cuts:  # the next of its name, perhaps
+                return False
+            self._cleaner_offsets[tp] = offset
+            self._write(CLEANER_OFFSETS, self._cleaner_offsets)
+            return True
 
     def _cut(self, tp: TopicPartition, offset: int) -> None:
         """What was noted beyond holds no more. One that begins before its noted start begins anew."""
@@ -462,7 +464,9 @@ class LogDirectory:
         """The disk has failed: from now on every log here raises StorageError. False where that was known already."""
         if self.failure is not None:
             return False
-        self.failure = error
+        with self._settled:
+            self.failure = error
+            self._settled.notify_all()
         for log in list(self.logs.values()):
             log.fail(error)
         return True
@@ -495,7 +499,7 @@ class LogDirectory:
         with self._settled:
             self.closed = True
             if self.failure is None:
-                self._settled.wait_for(lambda: self._opening == 0)
+                self._settled.wait_for(lambda: self._opening == 0 or self.failure is not None)
             self._given_back = True
         clean = clean and self.failure is None
         failure = _close_all(self.logs.values(), clean)

@@ -49,6 +49,7 @@ class LogManager:
         self._files = files
         #: Topic ids of partitions whose logs lie in a directory that is offline, or may lie there.
         self._offline: dict[TopicPartition, str] = {}
+        self._unread: Collection[str] = ()
         self._lost: dict[TopicPartition, str] = {}
 
     @classmethod
@@ -136,6 +137,7 @@ class LogManager:
         if any(directory.closed for directory in self.directories):
             return
         self._note_absent(inventory)
+        self._unread = inventory.unread
         for path, error in self.failed():
             self.take_offline(path, error)
         self._raise_if_none_works()
@@ -152,6 +154,8 @@ class LogManager:
             self._offline = absent
         if inventory.hosted is not None:
             self._note_what_is_lost(inventory, absent, working)
+        if inventory.unread:
+            return  # what of those was lost nobody knows yet
         for directory in working:
             if directory.works:
                 with directory.failing():
@@ -242,13 +246,21 @@ class LogManager:
             raise IneligibleReplicaError(f"which of these is the log of {tp} cannot be told: {places}")
         ((directory, name),) = strays
         _LOG.warning("%s is this broker's again: %s is put back", tp, directory.path / name)
-        with directory.failing(reraise=True):
-            directory.put_back(tp, name, config)
+        try:
+            with directory.failing(reraise=True):
+                directory.put_back(tp, name, config)
+        except OutOfDescriptorsError:
+            raise
+        except StorageError:
+            self._offline[tp] = topic_id  # it lies there, under whichever name
+            raise
         return directory
 
     def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
         if tp in self._offline and not partition_metadata.differ(self._offline[tp], topic_id):
             raise StorageError(f"the log of {tp} may lie in a directory that is offline: {self._failed_paths()}")
+        if in_sync and tp.topic in self._unread and any(directory.found_empty for directory in self.directories):
+            raise IneligibleReplicaError(f"whether the log of {tp} is lost was not known when this broker started")
         if tp in self._lost and not partition_metadata.differ(self._lost[tp], topic_id):
             if in_sync:
                 raise IneligibleReplicaError(
@@ -325,9 +337,9 @@ class LogManager:
         _LOG.error("log directory %s is offline, and %d logs with it: %s", path, len(directory.logs), error)
         self.failures[path] = error
         self.directories = tuple(each for each in self.directories if each is not directory)
+        directory.close(clean=False)
         gone = {tp: log.topic_id for tp, log in list(directory.logs.items())}
         self._offline |= gone
-        directory.close(clean=False)
         return tuple(gone)
 
     def _raise_if_none_works(self) -> None:
@@ -410,11 +422,13 @@ class LogManager:
         directory = self._home_of(tp)
         return 0 if directory is None else directory.cleaner_offset(tp)
 
-    def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> None:
-        """Notes, durably, that this very log is compacted up to `offset`, unless it has been cut since `cuts`."""
+    def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> bool:
+        """Notes, durably, that this very log is compacted up to `offset`; not if it has been cut since `cuts`."""
+        noted = False
         if directory := self._home_of(tp):
             with directory.failing(later=True):
-                directory.checkpoint_cleaner_offset(tp, log, offset, cuts)
+                noted = directory.checkpoint_cleaner_offset(tp, log, offset, cuts)
+        return noted
 
     def _note_lost(self, lost: dict[TopicPartition, str]) -> None:
         self._write_to_each(lambda directory: lost_logs.write(self._files, directory.path, lost))

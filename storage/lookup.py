@@ -124,8 +124,9 @@ class _Walk:
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Those in the range, from where the question was, or from `begin` on; `found` is known to be before that."""
         # Where the segment lies behind the start, the question stays the same while older ones are deleted.
-        question = self._timestamp, max(self._start_offset, segment.base_offset)
-        come_to = segment.walks.get(question) if found is None else None
+        # Of one that begins with an answer nothing is noted: that may lie behind where it begins.
+        question = (self._timestamp, max(self._start_offset, segment.base_offset)) if found is None else None
+        come_to = segment.walks.get(question) if question is not None else None
         if come_to is not None and come_to.rest.expected_offset <= self._upper_bound:
             batches, self.found = segment.checked_from(come_to.rest), come_to.found
         else:
@@ -149,8 +150,10 @@ class _Walk:
         self._cost += header.record_count // _RECORDS_LIKE_A_BATCH
         return self._search(_of_batch(batch, header, self._timestamp, self._start_offset, self._upper_bound))
 
-    def _note(self, segment: Segment, question: Question, position: int, header: BatchHeader) -> None:
-        if header.next_offset <= self._upper_bound:  # of a batch that the bound cuts, another one may show more
+    def _note(self, segment: Segment, question: Question | None, position: int, header: BatchHeader) -> None:
+        if (
+            question is not None and header.next_offset <= self._upper_bound
+        ):  # of a batch that the bound cuts, another one may show more
             rest = Start(position + header.size_bytes, header.next_offset, header.partition_leader_epoch)
             segment.note_walk(question, Walked(rest, self.found))
 

@@ -217,8 +217,7 @@ class CleaningRound:
         else:
             if self._piece is None and not self._cleaning.overtaken:
                 plan, end_offset = self._cleaning.plan, self._cleaning.end_offset
-                self._upkeep.logs.note_cleaned(self.topic_partition, plan.log, end_offset, plan.cuts)
-                self._noted = True
+                self._noted = self._upkeep.logs.note_cleaned(self.topic_partition, plan.log, end_offset, plan.cuts)
         return self._piece is not None
 
     def install(self, monotonic_ms: int) -> None:

@@ -337,6 +337,34 @@ def test_an_empty_directory_makes_no_empty_log_of_a_replica_that_counts_as_in_sy
     assert not [root for root in machine.paths if (root / "lost-logs").exists()]
 
 
+def test_an_empty_directory_makes_no_empty_log_of_a_topic_that_could_not_be_read_at_the_first_start(
+    machine: Machine,
+) -> None:
+    machine.start_with_records().close()
+    replace_by_an_empty_one(machine.paths[0])
+    manager = LogManager.open(machine.paths, machine.files, 1, "c1", "boot-1")
+    manager.open_logs(hosted={}, unread={"orders"})
+    assert not begins_in_sync(manager, ORDERS[0]), "by now it can be read"
+    manager.close()
+    for _ in range(2):
+        manager = machine.start(HOSTED)
+        assert [begins_in_sync(manager, tp) for tp in ORDERS[:2]] == [False, True]
+        manager.close()
+
+
+def test_a_log_that_fails_as_it_is_put_back_is_not_made_anew_elsewhere(machine: Machine) -> None:
+    manager = machine.start_with_records()
+    manager.set_aside(ORDERS[0])
+    lies_in = next(path for path in machine.paths if list(path.glob("*-stray")))
+    machine.files.fail(Fault.READ_ERROR, lies_in / "orders-0")
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            manager.get_or_create(ORDERS[0], "id", LogConfig(), in_sync=True)
+        for path, error in manager.failed():
+            manager.take_offline(path, error)
+    manager.close()
+
+
 def replace_by_an_empty_one(path: Path) -> None:
     path.rename(path.with_name(f"{path.name} before"))
     path.mkdir()
