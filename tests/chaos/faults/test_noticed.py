@@ -21,8 +21,10 @@ from tidelog.chaos.faults import (
     system_calls,
     zookeeper,
 )
+from tidelog.chaos.faults.answers import AnswersOfZooKeeperLost
 from tidelog.chaos.faults.harm import Harm
 from tidelog.chaos.faults.signs import LATE
+from tidelog.chaos.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request
 from tidelog.checker.broker_events import BecomeLeader, IsrChange, Reject, Session
 
 S = 1_000_000_000
@@ -104,6 +106,38 @@ def test_queued_requests_came_late_where_a_produce_was_refused_for_it() -> None:
     assert fault.bit(refused) is None
     vars(fault).update(SLEPT)
     assert fault.bit(refused) == "broker 1 refused 2 produces that came after their deadline"
+
+
+LOST_KINDS = ("an election", "a change of an ISR", "a registration")
+
+
+def lost(opcode: int, answer: bytes = b"done") -> Request:
+    """A write whose answer ZooKeeper gave and nobody got."""
+    request = Request(1, opcode, b"", answer)
+    request.answered.set()
+    return request
+
+
+@pytest.mark.parametrize("kind", LOST_KINDS)
+def test_answers_of_zookeeper_were_lost_for_each_kind_of_write_or_it_is_no_bite(kind: str) -> None:
+    fault = KINDS["F40 answers of ZooKeeper lost"]()
+    whole = {each: lost(MULTI) for each in LOST_KINDS}
+    vars(fault).update(_lost=whole)
+    assert fault.bit(QUIET) is not None
+    vars(fault).update(_lost={each: request for each, request in whole.items() if each != kind})
+    assert fault.bit(QUIET) is None
+    vars(fault).update(_lost=whole | {kind: lost(SET_DATA, BAD_VERSION)})
+    assert fault.bit(QUIET) is None
+
+
+def test_a_write_that_was_refused_is_not_the_one_whose_answer_is_to_be_lost() -> None:
+    fault = AnswersOfZooKeeperLost()
+    change = Request(1, SET_DATA, b"/brokers/topics/t/partitions/0/state")
+    assert fault._judge(change) is Fate.LOSES_ANSWER
+    assert fault._judge(change) is Fate.PASSES
+    change.answer = BAD_VERSION
+    change.answered.set()
+    assert fault._judge(change) is Fate.LOSES_ANSWER
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in NOT_DONE and not name.startswith("F50 Zoo")])

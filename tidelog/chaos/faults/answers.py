@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from tidelog.chaos import sessions
@@ -20,6 +20,13 @@ from tidelog.errors import LocalError
 from tidelog.model import Endpoint
 
 _STATES, _IDS = "/brokers/topics/", "/brokers/ids/"
+#: By what they are, the writes that must find out for themselves what came of them.
+_WRITES: Mapping[str, Callable[[Request], bool]] = {
+    "an election": lambda request: request.opcode == MULTI and request.writes(_STATES),
+    "a change of an ISR": lambda request: request.opcode == SET_DATA and request.writes(_STATES),
+    "a registration": lambda request: request.opcode in (CREATE, CREATE2) and request.writes(_IDS),
+}
+_ALL_LOST_S = 20.0
 
 
 class ProxiedFault(NetworkFault):
@@ -83,27 +90,30 @@ class AnswersOfZooKeeperLost(ProxiedFault):
         await self.kill(target, victim)
         await asyncio.sleep(dice.uniform(0.5, 2.0))
         await target.start_broker(victim)
+        await wait_until("an answer lost to each kind of write", self._all_lost, _ALL_LOST_S)
         return f"answers to writes lost while broker {victim} is killed and comes back"
 
     def _judge(self, request: Request) -> Fate:
-        kinds = {
-            "an election": request.opcode == MULTI and request.writes(_STATES),
-            "a change of an ISR": request.opcode == SET_DATA and request.writes(_STATES),
-            "a registration": request.opcode in (CREATE, CREATE2) and request.writes(_IDS),
-        }
-        kind = next((kind for kind, meant in kinds.items() if meant and kind not in self._lost), None)
-        if kind is None:
+        kind = next((kind for kind, is_meant in _WRITES.items() if is_meant(request)), None)
+        if kind is None or (kind in self._lost and not _was_refused(self._lost[kind])):
             return Fate.PASSES
         self._lost[kind] = request
         return Fate.LOSES_ANSWER
 
+    def _all_lost(self) -> bool:
+        """Whether ZooKeeper has carried out one of each kind, and nobody was told."""
+        return all(
+            (request := self._lost.get(kind)) is not None and request.answered.is_set() and not _was_refused(request)
+            for kind in _WRITES
+        )
+
     def bit(self, evidence: Evidence) -> str | None:
-        carried_out = [
-            kind
-            for kind, request in self._lost.items()
-            if request.answered.is_set() and BAD_VERSION not in request.answer
-        ]
-        return f"carried out without an answer: {', '.join(carried_out)}" if carried_out else None
+        return f"carried out without an answer: {', '.join(_WRITES)}" if self._all_lost() else None
+
+
+def _was_refused(request: Request) -> bool:
+    """By the version of what it would have changed: then nothing has come of it that anybody would have to find out."""
+    return BAD_VERSION in request.answer
 
 
 class ZombieController(ProxiedFault):
