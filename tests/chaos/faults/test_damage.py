@@ -6,9 +6,12 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
-from tidelog.chaos.faults.damage import IndexesWrong, _flip
+import pytest
+
+from tidelog.chaos.faults.damage import IndexesWrong, IndexesZeroed, _changed_since, _flip
 from tidelog.chaos.faults.identities import second_settings
 from tidelog.chaos.faults.tools import quietly, run
+from tidelog.model import TopicPartition
 
 
 def test_a_bit_is_flipped_and_flipped_back(tmp_path: Path) -> None:
@@ -61,3 +64,35 @@ def test_a_second_process_shares_nothing_with_the_first_but_its_id() -> None:
 def test_a_command_that_undoes_does_no_harm_where_there_is_nothing_to_undo() -> None:
     assert run(*quietly("rmdir", "/nowhere at all")) == ""
     assert run(*quietly("echo", "$HOME `x`")) == "$HOME `x`\n"
+
+
+#: What became of a damaged index of a segment that the broker appends to, or of one that it does not.
+LATER: dict[str, tuple[bytes, bool, bytes, bool]] = {
+    "appended to": (b"damage", True, b"damage, and more", False),
+    "deleted, and begun again": (b"", True, b"more", False),
+    "built anew, and appended to": (b"damage", True, b"right, and more", True),
+    "left as it was": (b"damage", False, b"damage", False),
+    "built anew": (b"damage", False, b"right", True),
+    "deleted, and built anew": (b"", False, b"right", True),
+}
+
+
+@pytest.mark.parametrize(("damage", "appended", "now", "anew"), LATER.values(), ids=LATER.keys())
+def test_what_was_only_appended_to_was_not_written_anew(
+    damage: bytes, appended: bool, now: bytes, anew: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "0.index"
+    path.write_bytes(now)
+    assert _changed_since({path: damage}, {path} if appended else set()) == anew
+
+
+def test_the_indexes_of_the_last_segment_are_those_that_a_broker_appends_to(tmp_path: Path) -> None:
+    log = tmp_path / "t-0"
+    log.mkdir()
+    for stem in ("000", "100"):
+        for suffix in (".log", ".index", ".timeindex"):
+            (log / f"{stem}{suffix}").write_bytes(b"some")
+    fault = IndexesZeroed()
+    fault.damage(tmp_path, (TopicPartition("t", 0),), random.Random(1))
+    assert fault._appended == {log / "100.index", log / "100.timeindex"}
+    assert len(fault._damaged) == 4

@@ -37,6 +37,8 @@ class Damage(BrokerFault):
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
         self._damaged: dict[Path, bytes] = {}
+        #: Those of them that the broker goes on with where they end: that they grow does not say that they were mended.
+        self._appended: set[Path] = set()
         self._mended = 0
 
     @property
@@ -69,7 +71,7 @@ class Damage(BrokerFault):
         self._damaged[path] = content or b""
 
     async def _look_again(self) -> None:
-        self._mended = await asyncio.to_thread(_changed_since, self._damaged)
+        self._mended = await asyncio.to_thread(_changed_since, self._damaged, self._appended)
 
     def bit(self, evidence: Evidence) -> str | None:
         if not self._mended or not signs.registered_anew(evidence, self.victims):
@@ -118,10 +120,21 @@ class IndexDamage(Damage):
 
     row, name = "F48", "indexes deleted"
 
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        if not _closed_segments(target, view):
+            # Whether an index that was cut or deleted is built anew is seen where nobody appends to it.
+            await _close_one(self, target, view)
+        return await super().inject(target, dice)
+
     def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
         for tp in tps:
-            for path in layout.indexes(directory / str(tp)):
+            log = directory / str(tp)
+            active = {segment.stem for segment in layout.segments(log)[-1:]}
+            for path in layout.indexes(log):
                 self.change(path, self.damaged(path, path.read_bytes(), dice))
+                if path.stem in active:
+                    self._appended.add(path)
 
     def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
         return None
@@ -223,7 +236,7 @@ class BitFlipped(Harm):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         view = await target.view()
-        tp, leader, segment = dice.choice(_closed_segments(target, view) or await self._close_one(target, view))
+        tp, leader, segment = dice.choice(_closed_segments(target, view) or await _close_one(self, target, view))
         position, offset = await asyncio.to_thread(_place_in_records, segment, dice)
         bit = 1 << dice.randrange(8)
         self.mend(partial(asyncio.to_thread, _flip, segment, position, bit))
@@ -231,21 +244,6 @@ class BitFlipped(Harm):
         self._mends[-1] = partial(asyncio.to_thread, _flip, segment, position, bit, flipped)
         self._noticed = await self._read(target, tp, offset)
         return f"bit {bit:#04x} of byte {position} of {segment.name} of broker {leader}, leader of {of(tp)}"
-
-    async def _close_one(self, target: Target, view: View) -> list[Closed]:
-        """Where there is none yet: the longest log goes on in a new segment."""
-
-        def length(led: tuple[TopicPartition, int]) -> int:
-            tp, leader = led
-            return sum(each.stat().st_size for each in layout.segments(target.broker_dir(leader) / str(tp)))
-
-        led = leaders(view)
-        if not led:
-            raise LocalError("no partition has a leader")
-        (longest, _) = max(led.items(), key=length)
-        await alter_topics(self, target, {longest.topic}, "segment.bytes", _SHORT_SEGMENT)
-        await wait_until("a leader to close a segment", lambda: _closed_segments(target, view), _CLOSED_S)
-        return _closed_segments(target, view)
 
     async def _read(self, target: Target, tp: TopicPartition, offset: int) -> str:
         """What a client meets that reads the damaged batch; empty: records."""
@@ -275,6 +273,22 @@ def _closed_segments(target: Target, view: View) -> list[Closed]:
     ]
 
 
+async def _close_one(fault: Harm, target: Target, view: View) -> list[Closed]:
+    """Where there is none yet: the longest log goes on in a new segment."""
+
+    def length(led: tuple[TopicPartition, int]) -> int:
+        tp, leader = led
+        return sum(each.stat().st_size for each in layout.segments(target.broker_dir(leader) / str(tp)))
+
+    led = leaders(view)
+    if not led:
+        raise LocalError("no partition has a leader")
+    (longest, _) = max(led.items(), key=length)
+    await alter_topics(fault, target, {longest.topic}, "segment.bytes", _SHORT_SEGMENT)
+    await wait_until("a leader to close a segment", lambda: _closed_segments(target, view), _CLOSED_S)
+    return _closed_segments(target, view)
+
+
 def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, int]:
     """Of a byte within the records of some batch, and the batch's first offset."""
     # Compaction leaves batches without records.
@@ -298,6 +312,12 @@ def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) ->
         return -1
 
 
-def _changed_since(damaged: dict[Path, bytes]) -> int:
-    """How many files do not have this content any more."""
-    return sum(path.exists() and path.read_bytes() != content for path, content in damaged.items())
+def _changed_since(damaged: dict[Path, bytes], appended: set[Path]) -> int:
+    """How many files do not have this content any more, nor, where they are appended to, begin with it."""
+    return sum(
+        path.exists() and _is_anew(path.read_bytes(), content, path in appended) for path, content in damaged.items()
+    )
+
+
+def _is_anew(now: bytes, content: bytes, is_appended_to: bool) -> bool:
+    return not now.startswith(content) if is_appended_to else now != content
