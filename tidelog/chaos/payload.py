@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from tidelog.checker.columns import SEQUENCE_BITS
+from tidelog.checker.columns import DAMAGED, SEQUENCE_BITS
 
 #: An id and a CRC, without filler.
 SMALLEST_BYTES = 12
@@ -53,6 +53,12 @@ def id_of(value: bytes | memoryview | None) -> int | None:
         return None
     record_id = int.from_bytes(body[:8], "big")
     return record_id if body[8:] == _filler(record_id, len(body) - 8) else None
+
+
+def read_id(value: bytes | memoryview | None) -> int:
+    """The same as it stands in a history."""
+    found = id_of(value)
+    return DAMAGED if found is None else found
 
 
 def _filler(record_id: int, size_bytes: int) -> bytes:

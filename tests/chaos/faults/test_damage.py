@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise, repeat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from tidelog.chaos.faults.damage import IndexesWrong, IndexesZeroed, _changed_since, _flip
+from tests.chaos.faults.test_noticed import QUIET
+from tidelog.chaos.fault import PartitionView, Target, View
+from tidelog.chaos.faults import damage
+from tidelog.chaos.faults.damage import BitFlipped, IndexesWrong, IndexesZeroed, _changed_since, _flip
 from tidelog.chaos.faults.identities import second_settings
 from tidelog.chaos.faults.tools import quietly, run
+from tidelog.chaos.payload import payload
+from tidelog.checker.history import read_history
+from tidelog.checker.operations import Read
 from tidelog.model import TopicPartition
+from tidelog.records.encode import BatchBuilder
 
 
 def test_a_bit_is_flipped_and_flipped_back(tmp_path: Path) -> None:
@@ -32,6 +43,101 @@ def test_what_the_broker_has_written_anew_is_left_alone(tmp_path: Path) -> None:
     assert segment.read_bytes() == b"abc"
     segment.unlink()
     assert _flip(segment, 1, 0x10, flipped) == -1
+
+
+TP = TopicPartition("t", 0)
+
+
+@dataclass
+class Cluster:
+    """Broker 1 leads one partition, of which two segments are there; nobody runs."""
+
+    directory: Path
+    epochs: Iterator[int] = field(default_factory=lambda: repeat(4))  # of the leader, each time that somebody looks
+    tps: tuple[TopicPartition, ...] = (TP,)
+    bootstrap_servers: str = "127.0.0.1:1"
+
+    def __post_init__(self) -> None:
+        log = self.directory / "t-0"
+        log.mkdir()
+        (log / "000.log").write_bytes(batch(0) + batch(1))
+        (log / "002.log").write_bytes(batch(2))
+
+    @property
+    def histories(self) -> Path:
+        return self.directory
+
+    def broker_dir(self, _: int) -> Path:
+        return self.directory
+
+    async def view(self) -> View:
+        return View(1, {TP: PartitionView(1, next(self.epochs), (1,), 1)})
+
+
+def batch(offset: int) -> bytes:
+    """Of one record that a run would write."""
+    builder = BatchBuilder(1 << 10)
+    assert builder.try_append(5, None, payload(offset, 40)) is not None
+    return offset.to_bytes(8, "big") + builder.build()[8:]
+
+
+class Shown:
+    """A consumer that is shown this record, wherever it wants to read."""
+
+    def __init__(self, offset: int) -> None:
+        self._record = SimpleNamespace(offset=offset, value=payload(offset, 40), timestamp=5)
+
+    async def __aenter__(self) -> Shown:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """It holds nothing."""
+
+    def assign(self, _: object) -> None:
+        """It has no partitions."""
+
+    def seek(self, *_: object) -> None:
+        """It has no place."""
+
+    async def poll(self, timeout_ms: int) -> dict[TopicPartition, list[SimpleNamespace]]:
+        return {TP: [self._record]}
+
+
+async def flipped(cluster: Cluster, offset: int, monkeypatch: pytest.MonkeyPatch) -> BitFlipped:
+    """A bit of the first or the second batch was flipped, and who read it was shown the record at this offset."""
+    fault = BitFlipped()
+    monkeypatch.setattr(damage, "Consumer", lambda *_: Shown(offset))
+    await fault.inject(cast(Target, cluster), random.Random(3))
+    assert fault.bit(QUIET) is None
+    return fault
+
+
+def reads_in(directory: Path) -> list[Read]:
+    """Of all histories."""
+    return [each for path in directory.glob("*.jsonl") for each in read_history(path) if isinstance(each, Read)]
+
+
+async def test_who_is_shown_what_lies_behind_a_damaged_batch_was_shown_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = await flipped(Cluster(tmp_path), 2, monkeypatch)
+    assert "was shown offset 2" in (fault.broken(QUIET) or "")
+
+
+async def test_what_a_leader_showed_that_has_no_damage_is_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = await flipped(Cluster(tmp_path, epochs=iter([4, 5])), 2, monkeypatch)
+    assert fault.broken(QUIET) is None
+
+
+async def test_what_who_reads_a_damaged_batch_is_shown_is_judged_with_all_that_others_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = await flipped(Cluster(tmp_path), 0, monkeypatch)
+    assert fault.broken(QUIET) is None
+    (read,) = reads_in(tmp_path)
+    assert (read.tp, list(read.offsets), list(read.ids)) == (TP, [0], [0])
 
 
 def test_wrong_indexes_rise_as_right_ones_do() -> None:
@@ -77,13 +183,13 @@ LATER: dict[str, tuple[bytes, bool, bytes, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("damage", "appended", "now", "anew"), LATER.values(), ids=LATER.keys())
+@pytest.mark.parametrize(("left", "appended", "now", "anew"), LATER.values(), ids=LATER.keys())
 def test_what_was_only_appended_to_was_not_written_anew(
-    damage: bytes, appended: bool, now: bytes, anew: bool, tmp_path: Path
+    left: bytes, appended: bool, now: bytes, anew: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "0.index"
     path.write_bytes(now)
-    assert _changed_since({path: damage}, {path} if appended else set()) == anew
+    assert _changed_since({path: left}, {path} if appended else set()) == anew
 
 
 def test_the_indexes_of_the_last_segment_are_those_that_a_broker_appends_to(tmp_path: Path) -> None:
@@ -93,6 +199,6 @@ def test_the_indexes_of_the_last_segment_are_those_that_a_broker_appends_to(tmp_
         for suffix in (".log", ".index", ".timeindex"):
             (log / f"{stem}{suffix}").write_bytes(b"some")
     fault = IndexesZeroed()
-    fault.damage(tmp_path, (TopicPartition("t", 0),), random.Random(1))
+    fault.damage(tmp_path, (TP,), random.Random(1))
     assert fault._appended == {log / "100.index", log / "100.timeindex"}
     assert len(fault._damaged) == 4

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from tidelog.chaos.clients.surroundings import History, Surroundings
-from tidelog.chaos.payload import id_of
-from tidelog.checker.columns import DAMAGED
+from tidelog.chaos.payload import read_id
 from tidelog.checker.operations import Read, ReadFailed
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import OffsetOutOfRangeError, TidelogError
@@ -30,14 +29,9 @@ def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[
         columns = decode_columns(records, at)
         skipped = sum(offset < first for offset in columns.offsets)
         offsets += columns.offsets[skipped:]
-        ids += map(_id_of, columns.values[skipped:])
+        ids += map(read_id, columns.values[skipped:])
         ts += columns.timestamps[skipped:]
     return offsets, ids, ts
-
-
-def _id_of(value: bytes | None) -> int:
-    found = id_of(value)
-    return DAMAGED if found is None else found
 
 
 class Sessions:
@@ -77,7 +71,7 @@ class Sessions:
 
     def read(self, tp: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
         """What a poll returned of it."""
-        ids = [_id_of(record.value) for record in records]
+        ids = [read_id(record.value) for record in records]
         offsets, ts = [record.offset for record in records], [record.timestamp for record in records]
         self._write(tp, -1, offsets, ids, ts)
         self._position[tp] = offsets[-1] + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from tidelog.chaos.faults.harm import Harm, Timing, leaders, of, wait_until
 from tidelog.chaos.faults.processes import BrokerFault, clean_marker, leader_of_one
 from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.topic_settings import alter_topics
+from tidelog.chaos.payload import read_id
+from tidelog.checker.history import SUFFIX, HistoryWriter
+from tidelog.checker.operations import Client, Read
 from tidelog.errors import LocalError, TidelogError
+from tidelog.fetch_buffer import ConsumerRecord
 from tidelog.model import TopicPartition
-from tidelog.records.header import HEADER_BYTES, iter_headers
+from tidelog.records.header import HEADER_BYTES, BatchHeader, iter_headers
 
 _READ_S = 5.0
 _SHORT_SEGMENT, _CLOSED_S = "16384", 10.0
@@ -228,7 +233,8 @@ class BitFlipped(Harm):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._noticed = ""
+        self._noticed = self._skipped = ""
+        self._flipped = -1
 
     @property
     def availability(self) -> Availability:
@@ -237,28 +243,54 @@ class BitFlipped(Harm):
     async def inject(self, target: Target, dice: random.Random) -> str:
         view = await target.view()
         tp, leader, segment = dice.choice(_closed_segments(target, view) or await _close_one(self, target, view))
-        position, offset = await asyncio.to_thread(_place_in_records, segment, dice)
+        position, damaged = await asyncio.to_thread(_place_in_records, segment, dice)
         bit = 1 << dice.randrange(8)
         self.mend(partial(asyncio.to_thread, _flip, segment, position, bit))
         flipped = await asyncio.to_thread(_flip, segment, position, bit)
+        self._flipped = flipped
         self._mends[-1] = partial(asyncio.to_thread, _flip, segment, position, bit, flipped)
-        self._noticed = await self._read(target, tp, offset)
+        shown = await self._read(target, tp, damaged.base_offset, dice)
+        if shown and shown[0] > damaged.last_offset and await self._still_leads(target, tp, view, segment, position):
+            self._skipped = f"who read {of(tp)} from offset {damaged.base_offset} on, where a batch is damaged, "
+            self._skipped += f"was shown offset {shown[0]}"
         return f"bit {bit:#04x} of byte {position} of {segment.name} of broker {leader}, leader of {of(tp)}"
 
-    async def _read(self, target: Target, tp: TopicPartition, offset: int) -> str:
-        """What a client meets that reads the damaged batch; empty: records."""
+    async def _read(self, target: Target, tp: TopicPartition, offset: int, dice: random.Random) -> list[int]:
+        """The offsets that a client is shown that reads the damaged batch; none where it meets something else.
+
+        Its history is one of the run's: whether it was shown the right records is judged as for any other reader.
+        """
+        name, records = f"bit-flip-{dice.getrandbits(32)}", list[ConsumerRecord]()
         async with Consumer(target.bootstrap_servers) as consumer:
             consumer.assign([tp])
             consumer.seek(tp, offset)
+            began = time.monotonic_ns()
             try:
                 async with asyncio.timeout(_READ_S):
-                    while not await consumer.poll(timeout_ms=500):
-                        pass
+                    while not records:
+                        records = (await consumer.poll(timeout_ms=500)).get(tp, [])
             except TidelogError as error:
-                return type(error).__name__
+                self._noticed = type(error).__name__
             except TimeoutError:
-                return f"no record for {_READ_S:g} s"
-        return ""
+                self._noticed = f"no record for {_READ_S:g} s"
+        offsets, ids = [record.offset for record in records], [read_id(record.value) for record in records]
+        header = Client(name, request_timeout_ms=round(_READ_S * 1000), t=began)
+        with HistoryWriter(target.histories / f"{name}{SUFFIX}", header) as history:
+            if records:
+                times = [record.timestamp for record in records]
+                history.write(Read(tp, 0, -1, began, time.monotonic_ns(), offsets, ids, times))
+        return offsets
+
+    async def _still_leads(
+        self, target: Target, tp: TopicPartition, before: View, segment: Path, position: int
+    ) -> bool:
+        """Whether who answered has the damage: another leader, or a segment written anew, may rightly show more."""
+        now = await target.view()
+        same = now.partitions[tp].leader_epoch == before.partitions[tp].leader_epoch
+        return same and await asyncio.to_thread(_byte_at, segment, position) == self._flipped
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return self._skipped or None
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"a client that read it met {self._noticed}" if self._noticed else None
@@ -289,14 +321,14 @@ async def _close_one(fault: Harm, target: Target, view: View) -> list[Closed]:
     return _closed_segments(target, view)
 
 
-def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, int]:
-    """Of a byte within the records of some batch, and the batch's first offset."""
+def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, BatchHeader]:
+    """Of a byte within the records of some batch, and the batch."""
     # Compaction leaves batches without records.
     batches = [each for each in iter_headers(segment.read_bytes()) if each[1].size_bytes > HEADER_BYTES]
     if not batches:
         raise LocalError(f"{segment} holds no records")
     position, header = dice.choice(batches)
-    return position + dice.randrange(HEADER_BYTES, header.size_bytes), header.base_offset
+    return position + dice.randrange(HEADER_BYTES, header.size_bytes), header
 
 
 def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) -> int:
@@ -310,6 +342,16 @@ def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) ->
             return byte[0] ^ bit
     except FileNotFoundError:
         return -1
+
+
+def _byte_at(segment: Path, position: int) -> int:
+    """−1 where the file is gone, or shorter."""
+    try:
+        with segment.open("rb") as file:
+            byte = os.pread(file.fileno(), 1, position)
+    except FileNotFoundError:
+        return -1
+    return byte[0] if byte else -1
 
 
 def _changed_since(damaged: dict[Path, bytes], appended: set[Path]) -> int:
