@@ -61,6 +61,10 @@ _MENDED = frozenset(Kind) - {
     Kind.STRANGE,
     Kind.ELECT,
     Kind.REASSIGN,
+    Kind.MOVE,
+    Kind.MOVE_OFFSETS,
+    Kind.ALTER,
+    Kind.ADD,
     Kind.CREATE,
     Kind.DELETE,
 }
@@ -87,6 +91,9 @@ _FORGETFUL = 0.2
 #: The share of stories in which records are deleted, and of those with a topic that is compacted.
 _TRIMMED = 0.2
 _COMPACTED = 0.15
+#: The share of stories in which an administrator changes more than where the leaders are.
+_ADMINISTERED = 0.3
+_MOST_CHANGES = 4
 _FIRST_FAULT_MS = 3_000
 
 _AMOUNTS: Mapping[Kind, tuple[int, ...]] = {
@@ -153,6 +160,15 @@ def draw_trimmers(dice: Random) -> tuple[str, ...]:
 def draw_compaction(dice: Random) -> bool:
     """Whether there is a topic that is compacted. Behind all else, for the same reason."""
     return dice.random() < _COMPACTED
+
+
+def draw_changes(dice: Random, seconds: float) -> tuple[Fault, ...]:
+    """What an administrator does to topics under load. Behind all else, for the same reason."""
+    if dice.random() >= _ADMINISTERED:
+        return ()
+    kinds = dice.choices((Kind.MOVE, Kind.MOVE_OFFSETS, Kind.ALTER, Kind.ADD), k=dice.randint(1, _MOST_CHANGES))
+    latest_ms = max(_FIRST_FAULT_MS, round(seconds * 1000))
+    return tuple(Fault(dice.randint(_FIRST_FAULT_MS, latest_ms), kind, amount=dice.randint(2, 3)) for kind in kinds)
 
 
 def draw_faults(

@@ -12,7 +12,7 @@ from simulation.cluster import OFFSETS_TPS, Cluster
 from simulation.failing_files import Fault as DiskFault
 from simulation.kinds import Fault, Kind
 from simulation.network import Weather
-from simulation.orders import Operator
+from simulation.orders import Operator, Order
 from simulation.page_cache import KEPT
 from simulation.power import Wholeness
 from storage.file_names import offset_of
@@ -116,12 +116,29 @@ class Harms:
             case Kind.REASSIGN:
                 move = self._operator.reassign(cluster.first, fault.amount)
                 yield Harm(bit=lambda: move.bit)
-            case Kind.CREATE | Kind.DELETE:
-                order = self._operator.create(fault.amount) if kind is Kind.CREATE else self._operator.delete()
+            case Kind.CREATE | Kind.DELETE | Kind.MOVE | Kind.MOVE_OFFSETS | Kind.ALTER | Kind.ADD:
+                order = self._order(fault)
                 yield Harm(bit=lambda: order.bit)
             case _:
                 for broker in brokers:
                     yield from self._strike_broker(fault, broker)
+
+    def _order(self, fault: Fault) -> Order:
+        """To the administrator."""
+        operator = self._operator
+        match fault.kind:
+            case Kind.CREATE:
+                return operator.create(fault.amount)
+            case Kind.DELETE:
+                return operator.delete()
+            case Kind.MOVE:
+                return operator.move(fault.amount)
+            case Kind.MOVE_OFFSETS:
+                return operator.move_offsets(fault.amount)
+            case Kind.ALTER:
+                return operator.alter()
+            case _:
+                return operator.add(self._cluster.first.topic)
 
     def _met_any(self) -> Callable[[], bool]:
         met = [_met(broker) for broker in self._cluster.brokers.values()]

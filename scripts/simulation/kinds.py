@@ -39,6 +39,10 @@ class Kind(StrEnum):
     STRANGE = "strange-offsets"
     ELECT = "elect"
     REASSIGN = "reassign"
+    MOVE = "move-another"
+    MOVE_OFFSETS = "move-offsets"
+    ALTER = "alter-configs"
+    ADD = "add-partition"
     CREATE = "create-topic"
     DELETE = "delete-topic"
 

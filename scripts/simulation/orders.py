@@ -8,16 +8,27 @@ from functools import cached_property, partial
 from random import Random
 from typing import Any
 
-from simulation.cluster import ClientProcess, Cluster
+from simulation.cluster import OFFSETS_TPS, ClientProcess, Cluster
 from tidelog.aio import Admin, Consumer
+from tidelog.config_calls import ConfigResource
 from tidelog.errors import TidelogError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import NewTopic
 from tidelog.model import TopicPartition
-from tidelog.partition_messages import ElectionType
+from tidelog.partition_messages import ElectionType, NewPartitions
 
 _PATIENCE_MS = 8_000
 #: A topic that comes and goes, and that no client of a story knows.
 PASSING = "passing"
+#: What may change under load, whatever topics promise; a record that is too large is refused in words.
+_CHANGES = (
+    ("segment.bytes", "1024"),
+    ("segment.bytes", "20000"),
+    ("segment.ms", "1500"),
+    ("max.message.bytes", "2000"),
+    ("max.message.bytes", None),
+    ("flush.messages", "1"),
+)
 
 
 class Order:
@@ -47,6 +58,22 @@ class Operator:
     def reassign(self, tp: TopicPartition, count: int) -> Order:
         """As many replicas as that, wherever the dice put them."""
         return self._give(partial(self._reassign, tp, count))
+
+    def move(self, count: int) -> Order:
+        """The same of some partition that clients use."""
+        return self._give(partial(self._move, count))
+
+    def move_offsets(self, count: int) -> Order:
+        """The same of the offsets of groups."""
+        return self._give(lambda: self._reassign(self._client.dice.choice(OFFSETS_TPS), count))
+
+    def alter(self) -> Order:
+        """A setting of some topic that clients use."""
+        return self._give(self._alter)
+
+    def add(self, topic: str) -> Order:
+        """One more partition."""
+        return self._give(partial(self._add, topic))
 
     def create(self, replicas: int) -> Order:
         """The topic that comes and goes."""
@@ -95,6 +122,30 @@ class Operator:
             if len(wanted) < 2 or wanted == before:
                 return False
             await admin.alter_partition_reassignments({tp: wanted}, _PATIENCE_MS)
+        return True
+
+    async def _move(self, count: int) -> bool:
+        async with self._admin() as admin:
+            topic = await self._some_topic(admin)
+            (described,) = await admin.describe_topics([topic], _PATIENCE_MS)
+        partition = self._client.dice.choice(described.partitions).partition
+        return await self._reassign(TopicPartition(topic, partition), count)
+
+    async def _alter(self) -> bool:
+        key, value = self._client.dice.choice(_CHANGES)
+        async with self._admin() as admin:
+            topic = ConfigResource.topic(await self._some_topic(admin))
+            await admin.alter_configs({topic: {key: value}}, _PATIENCE_MS)
+        return True
+
+    async def _some_topic(self, admin: Admin) -> str:
+        names = await admin.list_topics(_PATIENCE_MS)
+        return self._client.dice.choice([name for name in names if name not in (PASSING, OFFSETS_TOPIC)])
+
+    async def _add(self, topic: str) -> bool:
+        async with self._admin() as admin:
+            (described,) = await admin.describe_topics([topic], _PATIENCE_MS)
+            await admin.create_partitions([NewPartitions(topic, len(described.partitions) + 1)], _PATIENCE_MS)
         return True
 
     async def _create(self, replicas: int) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from cluster.state import TopicAssignment
 from cluster.znodes import BROKER_TOPICS, decode_topic, topic_path
 from node.replica import Replica
 from simulation.brokers import SimulatedBroker
@@ -279,11 +280,11 @@ class Run:
         for broker in self.cluster.brokers.values():
             if not broker.serves:
                 yield f"{broker} does not serve ({broker.failure!r})"
-        for topic in self._topics:
-            assignment = decode_topic(topic.name, self.cluster.zookeeper.node(topic_path(topic.name)).data, {})
-            if assignment.adding or assignment.removing:
-                yield f"{topic.name} is being moved"
-        for tp in self._tps:
+        topics = [topic for topic in self._topics_there() if topic.topic != PASSING]
+        for topic in topics:
+            if topic.adding or topic.removing:
+                yield f"{topic.topic} is being moved"
+        for tp in (tp for topic in topics for tp in topic.topic_partitions()):
             leaders = [each.partition for each in self._replicas(tp) if each.partition.is_leader]
             if len(leaders) != 1:
                 yield f"{tp} has {len(leaders)} leaders"
@@ -302,11 +303,7 @@ class Run:
 
     def _left_behind(self) -> Iterator[str]:
         """What brokers still have of topics that are gone, and of partitions that went elsewhere."""
-        zookeeper = self.cluster.zookeeper
-        topics = [
-            decode_topic(name, zookeeper.node(topic_path(name)).data, {})
-            for name in sorted(zookeeper.node(BROKER_TOPICS).children)
-        ]
+        topics = self._topics_there()
         for broker in self.cluster.brokers.values():
             if not broker.serves or broker.broker is None:
                 continue
@@ -323,6 +320,12 @@ class Run:
             yield from (f"{broker} still has a log of {tp}" for tp in sorted(kept - {tp for tp, _ in its_own}))
             told = {state.topic for state in replicas.metadata.partitions} - {topic.topic for topic in topics}
             yield from (f"{broker} still tells clients of {topic}" for topic in sorted(told))
+
+    def _topics_there(self) -> list[TopicAssignment]:
+        """As ZooKeeper has them."""
+        zookeeper = self.cluster.zookeeper
+        names = sorted(zookeeper.node(BROKER_TOPICS).children)
+        return [decode_topic(name, zookeeper.node(topic_path(name)).data, {}) for name in names]
 
     def _replicas(self, tp: TopicPartition) -> list[Replica]:
         return [each for broker in self.cluster.brokers.values() if (each := broker.replica(tp)) is not None]

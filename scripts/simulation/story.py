@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from simulation.drawing import PLAIN, draw_cast, draw_compaction, draw_faults, draw_trimmers
+from simulation.drawing import PLAIN, draw_cast, draw_changes, draw_compaction, draw_faults, draw_trimmers
 from simulation.kinds import Fault, Kind, Moment
 
 
@@ -37,7 +37,9 @@ class Story:
         brokers, clients, promises = draw_cast(dice)
         faults = draw_faults(dice, seconds, brokers, clients, promises)
         clients += draw_trimmers(dice)
-        return cls(seed, seconds, clients, faults, brokers, promises, compacted=draw_compaction(dice))
+        compacted = draw_compaction(dice)
+        faults = tuple(sorted(faults + draw_changes(dice, seconds), key=lambda fault: fault.at_ms))
+        return cls(seed, seconds, clients, faults, brokers, promises, compacted=compacted)
 
     @classmethod
     def from_json(cls, text: str) -> Story:

@@ -41,6 +41,9 @@ def bitten(outcome: Outcome) -> dict[str, int]:
         Fault(1_000, Kind.DISK_WRITE, (LEADER,), 3_000),
         Fault(1_000, Kind.DISK_FULL, (FOLLOWER,), 3_000),
         Fault(1_000, Kind.REASSIGN, (), 0, 2),
+        Fault(1_000, Kind.MOVE, (), 0, 2),
+        Fault(1_000, Kind.ALTER),
+        Fault(1_000, Kind.ADD),
         Fault(1_000, Kind.CREATE, (), 0, 3),
         Fault(1_000, Kind.POWER, (LEADER,), 2_000),
     ],
@@ -57,6 +60,12 @@ def test_a_topic_comes_and_goes_and_comes_again_and_no_history_takes_it_for_one(
     outcome = told(*faults)
     assert not outcome.wrong
     assert (bitten(outcome)["create-topic"], bitten(outcome)["delete-topic"]) == (2, 1)
+
+
+def test_the_offsets_of_groups_are_moved_and_a_cluster_is_not_whole_before_that() -> None:
+    outcome = told(Fault(11_900, Kind.MOVE_OFFSETS, (), 0, 2), clients=("producer", "committer", "member"))
+    assert not outcome.wrong
+    assert bitten(outcome)["move-offsets"] == 1
 
 
 def test_a_bit_that_flips_in_a_closed_segment_is_met_by_whoever_reads_it() -> None:
