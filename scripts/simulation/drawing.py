@@ -93,6 +93,8 @@ _TRIMMED = 0.2
 _COMPACTED = 0.15
 #: The share of stories in which an administrator changes more than where the leaders are.
 _ADMINISTERED = 0.3
+#: The share of stories in which somebody sends a lot at once.
+_BURSTS = 0.1
 _MOST_CHANGES = 4
 _FIRST_FAULT_MS = 3_000
 
@@ -169,6 +171,11 @@ def draw_changes(dice: Random, seconds: float) -> tuple[Fault, ...]:
     kinds = dice.choices((Kind.MOVE, Kind.MOVE_OFFSETS, Kind.ALTER, Kind.ADD), k=dice.randint(1, _MOST_CHANGES))
     latest_ms = max(_FIRST_FAULT_MS, round(seconds * 1000))
     return tuple(Fault(dice.randint(_FIRST_FAULT_MS, latest_ms), kind, amount=dice.randint(2, 3)) for kind in kinds)
+
+
+def draw_bursts(dice: Random) -> tuple[str, ...]:
+    """Who sends a lot at once. Behind all else, for the same reason."""
+    return ("burst",) if dice.random() < _BURSTS else ()
 
 
 def draw_faults(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from simulation.drawing import PLAIN, draw_cast, draw_changes, draw_compaction, draw_faults, draw_trimmers
+from simulation.drawing import PLAIN, draw_bursts, draw_cast, draw_changes, draw_compaction, draw_faults, draw_trimmers
 from simulation.kinds import Fault, Kind, Moment
 
 
@@ -39,7 +39,7 @@ class Story:
         clients += draw_trimmers(dice)
         compacted = draw_compaction(dice)
         faults = tuple(sorted(faults + draw_changes(dice, seconds), key=lambda fault: fault.at_ms))
-        return cls(seed, seconds, clients, faults, brokers, promises, compacted=compacted)
+        return cls(seed, seconds, clients + draw_bursts(dice), faults, brokers, promises, compacted=compacted)
 
     @classmethod
     def from_json(cls, text: str) -> Story:

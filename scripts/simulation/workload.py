@@ -45,6 +45,9 @@ TIMEOUT_MS = 10_000
 _RATE = 4.0
 _TICK_S = 0.8
 _PAUSE_S = 1.0
+#: So many records at once, of one topic: of a hundred a batch, and of a segment a batch.
+_BURST, _BURST_EVERY_S = 200.0, 6.0
+_BURST_VALUE_BYTES, _BURST_BATCH_BYTES = (12, 24), 4_000
 #: Who waits for records waits for long: what is empty costs as much as what is not.
 _POLL_MS = 900
 _FETCH_WAIT_MS = 900
@@ -64,6 +67,17 @@ def _clients(kind: str, around: Surroundings, name: str, number: int, life: int)
             return [ProducingClient(around, name, number, _RATE, tick_s=_TICK_S)]
         case "unsafe-producer":
             return [ProducingClient(around, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)]
+        case "burst":
+            producer = ProducingClient(
+                around,
+                name,
+                number,
+                _BURST,
+                value_bytes=_BURST_VALUE_BYTES,
+                options={"batch_size": _BURST_BATCH_BYTES},
+                tick_s=_BURST_EVERY_S,
+            )
+            return [producer]
         case "tail":
             return [TailReader(around, name, batches=False)]
         case "wanderer":

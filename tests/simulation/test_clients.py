@@ -6,6 +6,8 @@ from random import Random
 from typing import Any
 
 from simulation.cluster import Cluster
+from simulation.seeds import tell
+from simulation.story import Story
 from simulation.trace import Trace
 
 from tidelog.aio import Admin, Consumer, Producer
@@ -65,6 +67,15 @@ def test_producers_groups_and_look_ups_are_right_while_a_broker_is_killed_and_th
     assert values == [b"%d" % number for number in range(20)]
     assert (committed, looked_up) == (20, 13)
     assert told(7) == first
+
+
+def test_a_burst_fills_batches_and_segments() -> None:
+    shown: list[str] = []
+    outcome = tell(Story(7, 15, ("burst",), ()), shown.append)
+    assert not outcome.wrong
+    appends = [line.split() for line in shown if line.split()[1] == "Append" and line.endswith("leader")]
+    assert len(appends) >= 10
+    assert max(int(last) - int(first) for *_, first, last, _, _ in appends) >= 50
 
 
 def test_other_dice_make_other_delays() -> None:

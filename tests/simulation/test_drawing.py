@@ -62,6 +62,10 @@ def test_some_stories_have_a_topic_that_is_compacted_and_only_they_say_so() -> N
     assert all(("compacted" in story.to_json()) == story.compacted for story in STORIES)
 
 
+def test_some_stories_have_bursts_of_records() -> None:
+    assert 50 <= sum("burst" in story.clients for story in STORIES) <= 150
+
+
 def test_a_fault_hits_only_clients_and_brokers_that_there_are() -> None:
     for story in STORIES:
         for fault in story.faults:
