@@ -8,6 +8,8 @@ from tidelog.checker.operations import ProduceInvoked, ProduceOk
 from tidelog.model import OffsetAndMetadata
 
 _NAME = "last"
+#: No broker's clock is so wrong that this would be too far ahead of it, which it may refuse.
+_LONG_AGO_MS = 0
 #: One in each partition of the offsets (`simulation.cluster.OFFSETS_TPS`).
 GROUPS = ("last-0", "last-1")
 
@@ -23,11 +25,11 @@ async def _produce(around: Surroundings, number: int) -> None:
     history = around.history(_NAME)
     async with around.producer(_NAME, enable_idempotence=True, delivery_timeout_ms=around.timeout_ms) as producer:
         for sequence, tp in enumerate(around.tps):
-            record_id, now_ms = make_id(number, sequence), around.clock.now_ms()
-            history.write(ProduceInvoked(tp, [record_id], [now_ms], [around.now_ns()]))
+            record_id = make_id(number, sequence)
+            history.write(ProduceInvoked(tp, [record_id], [_LONG_AGO_MS], [around.now_ns()]))
             value = payload(record_id, SMALLEST_BYTES)
             placed = await producer.send_and_wait(
-                tp.topic, value, key=b"last", partition=tp.partition, timestamp_ms=now_ms
+                tp.topic, value, key=b"last", partition=tp.partition, timestamp_ms=_LONG_AGO_MS
             )
             history.write(ProduceOk(tp, [record_id], [placed.offset], [around.now_ns()]))
 

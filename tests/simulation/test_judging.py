@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from simulation.cluster import OFFSETS_TPS
-from simulation.kinds import Fault
+from simulation.kinds import Fault, Kind
 from simulation.run import Outcome
 from simulation.seeds import tell
 from simulation.serving import GROUPS
@@ -42,6 +42,11 @@ def test_a_leader_that_takes_no_record_any_more_is_found_though_all_are_in_sync(
     monkeypatch.setattr(LeaderAppends, "leader_or_raise", refuse)
     (wrong,) = told().wrong
     assert wrong.startswith("not-serving: ") and "orders-1: not acknowledged" in wrong
+
+
+def test_a_broker_whose_clock_is_hours_behind_serves() -> None:
+    outcome = told(*(Fault(at_ms, Kind.CLOCK, ("1", "2", "3"), 0, -3_600_000) for at_ms in (3_000, 3_100)))
+    assert not outcome.wrong
 
 
 def test_each_partition_of_the_offsets_is_asked() -> None:
