@@ -9,7 +9,8 @@ paused         the reader wants nothing of it for now; what was fetched ahead is
 withheld       the reader is about to lose it to another member of its group, and gets nothing more of it
 awaits_commit  whether its group has committed a position is to be asked, before anything else is
 generation     counts the jumps; an answer to a question of an earlier generation is of no use
-moves          counts those that lead elsewhere; a record that was read before one says nothing of the position after it
+moves          counts those that lead elsewhere, and not back where logs part; a record that was read before one says
+               nothing of the position after it
 """
 
 from __future__ import annotations
@@ -142,8 +143,7 @@ class PartitionBuffer:
         self._epochs_read = []
 
     def go_back_to(self, offset: int) -> None:
-        """Read from `offset` again; what was read before it may be in the log still."""
-        self.moves += 1
+        """Read from `offset` again; what was read before it may be in the log still, and be in its reader's hand."""
         self._epochs_read = [each for each in self._epochs_read if each.first_offset < offset]
         self._fetch_from(offset, self._epochs_read[-1].epoch if self._epochs_read else -1)
 

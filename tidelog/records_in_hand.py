@@ -9,7 +9,7 @@ from tidelog.model import TopicPartition
 
 
 class RecordsInHand:
-    """Records of a partition whose position is moved meanwhile say nothing of where its reader stands.
+    """Records of a partition whose position is moved elsewhere meanwhile say nothing of where its reader stands.
 
     moved    partitions that the reader has left or moved meanwhile; it gets no more of theirs
     polled   `PartitionBuffer.moves` of those of the last poll, as they were when it took their records
@@ -44,7 +44,7 @@ class RecordsInHand:
     def unread(self, moves: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """Of partitions with records that were not handed out: the first such offset, and the epoch before it.
 
-        `moves` says how often their positions have been moved by now.
+        `moves` says how often their positions have been moved by now. One that only went back may lie before that.
         """
         found = {tp: (first, -1) for tp, first in self._firsts.items()}
         if (last := self._last) is not None:

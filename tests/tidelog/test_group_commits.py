@@ -236,6 +236,29 @@ async def test_records_in_hand_of_a_log_that_is_lost_are_not_committed_beyond_wh
 
 
 @on_virtual_time
+async def test_records_in_hand_that_are_in_the_log_still_are_not_committed_before_they_are_handed_out() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, *[b"kept"] * 8)
+    put(partition, b"lost 8", b"lost 9")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0])
+        await consumer.position(P0)
+        await asyncio.sleep(1)  # so that the next poll takes all ten
+        for _ in range(3):
+            await anext(consumer)
+        partition.elect_uncleanly(2, keeping=1)
+        await asyncio.sleep(1)
+        assert await consumer.position(P0) == 8, "it has gone back to where the logs part"
+        await consumer.commit()
+        assert (await consumer.committed([P0]))[P0] == OffsetAndMetadata(3, "", 0)
+        for _ in range(7):
+            await anext(consumer)
+        await consumer.commit()
+        assert committed(cluster) == {P0: 8}
+
+
+@on_virtual_time
 async def test_records_in_hand_count_though_what_was_fetched_behind_them_gave_way() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")

@@ -17,6 +17,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from operator import itemgetter
 
 from tidelog.client import ClusterClient
 from tidelog.errors import (
@@ -159,14 +160,15 @@ class GroupConsumer:
         return await self._offsets.fetch(partitions, deadline_ms)
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the reader stands: behind the last record that it was given."""
+        """Where the reader stands: behind the last record that it was given, or where it has gone back to."""
         buffers = self._fetcher.buffers
         unread = self._in_hand.unread({tp: buffer.moves for tp, buffer in buffers.items()})
         read = {}
         for tp in partitions:
             buffer = buffers.get(tp)
             if buffer is not None and buffer.position is not None and not self._is_of_another_topic(buffer):
-                offset, epoch = unread.get(tp, (buffer.position, buffer.position_epoch))
+                position = (buffer.position, buffer.position_epoch)
+                offset, epoch = min(position, unread.get(tp, position), key=itemgetter(0))
                 read[tp] = OffsetAndMetadata(offset, "", epoch if epoch >= 0 else None)
         return read
 
