@@ -144,7 +144,7 @@ class PartitionBuffer:
 
     def go_back_to(self, offset: int) -> None:
         """Read from `offset` again; what was read before it may be in the log still, and be in its reader's hand."""
-        self._epochs_read = [each for each in self._epochs_read if each.first_offset < offset]
+        self._forget_epochs_from(offset)
         self._fetch_from(offset, self._epochs_read[-1].epoch if self._epochs_read else -1)
 
     def reset(self, to: int) -> None:
@@ -172,6 +172,9 @@ class PartitionBuffer:
         self._jump()
         self.position = self.fetch_offset = offset
         self.position_epoch = self.fetch_epoch = epoch
+
+    def _forget_epochs_from(self, offset: int) -> None:
+        self._epochs_read = [each for each in self._epochs_read if each.first_offset < offset]
 
     @property
     def wants_data(self) -> bool:
@@ -203,7 +206,7 @@ class PartitionBuffer:
         """Forget what was fetched ahead: it is fetched again."""
         if self.position is not None:
             self._fetch_from(self.position, self.position_epoch)
-            self._epochs_read = [each for each in self._epochs_read if each.first_offset < self.position]
+            self._forget_epochs_from(self.position)
 
     def is_unchecked_in(self, leader_epoch: int) -> bool:
         """Whether the leader of this epoch may lack what was read (KIP-320): it is asked before it is fetched from."""
