@@ -157,16 +157,17 @@ class Positions:
         """Ask a leader that knows nothing of the epoch whether the last record that was read is another one there."""
         offset = buffer.fetch_offset - 1
         led: Led = [(buffer, buffer.generation, leader)]
-        for _, _, answer in await self._ask(_BATCHES.try_ask, {buffer.topic_partition: offset}, led):
-            if not self._still_leads(leader, buffer):
-                continue
-            found = _epoch_of(offset, answer)
-            if found is None and not answer.error_code and answer.high_watermark <= offset:
-                buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
-            elif found is None or found == buffer.fetch_epoch:
-                buffer.checked_epoch = leader.epoch
-            else:
-                self._lost(buffer, leader, end)
+        answers = await self._ask(_BATCHES.try_ask, {buffer.topic_partition: offset}, led)
+        if not answers or not self._still_leads(leader, buffer):
+            return
+        ((_, _, answer),) = answers
+        found = _epoch_of(offset, answer)
+        if found is None and not answer.error_code and answer.high_watermark <= offset:
+            buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
+        elif found is None or found == buffer.fetch_epoch:
+            buffer.checked_epoch = leader.epoch
+        else:
+            self._lost(buffer, leader, end)
 
     def begin_asking(self, buffers: Iterable[PartitionBuffer]) -> None:
         """From here on, until the question about them is over, they are `is_asked`."""
