@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -14,7 +15,7 @@ from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.ports import LOOPBACK
 from tidelog.local.process import birth_of
-from tidelog.local.state import BrokerState, ClusterState, load_state, save_state
+from tidelog.local.state import STATE_FILE, BrokerState, load_state, save_state
 
 
 class Planned(LocalCluster):
@@ -98,8 +99,11 @@ def test_as_many_brokers_as_were_planned_first_are_started_the_next_time(cluster
 def test_a_state_of_an_earlier_release_has_the_brokers_whose_directories_are_there(cluster: Planned) -> None:
     brokers = cluster.plan(2)
     cluster.make_directories(1, 2)
-    state = ClusterState(cluster.known_state().zookeeper, None, tuple(brokers.values()), {})
-    save_state(cluster.data_dir, state)
+    state_file = cluster.data_dir / STATE_FILE
+    state = json.loads(state_file.read_text())
+    for broker in state["brokers"]:
+        del broker["had_directory"]
+    state_file.write_text(json.dumps(state))
     cluster.refresh()
     assert ports(cluster.plan()) == ports(brokers)
 
