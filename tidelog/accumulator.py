@@ -184,8 +184,10 @@ class Accumulator:
         with self._lock:
             if self.buffered_bytes < self._limit:
                 return False
+            first = not self._waiting_for_space
             self._waiting_for_space.append(callback)
-        self._wake()  # what lingers goes now
+        if first:
+            self._wake()  # what lingers goes now
         return True
 
     def no_space(self, callback: Callable[[], object]) -> None:

@@ -238,6 +238,17 @@ def test_bytes_are_counted_until_the_outcome() -> None:
     assert not story.accumulator.when_space(lambda: called.append(True))
 
 
+def test_of_all_who_wait_for_room_only_the_first_wakes_the_sender() -> None:
+    story = Story(buffer_memory=1)
+    for woken in (1, 2):
+        story.send()
+        for _ in range(100):
+            assert story.accumulator.when_space(lambda: None)
+        assert story.wakes == woken
+        story.take(ANONYMOUS)
+        story.accumulator.succeed(story.queue(), 0)
+
+
 def test_a_record_above_max_request_size_is_refused_however_large_a_batch_may_be() -> None:
     story = Story(max_request_size=200, batch_size=16_384)
     allowed = bytes(200 - single_record_bytes(None, b"", ()) - 2)  # two lengths take a byte more
