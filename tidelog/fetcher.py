@@ -74,8 +74,10 @@ class Fetcher:
         tasks = [task for task in (self._running, *self._tasks) if task]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._search.stop()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await self._search.stop()
 
     def wake(self) -> None:
         """A buffer has room, or a position has changed."""

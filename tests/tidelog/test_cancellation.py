@@ -111,12 +111,15 @@ def test_who_asks_for_an_address_that_is_found(steps: int) -> None:
     story()
 
 
+@pytest.mark.parametrize("led", [True, False])
 @on_virtual_time
-async def test_a_consumer_whose_close_is_cancelled_in_each_of_its_waits_has_closed() -> None:
+async def test_a_consumer_whose_close_is_cancelled_in_each_of_its_waits_has_closed(led: bool) -> None:
     cluster = FakeCluster()
-    cluster.create("t")
+    (partition,) = cluster.create("t")
+    if not led:
+        partition.leader = -1
     before = asyncio.all_tasks()
-    consumer = await a_consumer(cluster).start()
+    consumer = await a_consumer(cluster, retry_backoff_ms=10_000, retry_backoff_max_ms=10_000).start()
     consumer.assign([TopicPartition("t", 0)])
     await consumer.poll(1000)
     closing = asyncio.create_task(consumer.close())
