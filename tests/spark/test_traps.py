@@ -27,6 +27,7 @@ from tidelog.errors import (
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     TimeoutError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
 from tidelog.spark.columns import kafka_schema
@@ -385,6 +386,22 @@ def test_a_topic_that_is_deleted_before_its_first_batch_is_planned_is_loss_and_e
     with pytest.raises(DataLossError, match=r"u-0 \[0, 5\)"):
         Query(cluster, subscribePattern="[tu]").reader.partitions(start, end)
     assert Query(cluster, subscribePattern="[tu]", failOnDataLoss="false").values(start, end) == ["a"]
+
+
+def test_a_topic_that_is_back_at_the_second_look_is_no_loss(
+    cluster: FileCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.append_values(T1, ["a"])
+    query = Query(cluster)
+    ask = query.consumer.beginning_offsets
+
+    def answer_once_looked_for(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if "partitions_for_topic" not in query.consumer.calls:
+            raise UnknownTopicOrPartitionError("this broker has not been told of it yet")
+        return ask(partitions)
+
+    monkeypatch.setattr(query.consumer, "beginning_offsets", answer_once_looked_for)
+    assert query.values({"t": {"0": 0}}, {"t": {"0": 0, "1": 1}}) == ["a"]
 
 
 def test_a_starting_time_that_no_record_reaches_is_an_error_or_the_end(cluster: FileCluster) -> None:

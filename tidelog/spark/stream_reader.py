@@ -200,7 +200,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except UnknownTopicOrPartitionError:
             left = added.keys() & self._lookups.partitions({partition.topic for partition in added})
             gone = {partition: end for partition, end in added.items() if partition not in left}
-            self._lost([OffsetRange(each, 0, end) for each, end in sorted(gone.items())], _GONE)
+            if gone:
+                self._lost([OffsetRange(each, 0, end) for each, end in sorted(gone.items())], _GONE)
             return gone | (self._lookups.earliest(left) if left else {})
 
     def _check_deleted(self, begun: Offsets, partitions: Sequence[TopicPartition]) -> None:
