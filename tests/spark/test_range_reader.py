@@ -114,6 +114,14 @@ def test_a_range_of_a_topic_that_was_deleted_is_loss(consumer: FileConsumer, cap
     assert "t-0 [10, 50)" in caplog.text
 
 
+def test_a_range_of_a_topic_that_a_list_of_all_leaves_out_is_read(
+    consumer: FileConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer.faults = [UnknownTopicOrPartitionError("it has just come to lead it")]
+    monkeypatch.setattr(consumer, "topics", lambda: set[str]())  # as of the cluster's own, or one that is behind
+    assert offsets(consumer, 10, 50) == list(range(10, 50))
+
+
 def test_a_range_of_a_topic_of_which_brokers_have_not_been_told_yet_is_waited_for(consumer: FileConsumer) -> None:
     consumer.faults = [UnknownTopicOrPartitionError("all were restarted"), NoBrokersError("none knows all topics")]
     assert offsets(consumer, 10, 50, fail_on_data_loss=False) == list(range(10, 50))

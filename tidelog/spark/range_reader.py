@@ -146,9 +146,11 @@ class RangeReader:
 
 
 def _is_gone(consumer: Consumer, partition: TopicPartition) -> bool:
-    """Whether it was deleted. Brokers that were all restarted may not know a topic yet, but then they list none."""
-    if partition.topic not in consumer.topics():
-        return True
+    """Whether it was deleted. Brokers that were all restarted may not know a topic yet, but then they list none.
+
+    What is listed is no verdict: the cluster's own topics never are, and one broker may be behind the others.
+    """
+    consumer.topics()
     return partition.partition not in (consumer.partitions_for_topic(partition.topic) or ())
 
 
