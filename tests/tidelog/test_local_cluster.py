@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tidelog.cli.up import up
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.ports import LOOPBACK
@@ -61,6 +63,16 @@ def test_a_broker_whose_directory_is_gone_stays_one_of_the_cluster(cluster: Plan
     after = cluster.plan(5)
     assert sorted(after) == [1, 2, 3, 4, 5]
     assert {broker_id: after[broker_id].ports for broker_id in before} == ports(before)
+
+
+def test_of_a_lost_directory_nothing_is_told_where_no_broker_is_started(cluster: Planned) -> None:
+    cluster.plan(2)
+    cluster.make_directories(1, 2)
+    cluster.plan()
+    shutil.rmtree(cluster.broker_dir(2))
+    outcome = CliRunner().invoke(up, ["--data-dir", str(cluster.data_dir), "--brokers", "1"])
+    assert isinstance(outcome.exception, LocalError) and "has 2 brokers" in str(outcome.exception)
+    assert outcome.output == ""
 
 
 def test_a_broker_that_runs_is_never_forgotten(cluster: Planned) -> None:

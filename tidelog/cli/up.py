@@ -66,10 +66,8 @@ def up(
     cluster = LocalCluster(data_dir, histories=histories and histories.absolute())
     joined = cluster.state is not None and cluster.state.running
     reporter = _ready_reporter(_running(cluster), to_error=as_json)
-    for directory in cluster.lost_directories():
-        click.echo(f"{directory} is gone: its broker starts with an empty one, and fetches what others have", err=True)
     with interrupted_by(*_STOP_SIGNALS):
-        state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=reporter)
+        state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=reporter, on_lost=_tell_of_lost)
         in_background = detach or joined
 
         def tell() -> None:
@@ -90,6 +88,10 @@ def up(
             cluster.stop()
             click.echo("stopped; the data stays for the next tidelog up", err=True)
             return None
+
+
+def _tell_of_lost(directory: Path) -> None:
+    click.echo(f"{directory} is gone: its broker starts with an empty one, and fetches what others have", err=True)
 
 
 def _running(cluster: LocalCluster) -> set[str]:

@@ -43,6 +43,8 @@ _LOCK_FILE = "cluster.lock"
 
 #: Told (what, where) as each process becomes ready: ("ZooKeeper", "127.0.0.1:20181"), ("broker 1", "127.0.0.1:20182").
 OnReady = Callable[[str, str], None]
+#: Told of each of the `lost_directories` before its broker starts.
+OnLost = Callable[[Path], None]
 
 
 class LocalCluster:
@@ -111,6 +113,7 @@ class LocalCluster:
         settings: Mapping[str, str | int] | None = None,
         config: Path | None = None,
         on_ready: OnReady = lambda what, where: None,
+        on_lost: OnLost = lambda directory: None,
         timeout_ms: int = START_TIMEOUT_MS,
     ) -> ClusterState:
         """Starts whatever of the cluster does not run, and returns when every broker knows every other.
@@ -134,6 +137,8 @@ class LocalCluster:
                 self._save(planned)
                 remember_last_up(self.data_dir, self.home)
                 self._start_zookeeper(started, on_ready, deadline_ms)
+                for directory in self.lost_directories():
+                    on_lost(directory)
                 for broker in self.known_state().brokers:
                     if not broker.running:
                         process = self._start_broker(broker)
