@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from tests.checker.judging import verdict_on_all
 from tidelog.checker.broker_events import BecomeLeader, HighWatermark
 from tidelog.checker.events import Event
@@ -45,6 +47,12 @@ def test_of_a_compacted_topic_only_gaps_are_forgiven() -> None:
     compacted = frozenset({"t"})
     assert not shown(read(3, 5), read(9), compacted=compacted)
     assert len(shown(read(3, 5), read(5), compacted=compacted)) == 1
+
+
+@pytest.mark.parametrize(("offset", "asked", "forgiven"), [(9, 5, True), (8, 5, False), (9, 7, False)])
+def test_who_is_behind_what_was_trimmed_by_then_misses_nothing(offset: int, asked: int, forgiven: bool) -> None:
+    trim = ("t", TrimInvoked(TP, offset, asked))
+    assert bool(found("I7", trim, ("r", read(3, 4)), ("r", read(9)))) != forgiven
 
 
 # --- what a group commits ---------------------------------------------------------------------------------------------
