@@ -97,8 +97,7 @@ class Picture:
             hosted = self.hosted.get(broker_id, set())
             mine = {tp: state for tp, state in states.items() if tp in hosted}
             if mine:
-                told = tuple(self._message(tp, known, self.replicas(tp)) for tp, known in sorted(mine.items()))
-                effects.append(SendLeaderAndIsr(broker_id, told))
+                effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
         return effects
 
     def stop_replicas(
@@ -142,11 +141,11 @@ class Picture:
         )
 
     def messages(self, states: Mapping[TopicPartition, VersionedState]) -> tuple[PartitionStateMessage, ...]:
-        """What to tell everybody of these states. Whose they are not any more sets aside what it has of them."""
-        return tuple(self._message(tp, known, self.holders(tp)) for tp, known in sorted(states.items()))
+        """What to tell of these states. Who is neither a replica nor leaving sets aside what it has of them."""
+        return tuple(self._message(tp, known) for tp, known in sorted(states.items()))
 
-    def _message(self, tp: TopicPartition, known: VersionedState, replicas: tuple[int, ...]) -> PartitionStateMessage:
-        state = known.state
+    def _message(self, tp: TopicPartition, known: VersionedState) -> PartitionStateMessage:
+        state, replicas = known.state, self.replicas(tp)
         return PartitionStateMessage(
             topic=tp.topic,
             partition=tp.partition,
@@ -157,6 +156,7 @@ class Picture:
             partition_epoch=known.partition_epoch,
             replicas=replicas,
             unclean=self.forced.get(tp) == state.leader_epoch,
+            leaving=tuple(broker_id for broker_id in self.holders(tp) if broker_id not in replicas),
         )
 
     # --- changing ------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ from tidelog.model import NO_LEADER, Endpoint
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
+#: A reign that lasted so long has not stumbled at its beginning.
+_SOUND_MS = 5_000
 #: How long a controlled shutdown waits for writes, and then for the new leaders' answers.
 _HANDOVER_WRITES_MS = 3000
 _HANDOVER_ANSWERS_MS = 1000
@@ -77,6 +79,8 @@ class ControllerShell:
         self._seat = ControllerSeat(NO_LEADER, 0, 0)
         self._seat_changed = asyncio.Event()
         self._reigned_in = -1
+        #: Each reign costs the cluster an epoch, so that those which soon stumble follow one another more slowly.
+        self._stumbling = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         self._reign: Reign | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -202,12 +206,15 @@ class ControllerShell:
             refused=refused,
             probe=self._probe,
         )
+        begun_ms = self._clock.monotonic_ms()
         try:
             await self._reign.run()
         finally:
             self._reign = None
             self._seat = ControllerSeat(NO_LEADER, mine.epoch, mine.epoch_version)
-        await asyncio.sleep(LEAST_BACKOFF_MS / 1000)
+        if self._clock.monotonic_ms() - begun_ms >= _SOUND_MS:
+            self._stumbling.reset()
+        await asyncio.sleep(self._stumbling.next_ms() / 1000)
 
     async def _take(self, seat: ControllerSeat, *, oust: bool = False) -> ControllerSeat | None:
         """The seat, in an epoch above all that this broker knows of: an earlier ZooKeeper gives them out once more."""

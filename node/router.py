@@ -29,7 +29,7 @@ from tidelog.sockets import (
 )
 
 PARKED_RETRY_S = 0.005
-#: What ZeroMQ holds of smaller messages is little, since it takes no more than `MAX_QUEUED` of them.
+#: Of smaller messages, which would cost as much to track as to send, ZeroMQ takes no more than `MAX_QUEUED`: 131 MB.
 _TRACKED_FROM_BYTES = 1 << 17
 #: After so long the loop turns before more is read: what was read had to wait for a disk.
 _LONGEST_READ_S = 0.05

@@ -321,7 +321,7 @@ class Server:
         if peer not in self._told_stuck:
             self._told_stuck = {told for told in self._told_stuck if any(listening.unread(told))} | {peer}
             log.warning(
-                "%s, a peer of %s, does not read its answers: %d bytes of them wait, %d of them beyond its queue, and "
+                "%s, a peer of %s, does not read its answers: %d bytes of them wait, and %d answers beyond its queue; "
                 "what it asks meanwhile is not acted upon",
                 header.client_id, self.endpoint, size_bytes, unread,
             )  # fmt: skip

@@ -47,7 +47,8 @@ class BrokerInfo(Message):
 class PartitionStateMessage(Message):
     """A partition as its state znode has it; `partition_epoch` is that znode's version.
 
-    `unclean`: its leader is known to lack committed records, and is to lead all the same.
+    `unclean`: its leader is known to lack committed records, and is to lead all the same. `leaving`: who is no replica
+    any more, and keeps its log until it is told to delete it.
     """
 
     topic: str
@@ -59,6 +60,7 @@ class PartitionStateMessage(Message):
     partition_epoch: int
     replicas: tuple[int, ...]
     unclean: bool = False
+    leaving: tuple[int, ...] = ()
 
 
 @frozen

@@ -8,6 +8,7 @@ from typing import cast
 
 from cluster.groups.group import GroupSettings
 from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
+from cluster.partition import Role
 from node.coordinator.shard import HostedGroup, Shard
 from node.coordinator.shards import Shards
 from node.coordinator.timers import Timers
@@ -92,7 +93,8 @@ class GroupCoordinator:
 
     def _role_changed(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:
-            self.topic.hosted(replica.topic_id)
+            if replica.partition.role is not Role.STOPPED:  # else it may be an earlier topic's
+                self.topic.hosted(replica.topic_id)
             self.shards.role_changed(replica)
 
     def find(self, group_id: str) -> tuple[Shard, HostedGroup | None]:

@@ -48,8 +48,7 @@ class Expiry:
                 self._offsets.write_tombstones(shard, hosted, due, partial(self._forgotten, shard, hosted, len(due)))
             if count % _TURN == 0:
                 await asyncio.sleep(0)
-        for shard in self._coordinator.shards:
-            await self.forget_deleted(shard)
+        await self.forget_all_deleted()
 
     def _forgotten(
         self, shard: Shard, hosted: HostedGroup, due: int, failed: Mapping[TopicPartition, BrokerError]
@@ -76,6 +75,11 @@ class Expiry:
             shard.deleted.update(dict.fromkeys(topics, shard.replica.log.log_end_offset))
         for shard, hosted in self._coordinator.groups():
             self._offsets.write_tombstones(shard, hosted, hosted.offsets.under_way(topics))
+
+    async def forget_all_deleted(self) -> None:
+        """`forget_deleted` for one shard after the other."""
+        for shard in self._coordinator.shards:
+            await self.forget_deleted(shard)
 
     async def forget_deleted(self, shard: Shard) -> None:
         """Forget what groups have committed to topics that were deleted: again and again, until nothing is found.

@@ -63,8 +63,7 @@ class CoordinatorService:
         if OFFSETS_TOPIC in topics:
             self.topic.forget()
         self._expiry.topics_deleted(topics)
-        for shard in self.coordinator.shards:
-            self._spawn(self._expiry.forget_deleted(shard))
+        self._spawn(self._expiry.forget_all_deleted())
 
     def _topic_named(self, topic: str, topic_id: str) -> None:
         if topic == OFFSETS_TOPIC:

@@ -316,7 +316,7 @@ class ControlRequests:
         elsewhere = {
             TopicPartition(state.topic, state.partition): state.leader_epoch
             for state in update.partitions
-            if self._broker_id not in state.replicas
+            if self._broker_id not in (*state.replicas, *state.leaving)
         }
         kept = [tp for tp, epoch in elsewhere.items() if self._is_kept(tp, epoch, deposed=deposed)]
         if update.every_topic is None or deposed:

@@ -104,7 +104,7 @@ class Cluster:
                     self.unanswered.pop(broker_id, None)
                     self.log.append(f"close {broker_id}")
                 case SendMetadata(broker_ids, shown):
-                    self.told |= {TopicPartition(p.topic, p.partition): p.replicas for p in shown}
+                    self.told |= {TopicPartition(p.topic, p.partition): (*p.replicas, *p.leaving) for p in shown}
                     assert set(broker_ids) <= self.controller.brokers.keys()
                     self.unanswered |= dict.fromkeys(broker_ids, self.controller.signs.now)
         self.answer_requests()

@@ -343,8 +343,7 @@ async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
         expiry = Expiry(coordinator, offsets, Deletion(coordinator, offsets))
         expiry.topics_deleted({"t"})
         assert await cluster.commit(6, tp=TP1) == 0
-        for shard in coordinator.shards:
-            await expiry.forget_deleted(shard)
+        await expiry.forget_all_deleted()
         await asyncio.sleep(0.1)
         assert (await cluster.committed(), await cluster.committed(tp=TP1)) == ((0, -1), (0, 6))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cluster.partition import Role
 from node import exposition, replica_measures
 from node.durations import Durations, RequestTimes
 from node.http_port import Answer, line
@@ -19,7 +21,7 @@ from node.readiness import why_not_ready
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.virtual_time import on_virtual_time, until
-from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
+from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import MessageTooLargeError
 from tidelog.messages import ApiKey
 from tidelog.model import TopicPartition
@@ -95,6 +97,20 @@ async def test_a_broker_that_lost_its_leaderships_is_not_ready_before_it_is_told
         assert readiness(cluster, 1) is None
         cluster.nodes[1].replicas.resign_all()
         assert readiness(cluster, 1) == "not serving yet: t-0"
+
+
+@on_virtual_time
+async def test_a_broker_is_ready_though_it_keeps_a_log_of_what_is_others_now() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        node, (state,) = cluster.nodes[2], cluster.leader_and_isr().partitions
+        stop = StopReplicaPartition(*TP, state.leader_epoch, False)
+        await node.ask(StopReplicaRequest(1, cluster.controller_epoch, (stop,)), sender_epoch=1)
+        moved, topics = replace(state, replicas=(1, 3), leaving=(2,)), (TopicInfo(TP.topic, TOPIC_ID, {}, 1),)
+        told = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (moved,), topics)
+        await node.ask(told, sender_epoch=1)
+        assert node.replica().partition.role is Role.STOPPED
+        assert readiness(cluster, 2) is None
 
 
 @on_virtual_time

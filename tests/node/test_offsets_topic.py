@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from cluster.state import TopicAssignment
 from node.coordinator.topic import OffsetsTopic
 from tests.node.memory_cluster import MemoryCluster
-from tests.node.offsets_topic import MemoryOffsetsTopic
+from tests.node.offsets_topic import OFFSETS, MemoryOffsetsTopic
 from tests.node.topic_settings import a_brokers_settings
 from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
@@ -81,4 +82,24 @@ async def test_a_broker_without_a_replica_counts_the_next_topic_anew_though_it_f
         told.says("another", 7)
         await hear(TopicInfo(OFFSETS_TOPIC, "another", {}, 7))
         assert topic.partition_of("billing") is None, "never by the old one's number"
+        await until(lambda: topic.partition_of("billing") == partition_for("billing", 7))
+
+
+@on_virtual_time
+async def test_a_broker_that_sets_its_replica_of_the_old_topic_aside_knows_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told("topic-id-1", 1)
+    monkeypatch.setattr(MemoryOffsetsTopic, "read_topic", lambda _, topic: told.read_topic(topic))
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1, tp=OFFSETS)
+        node, topic = cluster.nodes[2], cluster.nodes[2].groups.topic
+        await until(lambda: topic.partition_of("billing") == 0)
+        told.says("another", 7)
+        # While it slept the topic was made anew, without a replica here; it has registered anew.
+        live = tuple(replace(each, epoch=each.epoch + 1000) if each.broker_id == 2 else each for each in cluster.live())
+        anew = TopicInfo(OFFSETS_TOPIC, "another", {}, 7)
+        update = UpdateMetadataRequest(1, cluster.controller_epoch, live, (), (anew,), (), {OFFSETS_TOPIC: "another"})
+        await node.ask(update, sender_epoch=1)
+        assert node.replicas.get(OFFSETS) is None
         await until(lambda: topic.partition_of("billing") == partition_for("billing", 7))
