@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from tests.chaos.clients.a_world import World
 from tests.tidelog.fake_cluster import Fault
 from tests.virtual_time import on_virtual_time, until
+from tidelog.aio import Producer
 from tidelog.chaos.clients.producing import ProducingClient
 from tidelog.chaos.load import LoadTopic, Times
 from tidelog.chaos.payload import producer_of, sequence_of
 from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
-from tidelog.errors import InvalidTimestampError
+from tidelog.errors import InvalidTimestampError, UnknownTopicOrPartitionError
 from tidelog.messages import ProduceRequest
 from tidelog.model import TopicPartition
 
@@ -170,3 +173,20 @@ async def test_a_refusal_of_a_whole_topic_is_told_record_by_record() -> None:
     async with world.running(ProducingClient(world.around, "p", 1, rate=20)):
         await until(lambda: len(world.ids(ProduceFailed)) > 5)
     assert {name for event in world.told(ProduceFailed) for name in event.errors} == {"INVALID_TIMESTAMP"}
+
+
+@on_virtual_time
+async def test_of_what_was_announced_together_nothing_waits_for_what_the_first_has_waited_for_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def wait_in_vain(producer: Producer, *_: object, **__: object) -> None:
+        await asyncio.sleep(3)
+        raise UnknownTopicOrPartitionError
+
+    monkeypatch.setattr(Producer, "send", wait_in_vain)
+    world = World(LoadTopic("orders", 1))
+    async with world.running(ProducingClient(world.around, "p", 1, rate=10, tick_s=1)):
+        await until(lambda: len(world.ids(ProduceFailed)) > 5)
+    began = {each: t for event in world.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    ended = {each: t for event in world.told(ProduceFailed) for each, t in zip(event.ids, event.t, strict=True)}
+    assert max(t - began[each] for each, t in ended.items()) <= 3e9

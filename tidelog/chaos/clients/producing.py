@@ -143,7 +143,7 @@ class ProducingClient:
         for tp, here in by_partition.items():
             ids, ts, now = [each.record_id for each in here], [each.timestamp for each in here], around.now_ns()
             self._history.write(ProduceInvoked(tp, ids, ts, [now] * len(here)))
-        for draft in drafts:
+        for place, draft in enumerate(drafts):
             size = _LARGE_BYTES if dice.randrange(_LARGE_ONE_IN) == 0 else dice.randint(*self._value_bytes)
             try:
                 future = await producer.send(
@@ -154,9 +154,11 @@ class ProducingClient:
                     timestamp_ms=draft.timestamp,
                 )
             except TidelogError as error:
-                self._settled(draft, produce_outcome([error_name(error)]), error)
-            else:
-                self._follow(draft, future)
+                # Those behind it are not sent: each might wait as long, and all have been announced at this time.
+                for each in drafts[place:]:
+                    self._settled(each, produce_outcome([error_name(error)]), error)
+                return
+            self._follow(draft, future)
 
     # --- what became of it ---------------------------------------------------------------------------
 
