@@ -107,7 +107,9 @@ async def test_a_broker_is_ready_though_it_keeps_a_log_of_what_is_others_now() -
         stop = StopReplicaPartition(*TP, state.leader_epoch, False)
         await node.ask(StopReplicaRequest(1, cluster.controller_epoch, (stop,)), sender_epoch=1)
         moved, topics = replace(state, replicas=(1, 3), leaving=(2,)), (TopicInfo(TP.topic, TOPIC_ID, {}, 1),)
-        told = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (moved,), topics)
+        told = UpdateMetadataRequest(
+            1, cluster.controller_epoch, cluster.live(), (moved,), topics, (), {TP.topic: TOPIC_ID}
+        )
         await node.ask(told, sender_epoch=1)
         assert node.replica().partition.role is Role.STOPPED
         assert readiness(cluster, 2) is None
