@@ -232,7 +232,8 @@ class Harms:
 
         broker.before_start[path] = spare
         reading = self._operator.read(tp, begin, end)
-        yield Harm([mend, lambda: broker.before_start.pop(path, None)], lambda: reading.bit)
+        mended = partial(self._wholeness.mended, broker.broker_id, tp)
+        yield Harm([mend, mended, lambda: broker.before_start.pop(path, None)], lambda: reading.bit)
 
     def _write_strange_offsets(self) -> Iterator[Harm]:
         """To every partition of the topic of offsets that is led."""

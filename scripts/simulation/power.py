@@ -37,6 +37,7 @@ class Wholeness:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._whole: set[tuple[int, TopicPartition]] = set()
+        self._damaged: set[tuple[int, TopicPartition]] = set()
         self._proposals: dict[TopicPartition, list[Set]] = defaultdict(list)
         cluster.zookeeper.on_change = self._changed
 
@@ -60,8 +61,13 @@ class Wholeness:
         return dice
 
     def damaged(self, broker_id: int, tp: TopicPartition) -> None:
-        """It does not count until it has joined the ISR again."""
+        """It does not count until it is `mended`, and has joined the ISR again behind that."""
         self._whole.discard((broker_id, tp))
+        self._damaged.add((broker_id, tp))
+
+    def mended(self, broker_id: int, tp: TopicPartition) -> None:
+        """Its disk is well again, or it has made its log anew."""
+        self._damaged.discard((broker_id, tp))
 
     def is_last(self, broker_id: int, tp: TopicPartition) -> bool:
         """Whether it is in sync, and nobody else is who has lost nothing; or may be so soon, without doing anything."""
@@ -105,6 +111,8 @@ class Wholeness:
         for broker_id in set(state.isr).difference(before.isr):
             broker = self._cluster.brokers[broker_id]
             replica = broker.replica(tp)
+            if (broker_id, tp) in self._damaged:
+                continue
             if broker.runs and (0 if replica is None else replica.log.log_end_offset) >= self.committed(tp):
                 self._whole.add((broker_id, tp))
 

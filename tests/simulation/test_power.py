@@ -125,6 +125,17 @@ def test_a_log_with_a_damaged_segment_does_not_count() -> None:
     assert not world.may_lose(3)
 
 
+def test_who_joins_with_a_segment_that_is_still_damaged_does_not_count_either() -> None:
+    world = World()
+    world.wholeness.damaged(2, TP)
+    for mended in (False, True):
+        if mended:
+            world.wholeness.mended(2, TP)
+        world.isr_is(1, 3)
+        world.isr_is(1, 3, 2)
+        assert world.leads(2, 2, 1, 3) != mended
+
+
 def test_who_may_soon_be_the_last_by_a_change_that_is_on_its_way_keeps_everything() -> None:
     world = World()
     world.isr_is(1, 3)
