@@ -49,7 +49,7 @@ from pathlib import Path
 from simulation.seeds import tell
 from simulation.story import Story
 story = Story.from_json(Path(sys.argv[1]).read_text())
-named = {line.split(" ", 1)[0] for line in story.found.splitlines() if not line.startswith(" ")}
+named = {line.split(" ", 1)[0].rstrip(":") for line in story.found.splitlines() if not line.startswith(" ")}
 for seed in range(story.seed, story.seed + int(sys.argv[2])):
     if found := named & tell(replace(story, seed=seed)).kinds:
         print(f"seed {seed}: {', '.join(sorted(found))}")
