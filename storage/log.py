@@ -541,8 +541,10 @@ class Log:
             raise
 
     def _sync(self, start: int, end: int) -> None:
-        for segment in self._segments.row:
-            if segment.next_offset > start and segment.base_offset < end:
+        row = self._segments.row
+        # Where a segment ends its row tells: it may be counting its batches anew just now, for a damaged index.
+        for segment, following in zip(row, [*(each.base_offset for each in row[1:]), end], strict=True):
+            if following > start and segment.base_offset < end:
                 segment.sync()
         self.leader_epochs.sync()
         self._sync_names()

@@ -199,13 +199,17 @@ class CleaningRound:
         self._cleaning = cleaning
         self._piece: Replacement | None = None
         self._error: Exception | None = None
-        self._noted = False
+        self._began = self._noted = False
 
     def write_next(self) -> bool:
         """Any thread's: writes the next new segment. False: the round is done, or it went wrong."""
         if self._error is not None:
             return False
         try:
+            if not self._began:
+                # What lets older records go must be on the disk before they do, and a round learns all of it at first.
+                self._cleaning.plan.log.flush(rolled_only=True)
+                self._began = True
             self._piece = self._cleaning.write_next()
             if self._piece is None:
                 # What was replaced must not come back beside a note that says that it was dealt with.

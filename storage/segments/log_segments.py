@@ -125,7 +125,11 @@ class Segments(Sequence[Segment]):
         return start + len(segments) < len(self.row) and self.row[start : start + len(segments)] == tuple(segments)
 
     def truncate_to(self, offset: int) -> None:
-        """Removes the batch that holds `offset` and all after it; the segment before the cut is active then."""
+        """Removes the batch that holds `offset` and all after it; the segment before the cut is active then.
+
+        CorruptMessageError where a damaged batch hides the place; nothing is removed then.
+        """
+        self.row[self.slot_of(offset)].find(offset)
         dropped = False
         while len(self.row) > 1 and self.active.base_offset > offset:
             last = self.active

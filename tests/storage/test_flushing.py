@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from storage.files import File
 from storage.flushing import RecoveryPoint
 from storage.log import Log
+from storage.segments import segment
 from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config
-from tidelog.records import HEADER_BYTES, Codec, decode_records, read_header
+from tidelog.records import HEADER_BYTES, BatchHeader, Codec, decode_records, read_header
 from tidelog.records.header import HEADER, seal
 
 DEADLINE_S = 10
@@ -114,6 +119,29 @@ def test_a_sync_that_begins_amid_a_truncation_does_not_outlive_it(tmp_path: Path
     files.go.release()
     threads[0].join(DEADLINE_S)
     assert log.recovery_point <= log.log_end_offset == 1
+
+
+def test_a_sync_that_begins_while_indexes_are_made_anew_syncs_the_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = HeldFiles()
+    files.go.release(DEADLINE_S)
+    log = opened(tmp_path, files)
+    for _ in range(5):
+        append(log)
+    log.flush()
+    append(log)
+    synced, scan = files.syncs, segment.scan_headers
+
+    def synced_midway(*where: Any) -> Iterator[tuple[int, BatchHeader]]:
+        for count, found in enumerate(scan(*where)):
+            if count == 2:
+                flushing(log).join(DEADLINE_S)
+            yield found
+
+    monkeypatch.setattr(segment, "scan_headers", synced_midway)
+    log.segments[0].rebuild_indexes()
+    assert (files.syncs, log.recovery_point) == (synced + 1, 6)
 
 
 def test_flush_messages_counts_what_is_not_synced(tmp_path: Path) -> None:

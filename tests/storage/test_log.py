@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.file_names import file_name
 from storage.files import RealFile
 from storage.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
@@ -202,6 +203,24 @@ def test_a_log_refuses_what_ends_before_the_leaders_log_begins(tmp_path: Path) -
     with pytest.raises(InvalidRecordError):
         log.append_as_follower(batch(*[NOW] * 5, base_offset=30, leader_epoch=2), leader_log_start=35)
     assert log.segment_base_offsets == (35,)
+
+
+def test_a_cut_that_damage_hides_the_place_of_leaves_the_log_as_it_is(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=1_000_000)
+    for count in (10, 5, 1):
+        for _ in range(count):
+            append(log)
+        log.roll(NOW)
+    before = [(segment.base_offset, segment.next_offset) for segment in log.segments]
+    path = tmp_path / file_name(0, ".log")
+    data = bytearray(path.read_bytes())
+    data[5 * len(batch(NOW)) + 16] = 9  # the magic byte of the sixth batch
+    path.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(CorruptMessageError):
+            log.truncate_to(8)
+        assert [(segment.base_offset, segment.next_offset) for segment in log.segments] == before
+    assert log.log_end_offset == 16
 
 
 def test_who_asks_outside_of_the_log_is_told_what_it_holds(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
 from simulation.crashable_files import CrashableFiles
@@ -204,6 +205,27 @@ def test_what_was_compacted_away_is_not_back_beside_a_note_that_says_so() -> Non
     again = Broker(path, files.crash(FORGOTTEN))
     assert again.manager.cleaner_offset(STATES) == 6
     assert values(again.log(STATES, **COMPACT)) == [b"2", b"2"]
+
+
+def test_a_record_does_not_go_before_the_one_that_replaces_it_is_on_the_disk() -> None:
+    files = CrashableFiles()
+    broker = Broker(Path("/data"), files)
+    log = broker.log(STATES, **COMPACT, segment_bytes=400)
+    old, new = b"old" * 60, b"new" * 60
+    put(log, (b"key", old))
+    log.roll(NOW)
+    log.flush()
+    broker.manager.checkpoint_recovery_points()
+    for key, value in ((b"key", new), (b"other", b"1")):
+        put(log, (key, value))
+        log.roll(NOW)
+    round_ = broker.begin()
+    assert round_ is not None
+    while round_.write_next():
+        round_.install(NOW)
+        for seed in range(20):
+            left = Broker(Path("/data"), files.crash(Random(seed)))
+            assert {old, new} & set(values(left.log(STATES))), seed
 
 
 def test_a_truncation_makes_what_follows_the_cut_dirty_again(broker: Broker, tmp_path: Path) -> None:
