@@ -142,6 +142,14 @@ class Conversation:
         self._settle(self.partitions[tp])
         self._signal.set()
 
+    def log_start_rose(self, tp: TopicPartition) -> None:
+        """By our own retention. The leader, which waits for it where somebody deletes records, hears of it at once."""
+        followed = self.partitions[tp]
+        if followed.ask is not None:
+            followed.ask = None
+            self._settle(followed)
+            self._signal.set()
+
     def remove(self, tp: TopicPartition) -> None:
         """Fetch it no more."""
         self._pause_fetching(tp, self.partitions.pop(tp))

@@ -68,6 +68,12 @@ class Fetchers:
         if leader is not None:
             self._conversations[leader].synced(tp)
 
+    def log_start_rose(self, tp: TopicPartition) -> None:
+        """Its log begins later, by retention: its leader is to know."""
+        leader = self._leaders.get(tp)
+        if leader is not None:
+            self._conversations[leader].log_start_rose(tp)
+
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Other brokers are live, or live elsewhere."""
         self._brokers = brokers

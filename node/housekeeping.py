@@ -118,7 +118,7 @@ class Housekeeping:
             tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
             now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
             if self._upkeep.delete_old_segments(tp, now_ms, high_watermark, monotonic_ms):
-                self._replicas.waiting.changed(tp)
+                self._replicas.log_start_rose(tp)
 
     async def remove_deleted(self) -> None:
         """The files of segments whose delay has passed."""

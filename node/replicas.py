@@ -336,6 +336,11 @@ class Replicas:
             await self.leaderships.write()
         await self.checkpoint_high_watermarks()
 
+    def log_start_rose(self, tp: TopicPartition) -> None:
+        """By retention, here alone: whoever this broker leads, or follows, is told."""
+        self.waiting.changed(tp)
+        self.fetchers.log_start_rose(tp)
+
     def stop_serving(self, replica: Replica) -> None:
         self.fetchers.drop(replica.topic_partition)
         replica.partition.stop()

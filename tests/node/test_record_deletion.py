@@ -70,6 +70,19 @@ async def test_minus_one_is_all_that_is_committed() -> None:
 
 
 @on_virtual_time
+async def test_a_leader_knows_of_its_followers_own_retention() -> None:
+    async with MemoryCluster() as cluster:
+        await filled(cluster)
+        await asyncio.sleep(5)
+        for broker_id in (2, 1, 3):
+            node = cluster.nodes[broker_id]
+            node.log().raise_log_start(5)
+            node.replicas.log_start_rose(TP)
+            await asyncio.sleep(10)
+        assert await delete(cluster, 3) == DeletedRecords(*TP, 0, 5)
+
+
+@on_virtual_time
 async def test_what_is_gone_already_needs_nothing() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
