@@ -227,12 +227,16 @@ class ClusterClient:
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
         """The topic's view, waited for. Its refusal, or TimeoutError (NoBrokersError before any broker was found)."""
+        was_tracked = topic in self._tracked
         self.track(topic)
         await self.bootstrapped(deadline_ms)
+        if was_tracked and self.refusal(topic):
+            await self.refresh_or_not(deadline_ms)  # it may have been made since
         attempt = 0
         while True:
             if refusal := self.refusal(topic):
-                self.forget(topic)
+                if not was_tracked:  # else somebody waits for it to be made
+                    self.forget(topic)
                 raise refusal
             view = self.view.topics.get(topic)
             if view is not None:

@@ -10,7 +10,8 @@ import pytest
 from tests.tidelog.fake_cluster import FakeCluster, FakeConnection, FakePartition
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.client import ClusterClient
-from tidelog.errors import BrokerNotAvailableError, ClosedError
+from tidelog.errors import BrokerNotAvailableError, ClosedError, UnknownTopicOrPartitionError
+from tidelog.messages import MetadataRequest
 from tidelog.metadata import ClusterView
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.settings import ClientSettings
@@ -68,3 +69,33 @@ async def test_who_waits_for_a_client_that_another_task_closes_is_told_so_and_no
     for waiting in (connecting, refreshing):
         with pytest.raises(ClosedError):
             await waiting
+
+
+@on_virtual_time
+async def test_who_asks_for_a_topic_that_is_not_there_ends_nobody_elses_wait_for_it() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    client.track("awaited")
+    for topic in ("awaited", "asked for"):
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await client.topic(topic, clock.monotonic_ms() + 10_000)
+    cluster.create("awaited")
+    await client.refresh(clock.monotonic_ms() + 1000)
+    assert client.view.partition_count("awaited") == 1
+    last = cluster.sent(MetadataRequest)[-1]
+    assert isinstance(last, MetadataRequest) and last.topics == ("awaited",)
+    await client.close()
+
+
+@on_virtual_time
+async def test_a_topic_that_was_missing_for_somebody_else_is_looked_for_again_before_it_is_denied() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    client.track("t")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await client.topic("t", clock.monotonic_ms() + 10_000)
+    cluster.create("t")
+    assert (await client.topic("t", clock.monotonic_ms() + 10_000)).name == "t"
+    await client.close()
