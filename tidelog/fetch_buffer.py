@@ -80,6 +80,7 @@ class PartitionBuffer:
         "_epochs_read",
         "_max_decompressed_bytes",
         "attempts",
+        "attempts_elsewhere",
         "awaits_commit",
         "checked_epoch",
         "error",
@@ -120,6 +121,8 @@ class PartitionBuffer:
         self.awaits_commit = awaits_commit
         self.error: TidelogError | None = None
         self.attempts = 0
+        #: Of these the last ones, which were all answered by a leader of another topic of the name.
+        self.attempts_elsewhere = 0
         self.retry_at_ms = 0
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -164,7 +167,7 @@ class PartitionBuffer:
         self.in_flight = False  # what is on its way does not count any more, and nobody waits for it
         self.awaits_commit = False
         self.error = None
-        self.attempts = self.retry_at_ms = self._cursor = 0
+        self.attempts = self.attempts_elsewhere = self.retry_at_ms = self._cursor = 0
         self._chunks.clear()
         self._decoded.clear()
 

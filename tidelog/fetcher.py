@@ -291,7 +291,7 @@ class Fetcher:
             )
         except TidelogError as error:
             return error
-        buffer.attempts = 0
+        buffer.attempts = buffer.attempts_elsewhere = 0
         buffer.checked_epoch = leader.epoch
         if filled:
             tp = buffer.topic_partition
@@ -306,11 +306,13 @@ class Fetcher:
     ) -> None:
         buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(buffer.attempts)
         buffer.attempts += 1
+        is_elsewhere = isinstance(error, InconsistentTopicIdError) and not buffer.is_of_topic(leader.topic_id)
+        buffer.attempts_elsewhere = buffer.attempts_elsewhere + 1 if is_elsewhere else 0
         if isinstance(error, OffsetOutOfRangeError):
             self._positions.out_of_range(buffer, answer)
-        elif isinstance(error, InconsistentTopicIdError) and not buffer.is_of_topic(leader.topic_id):
+        elif is_elsewhere:
             # One broker may be behind both as a teller and as a leader. So the picture is refreshed first.
-            if buffer.attempts > 1:
+            if buffer.attempts_elsewhere > 1:
                 self._positions.made_anew(buffer)
         elif isinstance(error, CorruptMessageError) and buffer.attempts >= MAX_CORRUPT_ATTEMPTS:
             buffer.attempts = 0

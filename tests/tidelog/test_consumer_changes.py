@@ -12,8 +12,10 @@ from tests.tidelog.clients import a_consumer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
+    BrokerError,
     InconsistentTopicIdError,
     LogTruncationError,
+    NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
@@ -450,6 +452,31 @@ async def test_a_broker_that_still_tells_of_the_topic_before_moves_no_reader(
             cluster.refusals[FetchRequest].append(InconsistentTopicIdError.code)
         await asyncio.sleep(5)
         batches(partition, b"2")
+        assert await read(consumer, 1) == [(0, 2, b"2")]
+
+
+@pytest.mark.parametrize(
+    "refusals", [(NotLeaderOrFollowerError,), (InconsistentTopicIdError, NotLeaderOrFollowerError)]
+)
+@on_virtual_time
+async def test_one_broker_that_is_behind_moves_no_reader_whose_fetch_failed_before(
+    refusals: tuple[type[BrokerError], ...],
+) -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    late = cluster.metadata(1, MetadataRequest(("t",)))
+    (partition,) = cluster.create("t")
+    batches(partition, b"0", b"1")
+    async with a_consumer(cluster, auto_offset_reset="latest") as consumer:
+        consumer.assign([P0])
+        consumer.seek(P0, 0)
+        await read(consumer, 2)
+        # Each failure is followed by a look at the brokers, the first of which is behind, as a leader and as a teller.
+        cluster.late_metadata.extend([late] * len(refusals))
+        cluster.refusals[FetchRequest].extend(each.code for each in (*refusals, InconsistentTopicIdError))
+        batches(partition, b"2")
+        await asyncio.sleep(5)
+        assert not cluster.refusals[FetchRequest]
         assert await read(consumer, 1) == [(0, 2, b"2")]
 
 
