@@ -320,14 +320,13 @@ class Accumulator:
         return min(deadlines, default=None)
 
     def fail_all(self, error: TidelogError) -> None:
-        """The end: whatever is not settled fails, and nothing is taken any more."""
+        """The end: whatever is not settled fails, and nothing is taken any more. Any thread; several may at once."""
         with self._lock:
             self._closed = error
             queues = list(self._active)
         for queue in queues:
-            while queue.batches:
-                self._close_first(queue).outcome_unknown |= queue.in_flight
-                self._leave(queue, error).announce()
+            while (outcome := self._fail_first(queue, error)) is not None:
+                outcome.announce()
 
     # --- below ------------------------------------------------------------------------------------
 
@@ -376,6 +375,13 @@ class Accumulator:
             self._wake()
             self._armed = False
         return batch
+
+    def _fail_first(self, queue: PartitionQueue, error: TidelogError) -> BatchOutcome | None:
+        with self._lock:
+            if not queue.batches:
+                return None
+            self._close_first(queue).outcome_unknown |= queue.in_flight
+            return self._leave(queue, error)
 
     def _close_first(self, queue: PartitionQueue) -> Batch:
         """The first batch, which takes no more records from here on."""

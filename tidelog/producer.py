@@ -137,8 +137,11 @@ class Producer:
         try:
             self._io.run(self._core.close(timeout), timeout)
         finally:
-            self._accumulator.fail_all(ClosedError("the producer was closed before the record was acknowledged"))
-            self._io.stop()
+            # An interrupted `close` of the core fails what is left on its own thread, so that comes first.
+            try:
+                self._io.stop()
+            finally:
+                self._accumulator.fail_all(ClosedError("the producer was closed before the record was acknowledged"))
 
     def __enter__(self) -> Self:
         return self

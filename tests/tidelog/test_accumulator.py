@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -377,6 +378,36 @@ def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     story.take()
     story.accumulator.succeed(story.queue(), 7).announce()
     assert told == ["late"] and future.get(timeout=0).offset == 7
+
+
+def test_two_threads_that_end_it_fail_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(partitions=2)
+    futures = [story.send(partition=0), story.send(partition=1)]
+    both_settle = threading.Barrier(2)
+    settle = BatchOutcome.settle
+
+    def settle_and_linger(*args: Any, **how: Any) -> None:
+        settle(*args, **how)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_settle.wait(0.2)
+
+    monkeypatch.setattr(BatchOutcome, "settle", settle_and_linger)
+    errors: list[Exception] = []
+
+    def end() -> None:
+        try:
+            story.accumulator.fail_all(ClosedError("closed"))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=end) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and all(future.failed() for future in futures)
+    assert [len(future._outcome._settlements) for future in futures] == [1, 1]
+    assert story.accumulator.buffered_bytes == 0 and not story.accumulator.waiting_queues()
 
 
 def test_nothing_is_taken_after_the_end() -> None:

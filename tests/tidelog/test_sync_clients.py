@@ -199,6 +199,38 @@ def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch)
     signal.signal(signal.SIGALRM, before)
 
 
+def test_a_close_that_is_interrupted_fails_what_is_left_where_callbacks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    producer = Producer(cluster.bootstrap, _opener=cluster.open)
+    producer.send("t", b"v").get(10)
+    partition.leader = -1
+    left = producer.send("t", b"nobody takes it")
+    told: list[str] = []
+    left.add_errback(lambda _: told.append(threading.current_thread().name))
+    search = producer._core.sender._search
+    stop = search.stop
+
+    async def stop_late() -> None:
+        await asyncio.sleep(0.3)
+        await stop()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "stop", stop_late)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            producer.close(10)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert left.failed() and told == ["tidelog-producer"]
+    assert threads() == set()
+
+
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # what strikes in a collection is ignored
