@@ -161,6 +161,7 @@ class OffsetOutOfRangeError(BrokerError):
     offset            what was asked for; −1 where a reader had no position at all
     first, end        the valid range: its first record's offset, and the one that the next record will get, which may
                       be asked for too; −1 where who raised it could not tell
+    made_anew         the topic was deleted, and another one has its name: whatever stands there is not what was read
     """
 
     code = 1
@@ -172,12 +173,14 @@ class OffsetOutOfRangeError(BrokerError):
         offset: int = -1,
         first: int = -1,
         end: int = -1,
+        made_anew: bool = False,
     ) -> None:
         super().__init__(*args)
         self.topic_partition = topic_partition
         self.offset = offset
         self.first = first
         self.end = end
+        self.made_anew = made_anew
 
 
 class LogTruncationError(OffsetOutOfRangeError):

@@ -12,6 +12,7 @@ from tidelog.errors import (
     LogTruncationError,
     NoBrokersError,
     NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
     TimeoutError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
@@ -88,6 +89,21 @@ def test_what_was_read_and_an_unclean_election_cut_away_is_loss(
     with pytest.raises(DataLossError, match=lost):
         offsets(Cut(consumer.cluster), 10, 50)
     assert offsets(Cut(consumer.cluster), 10, 50, fail_on_data_loss=False) == list(range(10, 50))
+
+
+def test_a_task_whose_topic_is_made_anew_takes_nothing_from_the_new_one(consumer: FileConsumer) -> None:
+    class MadeAnew(FileConsumer):
+        """The new topic has other records at the same offsets."""
+
+        def poll_batches(self, timeout_ms: int) -> dict[TopicPartition, object]:  # type: ignore[override]
+            if self._positions[T0] == 30 and "poll_batches" in self.calls:
+                self.calls.clear()
+                raise OffsetOutOfRangeError("made anew", topic_partition=T0, offset=30, made_anew=True)
+            return super().poll_batches(timeout_ms)  # type: ignore[return-value]
+
+    with pytest.raises(DataLossError, match=r"t-0 \[30, 50\)"):
+        offsets(MadeAnew(consumer.cluster), 10, 50)
+    assert offsets(MadeAnew(consumer.cluster), 10, 50, fail_on_data_loss=False) == list(range(10, 30))
 
 
 def test_what_compaction_removed_is_no_loss(consumer: FileConsumer) -> None:

@@ -92,6 +92,9 @@ class RangeReader:
                 try:
                     if isinstance(failure, LogTruncationError):
                         self._report(partition, range(max(span.start, failure.divergent_offset), rows.position))
+                    if isinstance(failure, OffsetOutOfRangeError) and failure.made_anew:
+                        self._report(partition, rows.skip_to(span.until))
+                        break
                     if isinstance(failure, OffsetOutOfRangeError):
                         self._skip_lost(consumer, partition, rows)
                     if isinstance(failure, UnknownTopicOrPartitionError) and _is_gone(consumer, partition):
