@@ -49,6 +49,9 @@ async def work(cluster: RunningCluster, directory: Path) -> None:
                 producers.add(producer_of(event.ids[0]))
         return activity.rate(time.monotonic_ns())
 
+    def assigned() -> bool:
+        return any(b'"assigned"' in path.read_bytes() for path in (directory / DIRECTORY).glob("*-member-*.jsonl"))
+
     servers = cluster.bootstrap_servers
     await create_topics(servers, LOAD, brokers=3)
     async with Workload(directory, servers, LOAD) as workload:
@@ -56,6 +59,7 @@ async def work(cluster: RunningCluster, directory: Path) -> None:
         workload.processes[1].signal(signal.SIGKILL)
         await until("another process in its place", lambda: workload.replaced == 1)
         await until("operations of the new process", lambda: rate() >= LEAST_RATE and len(producers) == 9)
+        await until("a member with partitions", assigned)
     assert not workload.failures, "\n".join(workload.failures)
     await read_final_logs(servers, LOAD.tps, directory)
     topics = [topic.name for topic in LOAD.topics]
