@@ -498,8 +498,7 @@ class LogDirectory:
         """
         with self._settled:
             self.closed = True
-            if self.failure is None:
-                self._settled.wait_for(lambda: self._opening == 0 or self.failure is not None)
+            self._settled.wait_for(lambda: self._opening == 0 or self.failure is not None)
             self._given_back = True
         clean = clean and self.failure is None
         failure = _close_all(self.logs.values(), clean)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,16 @@ from tidelog.errors import InvalidRecordError
 from tidelog.records.header import HEADER, HEADER_BYTES, read_header, seal
 
 
+def another_disk(root: Path, disks: list[LogManager]) -> LogManager:
+    """That of the next broker."""
+    disks.append(LogManager.open([root / str(len(disks) + 1)], RealFiles(), len(disks) + 1, "c", "boot"))
+    return disks[-1]
+
+
 @on_virtual_time
 async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path: Path) -> None:
     directories: list[LogManager] = []
-
-    def directory() -> LogManager:
-        path = tmp_path / str(len(directories) + 1)
-        directories.append(LogManager.open([path], RealFiles(), len(directories) + 1, "c", "boot"))
-        return directories[-1]
-
-    async with MemoryCluster(directory=directory) as cluster:
+    async with MemoryCluster(directory=partial(another_disk, tmp_path, directories)) as cluster:
         await cluster.elect(1)
         for number in range(20):
             assert await cluster.produce(b"record %d" % number) == (0, number)
@@ -50,13 +51,7 @@ async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path
 @on_virtual_time
 async def test_a_replica_catches_up_though_the_leaders_log_begins_within_a_batch(tmp_path: Path) -> None:
     managers: list[LogManager] = []
-
-    def directory() -> LogManager:
-        path = tmp_path / str(len(managers) + 1)
-        managers.append(LogManager.open([path], RealFiles(), len(managers) + 1, "c", "boot"))
-        return managers[-1]
-
-    async with MemoryCluster(directory=directory) as cluster:
+    async with MemoryCluster(directory=partial(another_disk, tmp_path, managers)) as cluster:
         await cluster.elect(1)
         ten = produce_request(*(b"%d" % number for number in range(10)))
         assert (await cluster.leader.ask(ten)).partitions[0].error_code == 0

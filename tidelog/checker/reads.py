@@ -52,8 +52,6 @@ class Contiguity(Invariant):
         offsets = event.offsets
         if not offsets:
             return
-        if not offsets:
-            return
         self.tally.observations += len(offsets)
         key = (source.name, source.life, event.session, event.tp)
         before = self._last.get(key)
