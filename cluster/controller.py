@@ -53,6 +53,8 @@ class Controller(Decisions):
             doubt_timeout_ms=doubt_timeout_ms,
         )
         self._in_flight: dict[TopicPartition, PartitionState] = {}
+        # What was read of those meanwhile: it may be later than what is written, and nobody tells of it again.
+        self._read_meanwhile: dict[TopicPartition, VersionedState] = {}
         self.departures = Departures(self)
 
     # --- events --------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ class Controller(Decisions):
         shed: list[TopicPartition] = []
         for outcome in outcomes:
             tp = outcome.tp
-            state = self._in_flight.pop(tp, None)
+            state, read = self._in_flight.pop(tp, None), self._read_meanwhile.pop(tp, None)
             if state is None or tp.topic not in self.topics:
                 continue
             if isinstance(outcome, Written):
@@ -180,6 +182,8 @@ class Controller(Decisions):
                 # The state of a topic that exists has vanished. To invent epoch 0 again would fence nobody.
                 self.states.pop(tp, None)
                 continue
+            if read is not None and read.partition_epoch > changed[tp].partition_epoch:
+                changed[tp] = read
             again.append(tp)
             if isinstance(outcome, WriteRefused) and self.departures.stays(tp) and self._awaits_short(tp):
                 self.renewing.add(tp)
@@ -202,14 +206,12 @@ class Controller(Decisions):
         `topic_ids` are those of when the reading began: what was read of a topic that has been made anew since may be
         the earlier one's.
         """
-        newer = {
-            tp: state
-            for tp, state in states.items()
-            if tp.topic in self.topics
-            and topic_ids.get(tp.topic) == self.topics[tp.topic].topic_id
-            and tp not in self._in_flight
-            and (tp not in self.states or state.partition_epoch > self.states[tp].partition_epoch)
-        }
+        newer: dict[TopicPartition, VersionedState] = {}
+        for tp, state in states.items():
+            if tp.topic in self.topics and topic_ids.get(tp.topic) == self.topics[tp.topic].topic_id:
+                known = self._read_meanwhile.get(tp) or self.states.get(tp)
+                if known is None or state.partition_epoch > known.partition_epoch:
+                    (self._read_meanwhile if tp in self._in_flight else newer)[tp] = state
         self.states |= newer
         told = {tp: state for tp, state in newer.items() if self.departures.stays(tp)}
         if not told:
@@ -482,6 +484,7 @@ class Controller(Decisions):
         for tp in tps:
             self.states.pop(tp, None)
             self._in_flight.pop(tp, None)
+            self._read_meanwhile.pop(tp, None)
             self.forced.pop(tp, None)
             for replicas in (*self.hosted.values(), *self.offline.values(), *self.lacking.values()):
                 replicas.discard(tp)

@@ -188,6 +188,39 @@ def test_a_refused_write_is_chosen_again_from_the_isr_that_was_found() -> None:
     assert cluster.state() == PartitionState(3, 1, (3,), 1)
 
 
+def test_an_isr_that_changes_behind_a_write_whose_outcome_is_not_known_yet_is_told_with_it() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(1)
+    (write,) = cluster.waiting
+    cluster.waiting.clear()
+    outcome = cluster.answer(write)
+    cluster.leader_tells_isr(TP, 2)
+    cluster.leader_tells_isr(TP, 2, 3)
+    later = cluster.states[TP]
+    cluster.leader_tells_isr(TP, 2)
+    latest = cluster.states[TP]
+    cluster.play(cluster.controller.states_read({TP: later}, cluster.controller.topic_ids))  # it was overtaken
+    assert cluster.news()[-1].startswith("close 1"), "what comes of the write is not known yet"
+    cluster.play(cluster.controller.states_written([outcome]))
+    assert cluster.controller.states[TP] == latest
+    assert cluster.news() == ["tell 2: t-0 leader=2 isr=2", "tell 3: t-0 leader=2 isr=2"]
+
+
+def test_what_a_refused_write_found_counts_where_it_is_later_than_what_was_read_meanwhile() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(1)
+    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.leader_sets_isr(TP, 1, 3)
+    (write,) = cluster.waiting
+    cluster.waiting.clear()
+    cluster.play(cluster.controller.states_written([cluster.answer(write)]))
+    assert [(each.state.isr, each.expected) for each in cluster.waiting] == [((3,), 2)]
+
+
 def test_a_death_during_a_write_is_dealt_with_after_it() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
