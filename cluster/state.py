@@ -51,8 +51,8 @@ class BrokerRegistration:
     """`/brokers/ids/N`: where broker N is reached, by the name of the listener; TIDELOG and REPLICATION are there.
 
     epoch           czxid of the znode, −1 in a registration that has not been written yet
-    possibly_short  its machine went down since its logs were closed, so that what was not synced may be missing;
-                    until the controller has dealt with every partition of which that matters
+    possibly_short  its machine went down since its logs were closed, so that what was not synced may be missing, or a
+                    log was damaged; until the controller has dealt with every partition of which that matters
     """
 
     broker_id: int

@@ -1,6 +1,7 @@
 """What a log directory tells of the process that had it last: how that ended, and what of its work may be missing.
 
-boot.id                the kernel's boot id of when it started; gone where a sync of its has failed
+boot.id                the kernel's boot id of when it started; gone where a sync of its has failed, empty where a log
+                       was damaged
 .kafka_cleanshutdown   it closed every log in order, and none lacked what a process before it had lost
 """
 
@@ -19,9 +20,9 @@ class LastLife:
 
     clean            it left its marker, so no log needs recovery
     sync_had_failed  what is not written again counts as not synced, whatever a sync says of it
-    possibly_short   the machine may have gone down since, or a sync had failed: what was not synced may be missing.
-                     False after a clean shutdown, and after one that only ended the process, since then the page cache
-                     survived.
+    possibly_short   the machine may have gone down since, or a sync had failed: what was not synced may be missing; or
+                     what was damaged was cut off. False after a clean shutdown, and after one that only ended the
+                     process, since then the page cache survived.
     """
 
     clean: bool

@@ -88,6 +88,7 @@ class Log:
         rewrite: bool = False,
         on_cut: Callable[[int], None] | None = None,
         on_sync_failed: Callable[[], None] | None = None,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> Log:
         """Opens or creates the log in a directory; it starts where its oldest segment does (`raise_log_start`).
 
@@ -100,7 +101,7 @@ class Log:
         before. What was noted of the log beyond, on the disk too, must be lowered when it returns: what is appended
         over the cut is another thing, and not synced.
         `on_sync_failed` is called on the thread of the sync, before anybody hears of it. `rewrite`: one had failed in
-        the process before, so that no sync counts of what is not written again.
+        the process before, so that no sync counts of what is not written again. `on_loss` as in `recovery.recover`.
         """
         files.make_directory(directory)
         with ExitStack() as unless_open:
@@ -112,6 +113,7 @@ class Log:
                 index_interval_bytes=config.index_interval_bytes,
                 compacted=compacted or config.compact,
                 rewrite=rewrite,
+                on_loss=on_loss,
                 opened=unless_open,
             )
             log = cls(directory, config, files, recovered, recovery_point, on_cut, on_sync_failed)

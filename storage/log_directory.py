@@ -2,7 +2,8 @@
 
 .lock                              flock: one process at a time
 meta.properties                    whose it is: broker.id and cluster.id
-boot.id                            the kernel's boot id of the last start; gone once a sync has failed
+boot.id                            the kernel's boot id of the last start; gone once a sync has failed, empty from when
+                                   something damaged was cut off until the cluster has dealt with that
 session.id                         the ZooKeeper session of the last start
 found-empty                        nothing was in it when it was taken; until it is noted what was lost with that
 .kafka_cleanshutdown               the last process closed every log in order and left no doubt; removed while one runs
@@ -72,7 +73,8 @@ class LogDirectory:
         self.last_life = last_life
         self.found_empty = files.exists(path / FOUND_EMPTY)
         self._boot_id = boot_id
-        self._vouched = False
+        #: The last life left it so, or what was damaged was cut off in this one, and nobody has vouched for it since.
+        self.possibly_short = last_life.possibly_short
         self._sync_failed = False
         self.failure: StorageError | None = None
         self.closed = False
@@ -139,11 +141,6 @@ class LogDirectory:
         """Neither failed nor closed."""
         return self.failure is None and not self.closed
 
-    @property
-    def possibly_short(self) -> bool:
-        """The last life left it so, and nobody has vouched for it since."""
-        return self.last_life.possibly_short and not self._vouched
-
     def vouch(self) -> None:
         """Nothing that was lost with an earlier run of the machine matters any more: from now on this run counts.
 
@@ -152,7 +149,7 @@ class LogDirectory:
         with self._checkpoint_lock:
             if not self._sync_failed:
                 self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
-                self._vouched = True
+                self.possibly_short = False
 
     def forget_found_empty(self) -> None:
         """What was lost is noted (`storage.lost_logs`). StorageError.
@@ -174,6 +171,16 @@ class LogDirectory:
                 self._files.remove(self.path / BOOT_ID)
             except StorageError as error:
                 _LOG.error("a sync failed, and it could not be noted: %s", error)
+
+    def _note_loss(self) -> None:
+        """A log is about to be cut where it is damaged: it may lack what was acknowledged, though no machine went down.
+
+        Noted first, so that a process which ends in the midst leaves the next one in doubt. StorageError.
+        """
+        with self._checkpoint_lock:
+            if not self._sync_failed and not self.possibly_short:  # which say as much to the next process
+                self._files.replace(self.path / BOOT_ID, b"\n")
+            self.possibly_short = True
 
     # --- logs ----------------------------------------------------------------------------------------
 
@@ -256,6 +263,7 @@ class LogDirectory:
                 rewrite=self.last_life.sync_had_failed,
                 on_cut=lambda offset: self._cut(tp, offset),
                 on_sync_failed=self._note_failed_sync,
+                on_loss=self._note_loss,
             )
 
         clean = self.last_life.clean and tp in self._recovery_points
@@ -265,6 +273,8 @@ class LogDirectory:
                 "%s was synced up to offset %d, but ends at %d: it is checked from its beginning",
                 directory, recovery_point, log.log_end_offset,
             )  # fmt: skip
+            if recovery_point > log.log_end_offset:
+                self._note_loss()
             log.abandon()
             self._lower_checkpoints(tp, 0)
             log = opened(0, clean=False)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -78,12 +78,14 @@ def recover(
     index_interval_bytes: int,
     compacted: bool = False,
     rewrite: bool = False,
+    on_loss: Callable[[], None],
     opened: ExitStack,
 ) -> RecoveredLog:
     """The log in `directory`, sound and ready for appends; an empty one where there is none.
 
     `compacted`: a segment may end before the next one begins. In other logs a hole means that a file is missing.
     `rewrite`: what is read beyond the recovery point may be in the page cache alone, and counted as written there.
+    `on_loss` is called before any batch, or part of one, is taken away: the log may lack then what was acknowledged.
     `opened` closes the segments, where it is closed itself.
     """
     found = files.names(directory)
@@ -107,7 +109,7 @@ def recover(
             continue
         if log.segments and not _follows(base_offset, log.segments[-1].next_offset, compacted):
             _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)
-            _remove_from(log, directory, files, index_interval_bytes, bases[slot:], believed_to)
+            _remove_from(log, directory, files, index_interval_bytes, bases[slot:], believed_to, on_loss)
             break
         whole_synced = slot + 1 < len(bases) and bases[slot + 1] <= recovery_point
         sound = _open_segment(
@@ -119,10 +121,11 @@ def recover(
             synced_to=believed_to,
             compacted=compacted,
             rewrite=rewrite,
+            on_loss=on_loss,
         )
         log.segments.append(segment)
         if not sound:
-            _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :], believed_to)
+            _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :], believed_to, on_loss)
             break
     if not log.segments:
         log.segments.append(Segment(directory, 0, files, index_interval_bytes))
@@ -218,6 +221,7 @@ def _open_segment(
     synced_to: int,
     compacted: bool,
     rewrite: bool,
+    on_loss: Callable[[], None],
 ) -> bool:
     """False where something had to be cut off. `later`: where the segments after it begin."""
     size = segment.size
@@ -234,7 +238,7 @@ def _open_segment(
     else:
         position, offset = segment.recovery_start(recovery_point)
     limit = later[0] if later else None
-    for header in segment.recover(position, offset, limit=limit, holes=compacted, synced_to=synced_to):
+    for header in segment.recover(position, offset, on_loss=on_loss, limit=limit, holes=compacted, synced_to=synced_to):
         log.last_batch = header
         if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
             log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
@@ -306,10 +310,13 @@ def _remove_from(
     index_interval_bytes: int,
     bases: Sequence[int],
     synced_to: int,
+    on_loss: Callable[[], None],
 ) -> None:
     """From the last on, so that a crash meanwhile leaves the same log with less behind its end."""
     for base_offset in reversed(bases):
         segment = Segment(directory, base_offset, files, index_interval_bytes)
+        if segment.size:
+            on_loss()
         log.cut_bytes += segment.size
         log.removed_segments += 1
         if base_offset < synced_to and segment.size:

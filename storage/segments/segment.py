@@ -131,13 +131,20 @@ class Segment:
         return header
 
     def recover(
-        self, position: int, expected_offset: int, *, limit: int | None = None, holes: bool = True, synced_to: int = 0
+        self,
+        position: int,
+        expected_offset: int,
+        *,
+        on_loss: Callable[[], None],
+        limit: int | None = None,
+        holes: bool = True,
+        synced_to: int = 0,
     ) -> Iterator[BatchHeader]:
         """Checks every batch from `position` on, yields each, and cuts the file before the first that is bad.
 
         `expected_offset` is the least offset that the batch at `position` may begin with; `limit` and `holes` as
         `scan_checked`. The indexes below `position` must have been confirmed before (`recovery_start`); the rest of
-        them is written anew. What is cut off below `synced_to` is set aside first.
+        them is written anew. `on_loss` is called before anything is cut off; below `synced_to` it is set aside first.
         """
         indexed = self._indexed
         if position == 0:
@@ -157,6 +164,7 @@ class Segment:
                 end = at + header.size_bytes
                 yield header
         if end < self.size:
+            on_loss()
             if self.next_offset < synced_to:
                 self._files.set_tail_aside(self.log, end, self.size, self.next_offset)
             self.log.truncate(end)

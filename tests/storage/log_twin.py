@@ -71,11 +71,23 @@ class Kept(NamedTuple):
     last_offset: int
 
 
+#: Of the stories of a test, whose first nearly always has it all.
+_ROUNDS = 5
+
+
 class Happened(Counter[str]):
     """How often the stories came past what they are told for."""
 
     def note(self, what: str, condition: object = True) -> None:
         self[what] += bool(condition)
+
+    def come_past(self, tell: Callable[[Happened], None], *what: str, least: int) -> None:
+        """Has stories told until each thing has happened that often: what is drawn is drawn by chance."""
+        for _ in range(_ROUNDS):
+            tell(self)
+            if all(self[each] >= least for each in what):
+                return
+        raise AssertionError(f"too seldom: {self}")
 
 
 class LogWithTwin:

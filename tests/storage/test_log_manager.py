@@ -162,6 +162,44 @@ def test_a_log_that_ends_before_its_high_watermark_makes_its_broker_doubtful(tmp
     assert restarted(tmp_path, "old").possibly_short
 
 
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "closed in order"])
+def test_a_log_that_is_cut_where_it_is_damaged_makes_its_broker_doubtful_also_above_the_high_watermark(
+    tmp_path: Path, clean: bool
+) -> None:
+    """What was acknowledged after the last checkpoint is missed by nothing else."""
+    manager = open_manager(tmp_path)
+    manager.open_logs(hosted={})
+    log = manager.get_or_create(ORDERS, "old", LogConfig())
+    for _ in range(3):
+        append(log)
+    manager.checkpoint_high_watermarks({ORDERS: (log, 1)})
+    manager.close(clean)
+    (segment,) = (tmp_path / log_name(ORDERS)).glob("*.log")
+    segment.write_bytes(segment.read_bytes()[:-1])  # the last batch ends early
+    for end_of_life in ("killed", "closed in order"):
+        manager = restarted(tmp_path, "old")
+        assert manager.logs()[ORDERS].log_end_offset == 2
+        assert manager.possibly_short
+        assert not manager.directories[0].last_life.sync_had_failed
+        manager.close(clean=end_of_life == "closed in order")
+    manager = restarted(tmp_path, "old")
+    manager.vouch()
+    manager.close(clean=False)
+    assert not restarted(tmp_path, "old").possibly_short
+
+
+def test_segments_that_are_gone_from_the_end_of_a_log_make_its_broker_doubtful(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    manager.open_logs(hosted={})
+    log = manager.get_or_create(ORDERS, "old", LogConfig(segment_bytes=300))
+    for _ in range(9):
+        append(log)
+    manager.close()
+    newest = max((tmp_path / log_name(ORDERS)).glob("*.log"))
+    newest.unlink()
+    assert restarted(tmp_path, "old").possibly_short
+
+
 def test_what_was_committed_to_an_earlier_topic_of_the_name_is_not_missed(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     manager = restarted(tmp_path, "new")
