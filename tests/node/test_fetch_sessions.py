@@ -392,7 +392,7 @@ async def perform(
 
 
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=30))
 def test_a_session_and_full_fetches_tell_the_same_and_mean_the_same(steps: list[tuple[str, int]]) -> None:
     seen: list[list[object]] = []

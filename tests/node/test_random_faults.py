@@ -170,7 +170,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
 
 
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
-@settings(max_examples=120)
+@settings(max_examples=80)
 @example([("wait", 0, 1), ("cut", 0, 2), ("cut", 0, 3)])
 @example([("kill", LEADER, 0), ("restart", 1, 0), ("tell", 1, 0)])
 @example(LOOKED_UP_AT_ONCE)
@@ -181,7 +181,7 @@ async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: li
 
 
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
-@settings(max_examples=120)
+@settings(max_examples=80)
 @example([*PRODUCED, *BACK_WITH_LESS])
 @example([("elect", 2, 7), *PRODUCED, *BACK_WITH_LESS])
 @given(st.lists(STEPS, min_size=5, max_size=40))

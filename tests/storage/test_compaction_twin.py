@@ -204,7 +204,7 @@ def assert_first(log: Log, offset: int, expected: int) -> None:
 def test_exactly_the_last_value_of_each_key_remains_and_is_found() -> None:
     total: Counter[str] = Counter()
 
-    @settings(max_examples=80)
+    @settings(max_examples=50)
     @given(_stories)
     def holds(steps: list[tuple[str, object]]) -> None:
         with tempfile.TemporaryDirectory() as name:

@@ -20,7 +20,7 @@ from tests.storage.logs import NOW, append, batch, first_at_or_after, in_turns, 
 from tidelog.records import iter_headers
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(stories, st.lists(timestamps, max_size=3), st.floats(0, 1), st.sampled_from([lookup.AT_ONCE, 1]))
 def _every_look_up_answers_what_the_list_answers(
     happened: Happened, story: list[tuple[str, object]], targets: list[int], fraction: float, at_once: int
@@ -69,7 +69,7 @@ def test_every_look_up_answers_what_a_list_of_all_records_answers() -> None:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), min_size=8, max_size=30),
     st.integers(0, 10**6),

@@ -18,7 +18,7 @@ from tests.storage.old_lookup import EARLIEST, LATEST, for_a_consumer, offsets_b
 _times = st.one_of(st.integers(0, 9), st.integers(NOW - 20, NOW + 5))
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(stories, st.lists(_times, min_size=60, max_size=60), st.lists(_times, max_size=5), st.floats(0, 1))
 def _answers_are_those_of_the_old_procedure(
     happened: Happened, story: list[tuple[str, object]], written: list[int], targets: list[int], bound: float

@@ -307,7 +307,7 @@ BROKERS = st.integers(-1, 4)
 ODD = {**ANY, int: BROKERS | ANY[int], str: st.sampled_from(("leader", "follower", "stopped", "offline", "?"))}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.dictionaries(BROKERS, values_of(ReplicaReport, ODD), max_size=4),
     st.lists(BROKERS, max_size=4),
