@@ -9,7 +9,7 @@ from node.refusals import FAILURES, refusal
 from node.reign import Reign
 from node.server import due_in
 from node.topic_rules import plan_partitions, plan_reassignment
-from node.turns import turn
+from node.turns import raise_if_over, turn
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
@@ -57,10 +57,12 @@ class PartitionCommands:
         named = Counter(new.name for new in request.topics)
         outcomes: dict[str, ExtendedTopic] = {}
         pending: list[TopicPartition] = []
-        for new in request.topics:
+        for number, new in enumerate(request.topics):
             try:
                 if named[new.name] > 1:
                     raise InvalidRequestError(f"the request names topic {new.name!r} twice")
+                if number:
+                    raise_if_over(self._clock, deadline_ms)
                 pending += await self._extend(reign, new, request.validate_only, deadline_ms)
                 outcomes[new.name] = ExtendedTopic(new.name, 0)
             except FAILURES as error:
@@ -152,11 +154,13 @@ class PartitionCommands:
         for wanted in request.partitions:
             by_topic.setdefault(wanted.topic, []).append(wanted)
         results: dict[TopicPartition, BrokerError | None] = {}
-        for topic, wishes in by_topic.items():
+        for number, (topic, wishes) in enumerate(by_topic.items()):
             tps = [TopicPartition(topic, wanted.partition) for wanted in wishes]
             try:
                 if len(set(tps)) < len(tps):
                     raise InvalidRequestError(f"the request names a partition of topic {topic!r} twice")
+                if number:
+                    raise_if_over(self._clock, deadline_ms)
                 results |= await self._reassign(reign, topic, wishes, deadline_ms)
             except FAILURES as error:
                 results |= dict.fromkeys(tps, refusal(error))

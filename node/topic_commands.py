@@ -11,7 +11,7 @@ from node.reign import Reign
 from node.server import due_in
 from node.settings import BrokerSettings
 from node.topic_rules import plan_topic
-from node.turns import turn
+from node.turns import raise_if_over, turn
 from tidelog.clock import Clock
 from tidelog.errors import (
     InvalidRequestError,
@@ -53,10 +53,12 @@ class TopicCommands:
         outcomes: list[CreatedTopic] = []
         pending: list[TopicPartition] = []
         reign: Reign | None = None
-        for new in request.topics:
+        for number, new in enumerate(request.topics):
             try:
                 if named[new.name] > 1:
                     raise InvalidRequestError(f"the request names topic {new.name!r} twice")
+                if number:
+                    raise_if_over(self._clock, deadline_ms)
                 reign = self._reign()
                 outcome = await self._create(reign, new, request.validate_only, deadline_ms)
                 if not request.validate_only:
@@ -94,8 +96,10 @@ class TopicCommands:
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         outcomes: dict[str, DeletedTopic] = {}
         reign: Reign | None = None
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics):
             try:
+                if number:
+                    raise_if_over(self._clock, deadline_ms)
                 reign = self._reign()
                 async with turn(reign.topics_lock, self._clock, deadline_ms):
                     if topic not in reign.controller.topics:

@@ -11,7 +11,7 @@ from tidelog.errors import RequestTimedOutError
 
 
 @asynccontextmanager
-async def turn(lock: asyncio.Lock, clock: Clock, deadline_ms: int) -> AsyncIterator[None]:
+async def turn(lock: asyncio.Lock | asyncio.Semaphore, clock: Clock, deadline_ms: int) -> AsyncIterator[None]:
     """Holds the lock, at once where it is free.
 
     RequestTimedOutError where it is not by `deadline_ms` (monotonic; below 0: never). Senders that ask again when they
@@ -26,3 +26,11 @@ async def turn(lock: asyncio.Lock, clock: Clock, deadline_ms: int) -> AsyncItera
         yield
     finally:
         lock.release()
+
+
+def raise_if_over(clock: Clock, deadline_ms: int) -> None:
+    """RequestTimedOutError at `deadline_ms` (monotonic): what a request names after the first thing and has not begun
+    by then is not done behind the back of who has given up.
+    """
+    if clock.monotonic_ms() >= deadline_ms:
+        raise RequestTimedOutError("not begun: what this request named before took all the time that it had")

@@ -13,10 +13,10 @@ from tidelog.messages import ApiKey
 
 def admin_handlers(replicas: Replicas, settings: BrokerSettings, topics: Topics) -> HandlerTable:
     """The part of the dispatch table that is theirs."""
-    configs, log_dirs = Configs(settings, topics, replicas.metadata), LogDirs(replicas)
+    configs, log_dirs = Configs(settings, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
     return {
-        ApiKey.DESCRIBE_CONFIGS: lambda request, _: configs.describe(request),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, _: configs.alter(request),
+        ApiKey.DESCRIBE_CONFIGS: lambda request, context: configs.describe(request, context.deadline_ms),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request, context: configs.alter(request, context.deadline_ms),
         ApiKey.DESCRIBE_LOG_DIRS: lambda request, _: log_dirs.describe(request),
         ApiKey.DELETE_RECORDS: lambda request, context: delete_records(replicas, request, context),
     }

@@ -20,6 +20,7 @@ from node.described_settings import describe_broker, given_by_kafkas_names
 from node.metadata_cache import MetadataCache
 from node.refusals import refusal
 from node.settings import BrokerSettings
+from node.turns import turn
 from storage.configs.changes import changed
 from storage.configs.description import describe_topic
 from tidelog.admin_messages import (
@@ -34,6 +35,7 @@ from tidelog.admin_messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,
     InvalidConfigError,
@@ -60,44 +62,44 @@ class Topics(Protocol):
 
 
 class Configs:
-    """The settings that one broker tells of and changes. By those in `metadata` it goes itself."""
+    """The settings that one broker tells of and changes. By those in `metadata` it goes itself.
 
-    def __init__(self, settings: BrokerSettings, topics: Topics, metadata: MetadataCache) -> None:
+    What has not begun by a request's deadline (monotonic; below 0: never) is not done: nobody waits for it any more.
+    """
+
+    def __init__(self, settings: BrokerSettings, topics: Topics, metadata: MetadataCache, clock: Clock) -> None:
         self._metadata = metadata
+        self._clock = clock
         self._settings = settings
         self._given = given_by_kafkas_names(settings)
         self._topics = topics
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def describe(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    async def describe(self, request: DescribeConfigsRequest, deadline_ms: int) -> DescribeConfigsResponse:
         """One answer or one error for each resource. InvalidRequestError where there are too many."""
         _raise_if_too_many(request.resources)
-        return DescribeConfigsResponse(
-            tuple(await asyncio.gather(*(self._describe_one(query, request) for query in request.resources)))
-        )
+        described = (self._describe_one(query, request, deadline_ms) for query in request.resources)
+        return DescribeConfigsResponse(tuple(await asyncio.gather(*described)))
 
-    async def alter(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    async def alter(self, request: IncrementalAlterConfigsRequest, deadline_ms: int) -> IncrementalAlterConfigsResponse:
         """One answer or one error for each resource; each is changed as a whole or not at all. InvalidRequestError."""
         _raise_if_too_many(request.resources)
         named = Counter((each.resource_type, each.resource_name) for each in request.resources)
-        return IncrementalAlterConfigsResponse(
-            tuple(
-                await asyncio.gather(
-                    *(
-                        self._alter_one(
-                            each, request.validate_only, twice=named[each.resource_type, each.resource_name] > 1
-                        )
-                        for each in request.resources
-                    )
-                )
+        altered = (
+            self._alter_one(
+                each, request.validate_only, deadline_ms, twice=named[each.resource_type, each.resource_name] > 1
             )
+            for each in request.resources
         )
+        return IncrementalAlterConfigsResponse(tuple(await asyncio.gather(*altered)))
 
     # --- describing ------------------------------------------------------------------------------------------
 
-    async def _describe_one(self, query: ConfigQuery, request: DescribeConfigsRequest) -> DescribedConfigs:
+    async def _describe_one(
+        self, query: ConfigQuery, request: DescribeConfigsRequest, deadline_ms: int
+    ) -> DescribedConfigs:
         try:
-            entries = await self._entries(query)
+            entries = await self._entries(query, deadline_ms)
         except (BrokerError, StoreError, MalformedZnodeError) as error:
             refused = _refused(error)
             return DescribedConfigs(query.resource_type, query.resource_name, refused.code, str(refused))
@@ -116,12 +118,12 @@ class Configs:
             ),
         )
 
-    async def _entries(self, query: ConfigQuery) -> Iterable[ConfigEntry]:
+    async def _entries(self, query: ConfigQuery, deadline_ms: int) -> Iterable[ConfigEntry]:
         if query.resource_type == ConfigResourceType.BROKER:
             self._raise_unless_mine(query.resource_name)
             return describe_broker(self._settings)
         topic = _topic_of(query)
-        async with self._turns:
+        async with turn(self._turns, self._clock, deadline_ms):
             configs = await self._topics.read(topic)
         if configs is None:
             raise _no_such_topic(topic)
@@ -129,26 +131,30 @@ class Configs:
 
     # --- changing --------------------------------------------------------------------------------------------
 
-    async def _alter_one(self, alteration: ConfigAlteration, validate_only: bool, *, twice: bool) -> AlteredConfigs:
+    async def _alter_one(
+        self, alteration: ConfigAlteration, validate_only: bool, deadline_ms: int, *, twice: bool
+    ) -> AlteredConfigs:
         kind, name = alteration.resource_type, alteration.resource_name
         try:
             if twice:
                 raise InvalidRequestError(f"the request names {name!r} twice")
             if kind == ConfigResourceType.BROKER:
                 self._refuse_for_broker(alteration)
-            await self._alter_topic(_topic_of(alteration), alteration, validate_only)
+            await self._alter_topic(_topic_of(alteration), alteration, validate_only, deadline_ms)
         except (BrokerError, StoreError, MalformedZnodeError) as error:
             refused = _refused(error)
             return AlteredConfigs(kind, name, refused.code, str(refused))
         return AlteredConfigs(kind, name, 0)
 
-    async def _alter_topic(self, topic: str, alteration: ConfigAlteration, validate_only: bool) -> None:
+    async def _alter_topic(
+        self, topic: str, alteration: ConfigAlteration, validate_only: bool, deadline_ms: int
+    ) -> None:
         defaults = self._settings.topic_defaults
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
             return changed(before, alteration.changes, defaults)
 
-        async with self._turns:
+        async with turn(self._turns, self._clock, deadline_ms):
             if validate_only:
                 before = await self._topics.read(topic)
                 after = None if before is None else change(before)

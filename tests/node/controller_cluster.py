@@ -39,6 +39,15 @@ CLUSTER_ID = "a-cluster"
 TP = TopicPartition("t", 0)
 
 
+class SkippingClock(SystemClock):
+    """A clock that a story may put forward."""
+
+    skipped_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.skipped_ms
+
+
 class Broker:
     """A whole broker but for the replicas: of these it only notes what the controller says."""
 

@@ -18,7 +18,7 @@ from tests.node.client_requests import TP, fetch_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_node import Node
 from tests.node.topic_settings import TopicSettings, a_brokers_settings
-from tests.virtual_time import on_virtual_time
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.admin_messages import (
     AlteredConfigs,
     ConfigAlteration,
@@ -32,6 +32,7 @@ from tidelog.admin_messages import (
     DescribedConfigs,
     IncrementalAlterConfigsRequest,
 )
+from tidelog.clock import SystemClock
 from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
 from tidelog.errors import (
     InvalidConfigError,
@@ -48,13 +49,13 @@ TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
 async def describe(configs: Configs, kind: int, name: str, *keys: str, **options: bool) -> DescribedConfigs:
     request = DescribeConfigsRequest((ConfigQuery(kind, name, keys or None),), **options)
-    (described,) = (await configs.describe(request)).resources
+    (described,) = (await configs.describe(request, -1)).resources
     return described
 
 
 async def alter(configs: Configs, kind: int, name: str, *changes: ConfigChange, dry: bool = False) -> AlteredConfigs:
     request = IncrementalAlterConfigsRequest((ConfigAlteration(kind, name, changes),), dry)
-    (altered,) = (await configs.alter(request)).resources
+    (altered,) = (await configs.alter(request, -1)).resources
     return altered
 
 
@@ -73,7 +74,7 @@ def loaded(tmp_path: Path, text: str) -> BrokerSettings:
 
 async def test_a_topics_settings_come_with_their_sources(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "log_retention_hours = 2\n")
-    configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}), MetadataCache("c"))
+    configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}), MetadataCache("c"), SystemClock())
     entries = by_name(await describe(configs, TOPIC, "t", include_synonyms=True))
     assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == (
         "5000",
@@ -86,7 +87,7 @@ async def test_a_topics_settings_come_with_their_sources(tmp_path: Path) -> None
 
 
 async def test_what_was_not_asked_for_is_not_told() -> None:
-    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"))
+    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", "no.such")).entries
     assert (entry.name, entry.synonyms, entry.documentation) == ("flush.ms", (), None)
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", include_documentation=True)).entries
@@ -95,7 +96,7 @@ async def test_what_was_not_asked_for_is_not_told() -> None:
 
 async def test_a_brokers_settings_are_what_its_file_says_and_the_defaults(tmp_path: Path) -> None:
     text = 'log_retention_hours = 2\nnum_partitions = 7\nlog_cleanup_policy = ["compact", "delete"]\n'
-    configs = Configs(loaded(tmp_path, text), TopicSettings(), MetadataCache("c"))
+    configs = Configs(loaded(tmp_path, text), TopicSettings(), MetadataCache("c"), SystemClock())
     entries = by_name(await describe(configs, BROKER, "1", include_synonyms=True, include_documentation=True))
     told = {name: (entries[name].value, entries[name].source) for name in entries}
     assert told["num.partitions"] == ("7", ConfigSource.STATIC_BROKER_CONFIG)
@@ -121,18 +122,19 @@ async def test_a_brokers_settings_are_what_its_file_says_and_the_defaults(tmp_pa
     ],
 )
 async def test_what_has_no_settings_here_is_refused(kind: int, name: str, error: Any) -> None:
-    described = await describe(Configs(a_brokers_settings(1), TopicSettings({"t": {}}), MetadataCache("c")), kind, name)
+    configs = Configs(a_brokers_settings(1), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+    described = await describe(configs, kind, name)
     assert (described.error_code, described.entries) == (error.code, ())
     assert described.error_message
 
 
 async def test_a_request_for_more_than_one_answer_can_hold_is_refused_whole() -> None:
-    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"))
+    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     many = 1001
     with pytest.raises(InvalidRequestError, match="1001 resources"):
-        await configs.describe(DescribeConfigsRequest((ConfigQuery(TOPIC, "t"),) * many))
+        await configs.describe(DescribeConfigsRequest((ConfigQuery(TOPIC, "t"),) * many), -1)
     with pytest.raises(InvalidRequestError, match="1001 resources"):
-        await configs.alter(IncrementalAlterConfigsRequest((ConfigAlteration(TOPIC, "t", ()),) * many))
+        await configs.alter(IncrementalAlterConfigsRequest((ConfigAlteration(TOPIC, "t", ()),) * many), -1)
 
 
 # --- changing ----------------------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ async def test_a_request_for_more_than_one_answer_can_hold_is_refused_whole() ->
 
 async def test_changes_are_written_together_or_not_at_all() -> None:
     topics = TopicSettings({"t": {"retention.ms": "5"}})
-    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"))
+    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"), SystemClock())
     drop = ConfigChange("retention.ms", None, ConfigOp.DELETE)
     assert (await alter(configs, TOPIC, "t", drop, ConfigChange("flush.ms", "9"))).error_code == 0
     assert topics.topics == {"t": {"flush.ms": "9"}}
@@ -158,7 +160,7 @@ async def test_the_answer_comes_when_this_broker_obeys_or_nobody_tells_it_to() -
         metadata.update(UpdateMetadataRequest(1, 1, (), (), told))
 
     controller_tells("1")
-    configs = Configs(a_brokers_settings(), topics, metadata)
+    configs = Configs(a_brokers_settings(), topics, metadata, SystemClock())
     loop = asyncio.get_running_loop()
     begun = loop.time()
     answer = asyncio.ensure_future(alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9")))
@@ -173,7 +175,7 @@ async def test_the_answer_comes_when_this_broker_obeys_or_nobody_tells_it_to() -
 
 async def test_a_rehearsal_refuses_what_is_wrong_and_writes_nothing() -> None:
     topics = TopicSettings({"t": {}})
-    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"))
+    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"), SystemClock())
     assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"), dry=True)).error_code == 0
     refused = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "x"), dry=True)
     assert (refused.error_code, topics.topics) == (InvalidConfigError.code, {"t": {}})
@@ -185,8 +187,8 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
     topics = TopicSettings({"a": {}, "b": {}})
     change = (ConfigChange("flush.ms", "9"),)
     resources = tuple(ConfigAlteration(TOPIC, name, change) for name in ("a", "nowhere", "b", "b"))
-    answer = await Configs(a_brokers_settings(), topics, MetadataCache("c")).alter(
-        IncrementalAlterConfigsRequest(resources)
+    answer = await Configs(a_brokers_settings(), topics, MetadataCache("c"), SystemClock()).alter(
+        IncrementalAlterConfigsRequest(resources), -1
     )
     assert [(each.resource_name, each.error_code) for each in answer.resources] == [
         ("a", 0),
@@ -207,9 +209,8 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
     ],
 )
 async def test_a_brokers_settings_are_read_only(broker: str, setting: str, error: Any, says: str) -> None:
-    refused = await alter(
-        Configs(a_brokers_settings(1), TopicSettings(), MetadataCache("c")), BROKER, broker, ConfigChange(setting, "1")
-    )
+    configs = Configs(a_brokers_settings(1), TopicSettings(), MetadataCache("c"), SystemClock())
+    refused = await alter(configs, BROKER, broker, ConfigChange(setting, "1"))
     assert refused.error_code == error.code
     assert says in (refused.error_message or "")
 
@@ -222,10 +223,37 @@ async def test_without_zookeeper_nothing_is_told_and_nothing_promised() -> None:
         async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
             raise OutcomeUnknownError("no answer")
 
-    configs = Configs(a_brokers_settings(), Silent(), MetadataCache("c"))
+    configs = Configs(a_brokers_settings(), Silent(), MetadataCache("c"), SystemClock())
     assert (await describe(configs, TOPIC, "t")).error_code == RequestTimedOutError.code
     altered = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"))
     assert (altered.error_code, altered.error_message) == (RequestTimedOutError.code, "ZooKeeper: no answer")
+
+
+@on_virtual_time
+async def test_what_is_not_begun_by_the_deadline_is_not_done() -> None:
+    begun: list[str] = []
+
+    class Away(TopicSettings):
+        async def read(self, topic: str) -> Mapping[str, str] | None:
+            begun.append(topic)
+            await asyncio.sleep(2)
+            raise OutcomeUnknownError("no answer")
+
+        async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
+            return await self.read(topic)
+
+    clock = VirtualClock()
+    configs = Configs(a_brokers_settings(), Away(), MetadataCache("c"), clock)
+    names = [f"t{number}" for number in range(1000)]
+    queries = tuple(ConfigQuery(TOPIC, name) for name in names)
+    described = await configs.describe(DescribeConfigsRequest(queries), clock.monotonic_ms() + 3000)
+    assert {each.error_code for each in described.resources} == {RequestTimedOutError.code}
+    assert begun == names[:200]
+    begun.clear()
+    alterations = tuple(ConfigAlteration(TOPIC, name, (ConfigChange("flush.ms", "9"),)) for name in names)
+    altered = await configs.alter(IncrementalAlterConfigsRequest(alterations), clock.monotonic_ms() + 3000)
+    assert {each.error_code for each in altered.resources} == {RequestTimedOutError.code}
+    assert begun == names[:200]
 
 
 # --- taking effect -----------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from cluster.coordination import Coordination
 from cluster.state import TopicAssignment
 from cluster.store import OutcomeUnknownError
 from cluster.topic_nodes import TopicNodes
-from tests.node.controller_cluster import TP, Cluster, run
+from node.partition_commands import PartitionCommands
+from tests.node.controller_cluster import TP, Cluster, SkippingClock, run
 from tidelog.errors import (
     ElectionNotNeededError,
     InvalidPartitionsError,
@@ -72,6 +73,33 @@ def test_an_assignment_that_cannot_be_read_any_more_holds_nobody_up() -> None:
         assert told.error_code == NotControllerError.code
         await cluster.brokers[2].kill()
         await cluster.until(lambda: cluster.brokers[3].hosted[TopicPartition("u", 0)].leader == 3)
+
+    run(story)
+
+
+def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster) -> None:
+        for name in ("t", "u"):
+            await cluster.create(name, assignment={0: (1, 2)})
+        clock, reign = SkippingClock(), cluster.controller._reign
+        assert reign is not None
+        commands, coordination = PartitionCommands(lambda: reign, clock), cluster.brokers[1].coordination
+        write = TopicNodes.write_assignment
+
+        async def slow(nodes: TopicNodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+            clock.skipped_ms += 60_000
+            return await write(nodes, assignment, epoch_version)
+
+        monkeypatch.setattr(TopicNodes, "write_assignment", slow)
+        new = CreatePartitionsRequest((NewPartitions("t", 2), NewPartitions("u", 2)), timeout_ms=5000)
+        late = (await commands.create_partitions(new)).topics
+        assert [each.error_code for each in late] == [0, RequestTimedOutError.code]
+        wanted = (WantedReplicas("t", 0, (1, 3)), WantedReplicas("u", 0, (1, 3)))
+        moved = await commands.alter_reassignments(AlterPartitionReassignmentsRequest(wanted, timeout_ms=5000))
+        assert [each.error_code for each in moved.partitions] == [0, RequestTimedOutError.code]
+        first, second = await coordination.read_topic("t"), await coordination.read_topic("u")
+        assert first is not None and sorted(first.partitions) == [0, 1] and 3 in first.partitions[0]
+        assert second is not None and second.partitions == {0: (1, 2)}
 
     run(story)
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
 from cluster import topic_nodes
+from cluster.coordination import Coordination
+from cluster.state import TopicAssignment
+from cluster.store import OutcomeUnknownError
 from cluster.topic_nodes import TopicNodes
-from tests.node.controller_cluster import Cluster, run
+from node.topic_commands import TopicCommands
+from tests.node.controller_cluster import Cluster, SkippingClock, run
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
 )
@@ -126,6 +131,31 @@ def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
         cluster.brokers[3].deaf = False
         await cluster.until(lambda: not cluster.exists("/brokers/topics/t"))
         assert not cluster.exists("/admin/delete_topics/t")
+
+    run(story)
+
+
+def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: Cluster) -> None:
+        for name in ("c", "d"):
+            await cluster.create(name)
+        clock, reign, begun = SkippingClock(), cluster.controller._reign, list[str]()
+        assert reign is not None
+
+        async def no_answer(_: Coordination, what: TopicAssignment | str, *__: int) -> bool:
+            begun.append(what if isinstance(what, str) else what.topic)
+            clock.skipped_ms += 3000
+            raise OutcomeUnknownError("no answer")
+
+        monkeypatch.setattr(Coordination, "create_topic", no_answer)
+        monkeypatch.setattr(Coordination, "request_deletion", no_answer)
+        commands = TopicCommands(lambda: reign, cluster.brokers[1].settings, clock, random.Random(1))
+        new = CreateTopicsRequest((NewTopic("a", 1, 1), NewTopic("b", 1, 1)), timeout_ms=3000)
+        created = await commands.create_topics(new)
+        assert [each.error_code for each in created.topics] == [RequestTimedOutError.code] * 2
+        gone = await commands.delete_topics(DeleteTopicsRequest(("c", "d"), timeout_ms=60_000))
+        assert [each.error_code for each in gone.topics] == [RequestTimedOutError.code] * 2
+        assert begun == ["a", "c", "d"], "for the last one there was time"
 
     run(story)
 
