@@ -127,7 +127,8 @@ class Group:
             return self._replace(before, request, waiter, now_ms)
         if not request.member_id:
             return self._come(request, waiter, now_ms)
-        if self._roster.expected.pop(request.member_id, None) is not None:
+        # Only dynamic members are given ids to come with; two members of one instance id could not be told apart.
+        if request.instance_id is None and self._roster.expected.pop(request.member_id, None) is not None:
             return self._add(request, request.member_id, waiter, now_ms)
         return self._come_back(self._roster.find(request.member_id, request.instance_id), request, waiter, now_ms)
 

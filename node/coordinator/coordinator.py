@@ -38,6 +38,8 @@ Waiter = Callable[[Joined | Synced | BrokerError], None]
 MOST_STRING_BYTES = 2**15 - 1
 #: Of one broker: whoever makes up names must not fill its memory.
 MAX_GROUPS = 1_000_000
+#: After so long a group that stumbled is looked at again.
+_STUMBLED_MS = 5_000
 
 
 def check_group_id(group_id: str) -> None:
@@ -189,9 +191,14 @@ class GroupCoordinator:
         """Time has passed, for the groups that were due. Returns when to call it again."""
         for shard, group_id in self._timers.take_due(now_ms):
             hosted = shard.groups.get(group_id)
-            if shard.open and hosted is not None:
+            if not shard.open or hosted is None:
+                continue
+            try:
                 self.perform(shard, hosted, hosted.group.time_passed(now_ms))
                 self.drop_if_nothing(shard, hosted)
+            except Exception:  # else the members of no other group would be missed any more
+                log.exception("group %r: what was due could not be done", group_id)
+                self._timers.set((shard, group_id), now_ms + _STUMBLED_MS)
         return self._timers.next_deadline_ms()
 
     def close(self) -> None:

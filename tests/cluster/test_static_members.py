@@ -7,9 +7,11 @@ import pytest
 from cluster.groups.group import GroupState
 from tests.cluster.group_harness import REBALANCE_MS, SESSION_MS, Coordinator, settled, stable
 from tidelog.errors import (
+    BrokerError,
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
+    MemberIdRequiredError,
     UnknownMemberIdError,
 )
 
@@ -57,6 +59,21 @@ def test_an_instance_that_nobody_is_is_no_member_by_whatever_id() -> None:
         coordinator.heartbeat("x", "a")
     with pytest.raises(UnknownMemberIdError):
         coordinator.leave("", "a")
+
+
+@pytest.mark.parametrize(("instance_id", "error"), [("a", FencedInstanceIdError), ("b", UnknownMemberIdError)])
+def test_an_id_that_was_given_to_a_dynamic_member_is_no_static_ones(instance_id: str, error: type[BrokerError]) -> None:
+    coordinator = stable("x", static={"a1": "a"})
+    with pytest.raises(MemberIdRequiredError):
+        coordinator.join("new", needs_id=True)
+    with pytest.raises(error):
+        coordinator.join("new", instance_id=instance_id, member_id="new")
+    coordinator.join("new", member_id="new")
+    coordinator.join("x")
+    coordinator.join("a1", instance_id="a", member_id="a1")
+    assert coordinator.joined("new").generation == 2
+    coordinator.pass_time(REBALANCE_MS + SESSION_MS)
+    assert coordinator.is_in(GroupState.EMPTY), "each of them could be let go"
 
 
 def test_two_processes_with_one_instance_id_are_told_apart() -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.groups.group import Group
+from cluster.groups.outcomes import Outcome
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS
@@ -277,6 +279,37 @@ async def test_records_that_nobody_understands_are_skipped_with_one_warning(capl
         assert await cluster.committed() == (0, 5)
         [warning] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
         assert "5 × damaged batch" in warning
+
+
+def test_a_group_that_stumbles_keeps_no_other_from_its_timeouts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    time_passed = Group.time_passed
+
+    def stumble(group: Group, now_ms: int) -> list[Outcome]:
+        if group.group_id == "odd":
+            raise KeyError("what nobody has thought of")
+        return time_passed(group, now_ms)
+
+    async def state_of(cluster: GroupCluster, group: str) -> str:
+        return (await cluster.describe(group)).state
+
+    @on_virtual_time
+    async def story() -> None:
+        async with GroupCluster() as cluster:
+            await cluster.coordinate(1)
+            for group in ("odd", "other"):
+                await cluster.client(group=group).settle()
+            monkeypatch.setattr(Group, "time_passed", stumble)
+            await asyncio.sleep(30)
+            assert [await state_of(cluster, group) for group in ("odd", "other")] == ["Stable", "Empty"]
+            errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+            assert 1 <= len(errors) <= 5 and all("'odd'" in error for error in errors)
+            monkeypatch.undo()
+            await asyncio.sleep(10)
+            assert await state_of(cluster, "odd") == "Empty", "it is looked at again"
+
+    story()
 
 
 @on_virtual_time
