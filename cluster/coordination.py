@@ -20,6 +20,7 @@ from cluster.state import (
     BrokerRegistration,
     ControllerSeat,
     PartitionState,
+    TopicAssignment,
     VersionedState,
 )
 from cluster.store import (
@@ -245,17 +246,43 @@ class Coordination(TopicNodes):
     # --- partition states ----------------------------------------------------------------------------
 
     async def read_state(self, tp: TopicPartition) -> VersionedState | None:
-        """A partition's state, None where there is none."""
+        """A partition's state, None where there is none. MalformedZnodeError."""
         node = await self._patient.get_or_none(znodes.state_path(tp))
         if node is None:
             return None
         return VersionedState(znodes.decode_state(node.data), node.stat.version, node.stat.mzxid)
 
-    async def read_states(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, VersionedState]:
-        """The states that exist, read side by side."""
+    async def read_states(
+        self, tps: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, VersionedState], set[TopicPartition]]:
+        """The states that exist, read side by side, and whose state nobody can read."""
+        found: dict[TopicPartition, VersionedState] = {}
+        unread: set[TopicPartition] = set()
+
+        async def read(tp: TopicPartition) -> None:
+            try:
+                if (state := await self.read_state(tp)) is not None:
+                    found[tp] = state
+            except znodes.MalformedZnodeError as error:
+                log.error("%s: %s", tp, error)
+                unread.add(tp)
+
         wanted = list(tps)
-        found = await asyncio.gather(*(self.read_state(tp) for tp in wanted))
-        return {tp: state for tp, state in zip(wanted, found, strict=True) if state is not None}
+        await asyncio.gather(*map(read, wanted))
+        return {tp: found[tp] for tp in wanted if tp in found}, unread
+
+    async def read_topics_with_states(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, TopicAssignment], dict[TopicPartition, VersionedState]]:
+        """The topics that exist, and the states of those of their partitions that have one.
+
+        A topic with a state that nobody can read is left out: a partition without a state would begin anew.
+        """
+        topics = await self.read_topics(names)
+        states, unread = await self.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
+        for topic in {tp.topic for tp in unread}:
+            del topics[topic]
+        return topics, {tp: state for tp, state in states.items() if tp.topic in topics}
 
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
         """A leader's compare-and-set of its partition's state; returns the new partition_epoch.

@@ -27,7 +27,7 @@ class Picture:
     lacking   replicas that have lost what was committed, by broker: not in sync, whatever the state says
     forced    the leader epochs in which one of those leads all the same
     topics    all assignments
-    unread    names of topics whose assignments cannot be read
+    unread    names of topics whose assignments, or some of whose states, cannot be read
     states    the last seen state of each partition that has one
     moves     the partitions that are being reassigned
     hosted    the partitions of which a broker has a replica that counts

@@ -111,7 +111,7 @@ def _decoded(kind: str, data: bytes) -> Iterator[dict[str, Any]]:
         if not isinstance(value, dict):
             raise TypeError("not a JSON object")
         yield value
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise MalformedZnodeError(f"{kind}: {error!r} in {data[:200]!r}") from error
 
 

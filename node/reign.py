@@ -142,6 +142,8 @@ class Reign:
             self.end(str(error))
         except StoreError as error:
             self.end(f"ZooKeeper: {error!r}")
+        except Exception as error:
+            self.on_failed(error)
         finally:
             unsubscribe()
             self.end("stopped")
@@ -278,9 +280,8 @@ class Reign:
         async with self.topics_lock:
             brokers = await coordination.read_brokers(watch=True)
             names = await coordination.topic_names(watch=True)
-            topics = await coordination.read_topics(names)
+            topics, states = await coordination.read_topics_with_states(names)
             self.controller.unread = set(names) - topics.keys()
-            states = await coordination.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
             deletions = await coordination.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._read_config_changes()
@@ -300,8 +301,7 @@ class Reign:
         coordination, known = self._coordination, self.controller.topics
         async with self.topics_lock:
             names = await coordination.topic_names(watch=True)
-            fresh = await coordination.read_topics(name for name in names if name not in known)
-            states = await coordination.read_states(tp for topic in fresh.values() for tp in topic.topic_partitions())
+            fresh, states = await coordination.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
             self.controller.unread = set(names) - still_there.keys() - fresh.keys()
             self.perform(self.controller.topics_changed(still_there | fresh, states))
@@ -323,7 +323,8 @@ class Reign:
         changes = await coordination.read_isr_changes(watch=True)
         named = {tp for tps in changes.values() for tp in tps}
         topic_ids = self.controller.topic_ids
-        self.perform(self.controller.states_read(await coordination.read_states(named), topic_ids))
+        states, _ = await coordination.read_states(named)
+        self.perform(self.controller.states_read(states, topic_ids))
         await coordination.drop_notifications(changes, self.seat.epoch_version)
 
     async def _read_log_dir_failures(self) -> None:

@@ -219,6 +219,20 @@ async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_aga
     assert await coordination.read_state(TP) == VersionedState(STATE, 0)
 
 
+async def test_of_a_topic_with_a_state_that_cannot_be_read_nothing_is_known() -> None:
+    _, store, coordination = await twin()
+    seat = await reign(coordination)
+    other, odd = replace(TOPIC, topic="u"), TopicPartition("t", 1)
+    for topic in (TOPIC, other):
+        await coordination.create_topic(topic, seat.epoch_version)
+        for tp in topic.topic_partitions():
+            await coordination.write_state(tp, STATE, -1, seat.epoch_version)
+    await store.set(znodes.state_path(odd), b"{", 0)
+    topics, states = await coordination.read_topics_with_states(["t", "u", "never"])
+    assert topics == {"u": other} and list(states) == other.topic_partitions()
+    assert await coordination.read_states([TP, odd]) == ({TP: VersionedState(STATE, 0)}, {odd})
+
+
 async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None:
     coordination = await join(server)
     seat = await reign(coordination)
@@ -227,7 +241,8 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     assert await coordination.read_topics(["t", "never"]) == {"t": TOPIC}
     for tp in TOPIC.topic_partitions():
         await coordination.write_state(tp, STATE, -1, seat.epoch_version)
-    assert list(await coordination.read_states(TOPIC.topic_partitions())) == TOPIC.topic_partitions()
+    _, states = await coordination.read_topics_with_states(["t", "never"])
+    assert list(states) == TOPIC.topic_partitions()
     await coordination.request_deletion("t", seat.epoch_version)
     await coordination.request_deletion("t", seat.epoch_version)
     assert await coordination.topics_to_delete() == ["t"]

@@ -70,7 +70,13 @@ def test_paths_are_kafkas() -> None:
     assert znodes.topic_config_path("t") == "/config/topics/t"
 
 
-@pytest.mark.parametrize("data", [b"", b"null", b"[]", b"{}", b'{"partitions":7,"endpoints":[1],"config":0}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"null", b"[]", b"{}", b'{"partitions":7,"endpoints":[1],"config":0}', b"\xff"),
+        *(b'{"leader":1e999}', pytest.param(b"[" * 100_000, id="deep")),
+    ],
+)
 @pytest.mark.parametrize(
     "decode",
     [

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+from cluster import znodes
+from cluster.coordination import Coordination
+from cluster.memory import MemoryZooKeeper
 from cluster.state import PartitionState
+from node.controller_channel import MOST_BACKOFF_MS
+from node.controller_shell import ControllerShell
+from node.identity import Identity
+from node.settings import BrokerSettings
 from tests.node.controller_cluster import SESSION_TIMEOUT_MS, TP, Broker, Cluster, run
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
 from tidelog.control_messages import (
     ControlledShutdownRequest,
@@ -16,6 +25,7 @@ from tidelog.errors import (
     NotControllerError,
     RequestTimedOutError,
     StaleBrokerEpochError,
+    TopicAlreadyExistsError,
 )
 from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 from tidelog.model import NO_LEADER, TopicPartition
@@ -269,6 +279,52 @@ def test_a_controller_whose_session_expires_resigns_and_somebody_reigns_on() -> 
         assert reigning.count(True) == 1
 
     run(story)
+
+
+def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor_its_topic_its_logs() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("t", assignment={0: (2, 3)})
+        await cluster.create("odd", assignment={0: (2, 3), 1: (3, 2)})
+        path = znodes.state_path(TopicPartition("odd", 1))
+        right = (await cluster.brokers[3].store.get(path)).data
+        await cluster.brokers[3].store.set(path, b"nobody can read this")
+        await cluster.brokers[1].kill()
+        await cluster.until(lambda: cluster.controller.controller_epoch == 2)
+        await cluster.until(lambda: told_topics(cluster.brokers[3]).keys() == {"t", "odd"})
+        assert told_topics(cluster.brokers[3])["odd"] == "", "its logs are no strays, though nothing is known of it"
+        new = NewTopic("odd", 1, 1)
+        (refused,) = (await cluster.controller.topics.create_topics(CreateTopicsRequest((new,), 1000))).topics
+        assert refused.error_code == TopicAlreadyExistsError.code
+        cluster.brokers[3].hosted.clear()
+        await cluster.brokers[3].store.set(path, right)
+        await cluster.create("u", num_partitions=1, replication_factor=1)  # the topics are looked at again
+        await cluster.until(lambda: {each.topic for each in cluster.brokers[3].hosted} >= {"odd"})
+        assert cluster.controller.controller_epoch == 2
+
+    run(story)
+
+
+@on_virtual_time
+async def test_reigns_that_fail_at_once_follow_one_another_ever_more_slowly_whatever_they_fail_of() -> None:
+    class Odd(Coordination):
+        async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
+            raise LookupError("nobody foresaw this")
+
+    coordination = Odd(MemoryZooKeeper().connect(), VirtualClock())
+    await coordination.ensure_paths()
+    settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+    shell = ControllerShell(settings, coordination, VirtualClock(), Identity("", 1, broker_epoch=1))
+    await shell.start()
+    await asyncio.sleep(60)
+    epoch = (await coordination.read_seat()).epoch
+    assert 100 < epoch < 60_000 / MOST_BACKOFF_MS + 10, "each of them costs the cluster an epoch"
+    await shell.stop()
+
+
+def told_topics(broker: Broker) -> dict[str, str]:
+    """Of which topics the broker was told last that there are no others."""
+    told = (each.every_topic for each in broker.requests if isinstance(each, UpdateMetadataRequest))
+    return [each for each in told if each is not None][-1]
 
 
 def told_settings(broker: Broker) -> dict[str, str]:
