@@ -120,6 +120,8 @@ class Broker:
         self._undo.callback(self._coordinator.stop)
         self._undo.push_async_callback(self._replicas.close)
         self._undo.push_async_callback(self._fetchers.close)
+        # Undone after all that asks ZooKeeper, which may be silent: what is due meanwhile is answered then.
+        self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
 
         self._observation.measures = self._measures()
         self._observation.stage = "registering with ZooKeeper"
@@ -129,7 +131,6 @@ class Broker:
         self._identity.broker_epoch = await registration.start()
         self._undo.push_async_callback(self._shell.stop)
         await self._shell.start()
-        self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
         housekeeping = self._housekeeping()
         housekeeping.start()
         self._coordinator.start()
