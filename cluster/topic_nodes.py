@@ -121,6 +121,15 @@ class TopicNodes:
         """The topics somebody wants deleted."""
         return await self._patient.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
 
+    async def standing_topics(self) -> set[str]:
+        """The topics that were there when this was asked, whoever had made them, but for those on their way out.
+
+        The wishes are read first: what is gone by the second look, and there again, is another topic of the name.
+        """
+        await self._patient.until_answered(lambda: self._store.sync(znodes.BROKER_TOPICS))
+        going = await self.topics_to_delete()
+        return set(await self.topic_names()).difference(going)
+
     async def request_deletion(self, topic: str, epoch_version: int) -> None:
         """The controller writes the wish down, so that the next one knows it too.
 

@@ -46,6 +46,11 @@ class Offsets:
         """Of every partition that has one."""
         return {tp: placed.commit for tp, placed in sorted(self._placed.items()) if placed.commit is not None}
 
+    @property
+    def topics(self) -> set[str]:
+        """Of which it has any."""
+        return {tp.topic for tp, placed in self._placed.items() if placed.commit is not None}
+
     def under_way(self, topics: Collection[str]) -> list[TopicPartition]:
         """Partitions of these topics of which something is being written."""
         return sorted(tp for tp in self._pending if tp.topic in topics)

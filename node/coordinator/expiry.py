@@ -7,10 +7,12 @@ import logging
 from collections.abc import Collection, Mapping
 from functools import partial
 
+from cluster.store import StoreError
 from node.coordinator.coordinator import GroupCoordinator
 from node.coordinator.deletion import Deletion
 from node.coordinator.offsets import OffsetManager
 from node.coordinator.shard import HostedGroup, Shard
+from node.coordinator.topic import Assignments
 from tidelog.errors import BrokerError
 from tidelog.model import TopicPartition
 
@@ -24,7 +26,10 @@ _TURN = 64
 class Expiry:
     """`run` it all the time; `expired` counts the offsets that had their time."""
 
-    def __init__(self, coordinator: GroupCoordinator, offsets: OffsetManager, deletion: Deletion) -> None:
+    def __init__(
+        self, coordinator: GroupCoordinator, offsets: OffsetManager, deletion: Deletion, assignments: Assignments
+    ) -> None:
+        self._assignments = assignments
         self._coordinator = coordinator
         self._offsets = offsets
         self._deletion = deletion
@@ -48,7 +53,8 @@ class Expiry:
                 self._offsets.write_tombstones(shard, hosted, due, partial(self._forgotten, shard, hosted, len(due)))
             if count % _TURN == 0:
                 await asyncio.sleep(0)
-        await self.forget_all_deleted()
+        for shard in self._coordinator.shards:
+            await self.look_for_deleted(shard)
 
     def _forgotten(
         self, shard: Shard, hosted: HostedGroup, due: int, failed: Mapping[TopicPartition, BrokerError]
@@ -75,6 +81,28 @@ class Expiry:
             shard.deleted.update(dict.fromkeys(topics, shard.replica.log.log_end_offset))
         for shard, hosted in self._coordinator.groups():
             self._offsets.write_tombstones(shard, hosted, hosted.offsets.under_way(topics))
+
+    async def look_for_deleted(self, shard: Shard) -> None:
+        """Forget also what was committed to topics that went while nobody led the shard, or its leader was not told.
+
+        Of a topic that it does not know this broker may only not have heard yet: ZooKeeper says which are gone. What
+        stands in the log by now was committed to topics that were there before; what comes later may be of one that is
+        made while ZooKeeper is asked.
+        """
+        end = shard.replica.log.log_end_offset
+        unknown: set[str] = set()
+        for count, hosted in enumerate(list(shard.groups.values()), 1):
+            unknown |= {topic for topic in hosted.offsets.topics if self._coordinator.metadata.topic(topic) is None}
+            if count % _TURN == 0:
+                await asyncio.sleep(0)
+        if unknown:
+            try:
+                gone = unknown - await self._assignments.standing_topics()
+            except StoreError as error:
+                log.info("%s: which topics are gone is asked again later: %s", shard.topic_partition, error)
+            else:
+                shard.deleted |= {topic: max(end, shard.deleted.get(topic, 0)) for topic in gone}
+        await self.forget_deleted(shard)
 
     async def forget_all_deleted(self) -> None:
         """`forget_deleted` for one shard after the other."""

@@ -34,11 +34,11 @@ class CoordinatorService:
         self.members = MemberRequests(self.coordinator, dice)
         self.offsets = OffsetManager(self.coordinator)
         self.deletion = Deletion(self.coordinator, self.offsets)
-        self._expiry = Expiry(self.coordinator, self.offsets, self.deletion)
+        self._expiry = Expiry(self.coordinator, self.offsets, self.deletion, assignments)
         self._tasks: set[asyncio.Task[None]] = set()
         replicas.metadata.on_deleted = self._topics_deleted
         replicas.metadata.on_named = self._topic_named
-        self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.forget_deleted(shard))
+        self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.look_for_deleted(shard))
 
     @property
     def expired(self) -> int:

@@ -33,6 +33,7 @@ class Assignments(Protocol):
     """What is needed of `cluster.coordination.Coordination`."""
 
     async def read_topic(self, topic: str) -> TopicAssignment | None: ...
+    async def standing_topics(self) -> set[str]: ...
 
 
 class OffsetsTopic:

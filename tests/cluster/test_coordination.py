@@ -241,11 +241,13 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     assert await coordination.read_topics(["t", "never"]) == {"t": TOPIC}
     for tp in TOPIC.topic_partitions():
         await coordination.write_state(tp, STATE, -1, seat.epoch_version)
+    assert await coordination.standing_topics() == {"t"}
     _, states = await coordination.read_topics_with_states(["t", "never"])
     assert list(states) == TOPIC.topic_partitions()
     await coordination.request_deletion("t", seat.epoch_version)
     await coordination.request_deletion("t", seat.epoch_version)
     assert await coordination.topics_to_delete() == ["t"]
+    assert (await coordination.topic_names(), await coordination.standing_topics()) == (["t"], set())
     await coordination.remove_some("t", seat.epoch_version)
     await coordination.remove_some("t", seat.epoch_version)
     assert await coordination.topic_names() == []

@@ -14,10 +14,13 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 
 
 class MemoryOffsetsTopic:
-    """What ZooKeeper says of it."""
+    """What ZooKeeper says of it, and which topics there are."""
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
         return TopicAssignment(topic, "topic-id-1", {0: (1, 2, 3)})
+
+    async def standing_topics(self) -> set[str]:
+        return {"t", OFFSETS_TOPIC}
 
     async def create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         raise CoordinatorNotAvailableError("the test elects")

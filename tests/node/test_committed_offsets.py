@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from cluster.store import OutcomeUnknownError
 from node.coordinator.deletion import Deletion
 from node.coordinator.expiry import Expiry
 from node.coordinator.offsets import OffsetManager
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, TP1, GroupCluster
-from tests.node.offsets_topic import OFFSETS
+from tests.node.offsets_topic import OFFSETS, MemoryOffsetsTopic
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import (
     CoordinatorLoadInProgressError,
@@ -340,7 +341,7 @@ async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
         assert await cluster.commit(5) == 0
         coordinator = cluster.coordinator.groups.coordinator
         offsets = OffsetManager(coordinator)
-        expiry = Expiry(coordinator, offsets, Deletion(coordinator, offsets))
+        expiry = Expiry(coordinator, offsets, Deletion(coordinator, offsets), MemoryOffsetsTopic())
         expiry.topics_deleted({"t"})
         assert await cluster.commit(6, tp=TP1) == 0
         await expiry.forget_all_deleted()
@@ -510,6 +511,83 @@ async def test_what_was_committed_of_a_topic_goes_though_its_tombstone_failed_at
         [shard] = cluster.coordinator.groups.coordinator.shards
         await asyncio.sleep(10)
         assert not shard.deleted
+
+
+@on_virtual_time
+async def test_what_was_committed_of_a_topic_that_was_deleted_while_nobody_coordinated_goes_with_the_next_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    standing = {"t"}
+
+    async def standing_topics(_: MemoryOffsetsTopic) -> set[str]:
+        return set(standing)
+
+    monkeypatch.setattr(MemoryOffsetsTopic, "standing_topics", standing_topics)
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        await cluster.kill(1)
+        await cluster.inform(TP, deleted=("t",))
+        standing.clear()
+        await cluster.coordinate(2, isr=(2, 3))
+        await asyncio.sleep(0.1)
+        assert await cluster.committed() == (0, -1)
+        assert tombstones(cluster) == [CommitKey(GROUP, "t", 0)]
+
+
+@on_virtual_time
+async def test_what_was_committed_of_a_topic_that_the_next_coordinator_has_not_heard_of_yet_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    standing, silent = {"t"}, True
+
+    async def standing_topics(_: MemoryOffsetsTopic) -> set[str]:
+        if silent:
+            raise OutcomeUnknownError("ZooKeeper is silent")
+        return set(standing)
+
+    monkeypatch.setattr(MemoryOffsetsTopic, "standing_topics", standing_topics)
+    async with GroupCluster(offsets_retention_check_interval_ms=10_000) as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        await cluster.kill(1)
+        await cluster.inform(TP, deleted=("t",))  # to whoever loads next it is as if it were not told of it yet
+        await cluster.coordinate(2, isr=(2, 3))
+        await asyncio.sleep(11)
+        assert await cluster.committed() == (0, 5), "nobody says that it is gone"
+        silent = False
+        await asyncio.sleep(10)
+        assert await cluster.committed() == (0, 5), "it is there"
+        standing.clear()
+        await asyncio.sleep(10)
+        assert await cluster.committed() == (0, -1)
+
+
+@on_virtual_time
+async def test_what_is_committed_of_a_topic_that_is_made_while_it_is_asked_which_there_are_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def standing_topics(_: MemoryOffsetsTopic) -> set[str]:
+        asked.set()
+        await answer.wait()
+        return set()
+
+    monkeypatch.setattr(MemoryOffsetsTopic, "standing_topics", standing_topics)
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        assert await cluster.commit(6, tp=TP1) == 0
+        await cluster.kill(1)
+        await cluster.inform(TP, deleted=("t",))
+        await cluster.coordinate(2, isr=(2, 3))
+        await asyncio.wait_for(asked.wait(), 60)
+        await cluster.inform(TP)
+        assert await cluster.commit(7) == 0
+        answer.set()
+        await asyncio.sleep(0.1)
+        assert (await cluster.committed(), await cluster.committed(tp=TP1)) == ((0, 7), (0, -1))
 
 
 # --- deleting ----------------------------------------------------------------------------------------
