@@ -4,8 +4,8 @@
     flush.ms=T         when a record has waited for T ms (`storage.upkeep`)
     on demand          at a clean shutdown, and before anything relies on it
 
-Syncs of one log come one after the other. Who asks for one while another runs gets what has been appended meanwhile
-synced together: a hundred appends that arrive during a sync cost one more.
+Syncs of one log come one after the other (`Log.flush`). Who asks for one while another runs gets what has been appended
+meanwhile synced together: a hundred appends that arrive during a sync cost one more.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ def must_flush(unflushed: int, flush_messages: int) -> bool:
 
 
 class RecoveryPoint:
-    """All below `offset` is synced. Raised by `advance` on any thread, lowered by the log's owner."""
+    """All below `offset` is synced. Raised by `advance` on any thread, one at a time, lowered by the log's owner."""
 
-    __slots__ = ("_cuts", "_one_at_a_time", "_state", "offset")
+    __slots__ = ("_cuts", "_state", "offset")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self._cuts = 0
         self._state = threading.Lock()
-        self._one_at_a_time = threading.Lock()
 
     def lower(self, offset: int) -> None:
         """What lies above is, or is about to be, another thing than what a running sync may have synced.
@@ -44,13 +43,12 @@ class RecoveryPoint:
 
         The recovery point stays where it is when `sync` fails, or when a truncation came between.
         """
-        with self._one_at_a_time:
-            with self._state:
-                cuts, start, end = self._cuts, self.offset, target()
-            if end <= start:
-                return False
-            sync(start, end)
-            with self._state:
-                if cuts == self._cuts:
-                    self.offset = max(self.offset, end)
-            return True
+        with self._state:
+            cuts, start, end = self._cuts, self.offset, target()
+        if end <= start:
+            return False
+        sync(start, end)
+        with self._state:
+            if cuts == self._cuts:
+                self.offset = max(self.offset, end)
+        return True

@@ -5,6 +5,7 @@ All calls but `flush` and `leader_epochs.write` belong to the log's owner; these
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -68,6 +69,7 @@ class Log:
         self._recovery_point = RecoveryPoint(min(recovery_point, self.log_end_offset))
         self._sweep_snapshots()
         self._failure: StorageError | None = None
+        self._one_sync_at_a_time = threading.Lock()
         self._abandoned = False
         self.cuts = 0
         #: The name of the directory is on the disk, without which nothing in it is.
@@ -522,25 +524,28 @@ class Log:
 
         What has gone from the directory before is gone for good then.
         Takes as long as the disk does; on any thread, beside everything else. After a failed sync nobody knows what is
-        on the disk, so the log refuses further appends; but after an OutOfDescriptorsError, when none was tried.
+        on the disk, so the log refuses further appends; but after an OutOfDescriptorsError, when none was tried. It
+        refuses syncs, too, of those who waited for that one: the kernel tells of an error once and has nothing to
+        write when it is asked again.
         """
-        self._raise_if_failed()
-        if self.closed:
-            return  # files that were given back are not to be opened again
-        try:
-            self._recovery_point.advance(
-                lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset, self._sync
-            )
-            if not self.names_synced:
-                self._sync_names()
-        except StorageError as error:
-            if self._abandoned:
-                return  # deleted or set aside meanwhile: nothing is left to keep
-            if not isinstance(error, OutOfDescriptorsError):
-                self._failure = error
-                if self._on_sync_failed is not None:
-                    self._on_sync_failed()
-            raise
+        with self._one_sync_at_a_time:
+            self._raise_if_failed()
+            if self.closed:
+                return  # files that were given back are not to be opened again
+            try:
+                self._recovery_point.advance(
+                    lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset, self._sync
+                )
+                if not self.names_synced:
+                    self._sync_names()
+            except StorageError as error:
+                if self._abandoned:
+                    return  # deleted or set aside meanwhile: nothing is left to keep
+                if not isinstance(error, OutOfDescriptorsError):
+                    self._failure = error
+                    if self._on_sync_failed is not None:
+                        self._on_sync_failed()
+                raise
 
     def _sync(self, start: int, end: int) -> None:
         row = self._segments.row

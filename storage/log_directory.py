@@ -91,6 +91,8 @@ class LogDirectory:
         self._settled = threading.Condition()
         #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
         self._checkpoint_lock = threading.Lock()
+        #: Of `boot.id`, by itself: who notes that a sync has failed must not wait for the checkpoints of that disk.
+        self._doubt_lock = threading.Lock()
         # As they stand in their files: what has not changed is not written again.
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._leaderships: Mapping[TopicPartition, Leadership] = leaderships.read(files, path)
@@ -146,7 +148,7 @@ class LogDirectory:
 
         Until then a process that ends early leaves the next one as doubtful as itself. StorageError.
         """
-        with self._checkpoint_lock:
+        with self._doubt_lock:
             if not self._sync_failed:
                 self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
                 self.possibly_short = False
@@ -165,7 +167,7 @@ class LogDirectory:
 
         So the next process must believe it as little as after a power failure. Unsynced, since after one it does not.
         """
-        with self._checkpoint_lock:
+        with self._doubt_lock:
             self._sync_failed = True
             try:
                 self._files.remove(self.path / BOOT_ID)
@@ -177,7 +179,7 @@ class LogDirectory:
 
         Noted first, so that a process which ends in the midst leaves the next one in doubt. StorageError.
         """
-        with self._checkpoint_lock:
+        with self._doubt_lock:
             if not self._sync_failed and not self.possibly_short:  # which say as much to the next process
                 self._files.replace(self.path / BOOT_ID, b"\n")
             self.possibly_short = True

@@ -158,13 +158,16 @@ class Cleaning:
         """Puts the new segment into the log; the old ones, which the caller deletes after file.delete.delay.ms.
 
         CleaningAbortedError where the log has moved on: the round is over, its new segment is removed, that of a
-        closed log when the log is opened.
+        closed log when the log is opened. So it is where anything was cut off: that may be what a record goes for.
         """
-        if self.plan.log.closed:
+        log = self.plan.log
+        if log.closed:
             piece.cleaned.close()
-        elif self.plan.log.replace_segments(piece.cleaned, piece.old):
+        elif log.cuts != self.plan.cuts:
+            piece.cleaned.delete()
+        elif log.replace_segments(piece.cleaned, piece.old):
             return piece.old
-        raise CleaningAbortedError(f"{self.plan.log.directory.name} has lost segments while it was being compacted")
+        raise CleaningAbortedError(f"{log.directory.name} has lost segments while it was being compacted")
 
     # --- on any thread, one at a time ----------------------------------------------------------------
 

@@ -54,6 +54,27 @@ def test_a_log_that_is_truncated_meanwhile_refuses_what_was_cleaned(tmp_path: Pa
     assert put(log, (b"a", b"new")) == 1
 
 
+def test_no_record_goes_for_a_newer_one_that_was_cut_off_meanwhile(tmp_path: Path) -> None:
+    """The segments that were cleaned first all stand; it is a later one that was cut."""
+    log = compacted(tmp_path, segment_bytes=300)
+    put(log, (b"a", b"old"))
+    roll(log)
+    for number in range(4):
+        put(log, (b"%d" % number, b"v" * 150))
+        roll(log)
+    before, end = values_of(log), log.log_end_offset
+    put(log, (b"a", b"new"))
+    roll(log)
+    cleaning = planned(log)
+    piece = cleaning.write_next()
+    assert piece is not None
+    log.truncate_to(end)
+    with pytest.raises(CleaningAbortedError):
+        cleaning.install(piece)
+    assert values_of(log) == before
+    assert not list(tmp_path.glob("*.cleaned"))
+
+
 def test_what_a_truncation_put_into_a_planned_segment_does_not_count_as_damage(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"0"))

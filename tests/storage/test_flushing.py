@@ -14,6 +14,7 @@ from storage.flushing import RecoveryPoint
 from storage.log import Log
 from storage.segments import segment
 from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config
+from tidelog.errors import StorageError
 from tidelog.records import HEADER_BYTES, BatchHeader, Codec, decode_records, read_header
 from tidelog.records.header import HEADER, seal
 
@@ -28,6 +29,7 @@ class HeldFiles(UnsyncedFiles):
         self.begun = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
         self.syncs = 0
+        self.failures = 0
 
     def open(self, path: Path, *, create: bool = True) -> File:
         return HeldFile(path, self) if path.suffix == ".log" else super().open(path)
@@ -44,6 +46,9 @@ class HeldFile(UnsyncedFile):
         self._held.syncs += 1
         self._held.begun.release()
         assert self._held.go.acquire(timeout=DEADLINE_S)
+        if self._held.failures:
+            self._held.failures -= 1
+            raise StorageError(f"{self.path}: Input/output error")
 
 
 def opened(directory: Path, files: UnsyncedFiles, **settings: object) -> Log:
@@ -67,6 +72,32 @@ def test_nothing_is_said_to_be_synced_before_the_sync_has_returned(tmp_path: Pat
     files.go.release()
     thread.join(DEADLINE_S)
     assert (log.recovery_point, log.log_end_offset) == (1, 2)
+
+
+def test_who_waits_for_a_sync_that_fails_is_not_told_that_the_next_one_succeeded(tmp_path: Path) -> None:
+    """The kernel tells an error once, calls the pages clean, and has nothing to write when it is asked again."""
+    files = HeldFiles()
+    log = opened(tmp_path, files)
+    append(log)
+    outcomes = list[object]()
+
+    def flush() -> None:
+        try:
+            log.flush()
+            outcomes.append(log.recovery_point)
+        except StorageError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=flush) for _ in range(2)]
+    threads[0].start()
+    assert files.begun.acquire(timeout=DEADLINE_S)
+    threads[1].start()
+    files.failures = 1
+    files.go.release(2)
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert [type(each) for each in outcomes] == [StorageError, StorageError]
+    assert (files.syncs, log.recovery_point) == (1, 0)
 
 
 def test_a_hundred_appends_during_a_sync_cost_one_more_whoever_asks(tmp_path: Path) -> None:
