@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from cluster.state import PartitionState, VersionedState
 from node.last_told import LastTold
@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 #: Partitions that change their role before other work gets a turn of the loop.
 _TURN = 64
 
+Turn = AbstractAsyncContextManager[Callable[[], None]]
+
 
 class ControlRequests:
     """What a controller says whose time is over is refused; so is, one by one, what a partition knows better.
@@ -73,13 +75,16 @@ class ControlRequests:
         self._live: Mapping[int, int] = {}
         self._last_told = LastTold(replicas.broker_id)
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
+    def leader_and_isr(self, request: LeaderAndIsrRequest, context: RequestContext) -> Awaitable[LeaderAndIsrResponse]:
         """Become leader or follower of each partition; those whose state is old are refused one by one.
 
         RequestTimedOutError also where no file descriptor is left to note down what is to be remembered before anybody
         acts upon it, or to make a log; then the others have their roles.
         """
-        async with self._turn(context.deadline_ms) as raise_if_resigned:
+        return self._take_roles(request, self._turn(context.deadline_ms))
+
+    async def _take_roles(self, request: LeaderAndIsrRequest, turn_: Turn) -> LeaderAndIsrResponse:
+        async with turn_ as raise_if_resigned:
             if not self._admit(request):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
             self._brokers_changed(request.live_brokers)
@@ -133,19 +138,22 @@ class ControlRequests:
                 ),
             )
 
-    async def stop_replica(self, request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
+    def stop_replica(self, request: StopReplicaRequest, context: RequestContext) -> Awaitable[StopReplicaResponse]:
         """Stop serving, and delete where asked to. What is not here has been stopped.
 
         RequestTimedOutError also where no file descriptor is left to delete with, or where it is not known yet what
         became of an ISR that was proposed before.
         """
-        async with self._turn(context.deadline_ms):
+        return self._stop_all(request, context.deadline_ms, self._turn(context.deadline_ms))
+
+    async def _stop_all(self, request: StopReplicaRequest, deadline_ms: int, turn_: Turn) -> StopReplicaResponse:
+        async with turn_:
             if not self._admit(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop(each) for each in request.partitions}
             deleted = [each for each, code in codes.items() if not code and each.delete]
             doomed = dict.fromkeys(TopicPartition(each.topic, each.partition) for each in deleted)
-            await self._replicas.state_changes.settled(doomed, context.deadline_ms)
+            await self._replicas.state_changes.settled(doomed, deadline_ms)
             try:
                 await self._replicas.delete(doomed)
                 for tp in doomed:
@@ -178,11 +186,15 @@ class ControlRequests:
         asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
         return LogEndsResponse(0, tuple(map(self._log_end, asked)))
 
-    @asynccontextmanager
-    async def _turn(self, deadline_ms: int) -> AsyncIterator[Callable[[], None]]:
-        """When those that came before are done. Gives what is to be asked again after each wait."""
-        resignations = self._replicas.resignations
+    def _turn(self, deadline_ms: int) -> Turn:
+        """When those that came before are done. Gives what is to be asked again after each wait.
 
+        To be called in the turn of the loop in which the request was found to be for this registration.
+        """
+        return self._turn_under(self._replicas.resignations, deadline_ms)
+
+    @asynccontextmanager
+    async def _turn_under(self, resignations: int, deadline_ms: int) -> AsyncIterator[Callable[[], None]]:
         def raise_if_resigned() -> None:
             if self._replicas.closed or self._replicas.resignations != resignations:
                 raise StaleBrokerEpochError("the registration that this was said to is gone")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cluster.state import PartitionState, VersionedState
+from node.server import RequestContext
 from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
@@ -324,6 +325,22 @@ async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_lea
         assert node.replicas.led() == []
         await cluster.elect(2, tell=[2])
         assert node.replicas.led() == [TP], "its next registration is told of its next epoch"
+
+
+@on_virtual_time
+async def test_what_was_said_to_a_registration_that_goes_before_it_is_looked_at_is_not_acted_upon() -> None:
+    """The server finds it to be of this registration; the loss stands in the loop's queue before the handling."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node = cluster.nodes[2]
+        context = RequestContext(b"", "", 1, -1, between_brokers=True)
+        answer = node.handlers.handle(cluster.leader_and_isr(), context)
+        assert isinstance(answer, Awaitable)
+        node.replicas.resign_all()
+        with pytest.raises(StaleBrokerEpochError):
+            await answer
+        assert node.replicas.led() == []
 
 
 @on_virtual_time
