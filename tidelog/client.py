@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -43,6 +43,8 @@ AVOID_MS = 2_000
 WATCH_MS = 1_000
 #: Brokers learn of a new topic or partition one after the other; one that is denied for longer does not exist.
 UNKNOWN_TOPIC_GRACE_MS = 3_000
+#: A topic that nobody needs or has asked for in so long is forgotten.
+TOPIC_IDLE_MS = 300_000
 
 
 class Peer(Protocol):
@@ -80,8 +82,9 @@ async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int
 class ClusterClient:
     """Connections and metadata of one client; belongs to one event loop.
 
-    view           what is known of the cluster; replaced whole
+    view           what is known of the cluster; replaced whole. Of topics it has those that are tracked
     listeners      called with each new view
+    needs          name the topics that are tracked however long ago somebody has asked for them
     coordinators   of groups, as far as they were asked for and not found wrong
     """
 
@@ -97,10 +100,11 @@ class ClusterClient:
         self.clock: Clock = clock or SystemClock()
         self.view = ClusterView()
         self.listeners: list[Callable[[ClusterView], None]] = []
+        self.needs: list[Callable[[], Iterable[str]]] = []
         self.coordinators: dict[str, int] = {}
         self._opener = opener
         self._rng = rng or random.Random()
-        self._tracked: set[str] = set()
+        self._tracked: dict[str, int] = {}
         self._missing_since_ms: dict[str, int] = {}
         self._lacking_since_ms: dict[TopicPartition, int] = {}
         self._peers: dict[int, Peer] = {}
@@ -192,12 +196,12 @@ class ClusterClient:
     # --- the picture ------------------------------------------------------------------------------
 
     def track(self, *topics: str) -> None:
-        """From now on refreshes ask for these topics as well."""
-        self._tracked.update(topics)
+        """From now on refreshes ask for these topics as well, until `TOPIC_IDLE_MS` after this was called last."""
+        self._tracked |= dict.fromkeys(topics, self.clock.monotonic_ms())
 
     def forget(self, topic: str) -> None:
         """The topic is gone, and is not asked for any more."""
-        self._tracked.discard(topic)
+        self._tracked.pop(topic, None)
         self._missing_since_ms.pop(topic, None)
         self.view = self.view.without(topic)
 
@@ -234,6 +238,7 @@ class ClusterClient:
             await self.refresh_or_not(deadline_ms)  # it may have been made since
         attempt = 0
         while True:
+            self.track(topic)
             if refusal := self.refusal(topic):
                 if not was_tracked:  # else somebody waits for it to be made
                     self.forget(topic)
@@ -305,7 +310,7 @@ class ClusterClient:
             await self.refresh(deadline_ms)
 
     async def fetch_all(self, deadline_ms: int) -> MetadataResponse:
-        """Every topic there is, from one broker; merged into the view as well."""
+        """Every topic there is, from one broker. Merged into the view as well, as far as topics are tracked."""
         answer = await self.call_any(MetadataRequest(None), deadline_ms)
         assert isinstance(answer, MetadataResponse)
         self._merge(answer)
@@ -424,6 +429,7 @@ class ClusterClient:
             yield partial(self.peer, broker_id)
 
     async def _refresh(self) -> None:
+        self._forget_idle_topics()
         topics = tuple(sorted(self._tracked))
         patience_ms = min(METADATA_PATIENCE_MS << min(self._failed_rounds, 6), self.settings.request_timeout_ms)
         failures: list[str] = []
@@ -450,10 +456,20 @@ class ClusterClient:
         if not task.cancelled():
             task.exception()
 
+    def _forget_idle_topics(self) -> None:
+        for need in self.needs:
+            self.track(*need())
+        since_ms = self.clock.monotonic_ms() - TOPIC_IDLE_MS
+        self._tracked = {topic: asked_ms for topic, asked_ms in self._tracked.items() if asked_ms > since_ms}
+        self._lacking_since_ms = {tp: ms for tp, ms in self._lacking_since_ms.items() if tp.topic in self._tracked}
+        self._missing_since_ms = {topic: ms for topic, ms in self._missing_since_ms.items() if topic in self._tracked}
+
     def _merge(self, answer: MetadataResponse) -> None:
-        self.view = self.view.merged(answer)
+        self.view = self.view.merged(answer).only(self._tracked)
         now_ms = self.clock.monotonic_ms()
         for told in answer.topics:
+            if told.name not in self._tracked:
+                continue
             if told.error_code == UnknownTopicOrPartitionError.code:
                 self._missing_since_ms.setdefault(told.name, now_ms)
             else:

@@ -102,9 +102,9 @@ class ControllerCalls:
     async def await_leaders(self, topic: str, deadline_ms: int, *, partitions: int = 1) -> None:
         """Returns when this client sees so many partitions of the topic, and a leader of each."""
         client = self._client
-        client.track(topic)
         attempt = 0
         while True:
+            client.track(topic)
             await client.refresh_or_not(deadline_ms)
             count = client.view.partition_count(topic)
             missing = [number for number in range(count) if client.view.leader_of(topic, number) is None]

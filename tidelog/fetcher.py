@@ -63,6 +63,7 @@ class Fetcher:
         self._search = LeaderSearch(client, self._woken.set)
         self._running: asyncio.Task[None] | None = None
         client.listeners.append(self._woken.set)
+        client.needs.append(self._topics)
 
     def start(self) -> None:
         """Needs the running loop."""
@@ -97,8 +98,11 @@ class Fetcher:
                 # A group gives up what is deleted; whoever reads is told of it all the same.
                 if in_group and isinstance(buffer.error, UnknownTopicOrPartitionError):
                     self.error = self.error or buffer.error
-        self._client.track(*{tp.topic for tp in self.buffers})
+        self._client.track(*self._topics())
         self.wake()
+
+    def _topics(self) -> set[str]:
+        return {tp.topic for tp in self.buffers}
 
     # --- one turn ---------------------------------------------------------------------------------
 

@@ -105,10 +105,11 @@ class LeaderQuestion(Generic[Q, A]):
         if not wanted:
             return outcomes
         deadline_ms = client.clock.monotonic_ms() + timeout_ms
-        client.track(*{tp.topic for tp in wanted})
+        topics = {tp.topic for tp in wanted}
+        client.track(*topics)
         outcomes.errors = dict.fromkeys(wanted, LeaderNotAvailableError("no leader is known"))
         await client.bootstrapped(deadline_ms)
-        if any(tp.topic not in client.view.topics for tp in wanted):
+        if not topics <= client.view.topics.keys():
             await client.refresh_or_not(deadline_ms)
         attempt = 0
         while True:
@@ -118,6 +119,7 @@ class LeaderQuestion(Generic[Q, A]):
                 return outcomes
             if not outcomes.errors or client.clock.monotonic_ms() >= deadline_ms:
                 return outcomes
+            client.track(*topics)
             if any(error.stale_metadata for error in outcomes.errors.values()):
                 await client.refresh_or_not(deadline_ms)
             for tp in list(outcomes.errors):

@@ -6,7 +6,7 @@ the controller. So answers are merged, and a partition's leader epoch never goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidelog.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
@@ -85,6 +85,14 @@ class ClusterView:
             topics=topics,
             refused=refused,
             version=self.version + 1,
+        )
+
+    def only(self, topics: Container[str]) -> ClusterView:
+        """The view of somebody whom no other topics concern."""
+        return replace(
+            self,
+            topics={name: view for name, view in self.topics.items() if name in topics},
+            refused={name: code for name, code in self.refused.items() if name in topics},
         )
 
     def without(self, topic: str) -> ClusterView:

@@ -151,6 +151,7 @@ class Sender:
         later_ms: int | None = None
         leaderless = False
         waiting = accumulator.expire(now_ms)
+        self._client.track(*{queue.topic_partition.topic for queue in waiting})
         for queue in waiting:
             leader = self._client.view.leader_of(*queue.topic_partition)
             head = queue.batches[0]
@@ -366,7 +367,8 @@ class Sender:
 
     def _on_view(self, view: ClusterView) -> None:
         for topic in list(self.accumulator.topics):
-            self.add_topic(topic)
+            if topic in view.topics:  # else nothing was sent to it in a long time
+                self.add_topic(topic)
         self._turn()
 
     def add_topic(self, topic: str) -> None:

@@ -7,10 +7,14 @@ import random
 
 import pytest
 
+from tests.tidelog.clients import a_consumer, a_producer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakeConnection, FakePartition
-from tests.virtual_time import VirtualClock, on_virtual_time
+from tests.tidelog.group_stories import Reading
+from tests.virtual_time import VirtualClock, on_virtual_time, until
+from tidelog.aio import Admin
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerNotAvailableError, ClosedError, UnknownTopicOrPartitionError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import MetadataRequest
 from tidelog.metadata import ClusterView
 from tidelog.model import Endpoint, TopicPartition
@@ -99,3 +103,114 @@ async def test_a_topic_that_was_missing_for_somebody_else_is_looked_for_again_be
     cluster.create("t")
     assert (await client.topic("t", clock.monotonic_ms() + 10_000)).name == "t"
     await client.close()
+
+
+# --- what is forgotten ----------------------------------------------------------------------------
+
+MINUTE_S = 60
+
+
+def asked_for(cluster: FakeCluster) -> tuple[str, ...]:
+    """The topics that the last question for metadata named, not counting the one for all that there are."""
+    named = [each.topics for each in cluster.sent(MetadataRequest) if isinstance(each, MetadataRequest)]
+    return next(topics for topics in reversed(named) if topics is not None)
+
+
+@on_virtual_time
+async def test_what_an_admin_has_asked_for_once_is_forgotten_whether_it_was_there_or_not() -> None:
+    cluster = FakeCluster()
+    async with Admin(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open) as admin:
+        for number in range(20):
+            cluster.create(f"t{number}")
+            await admin.describe_topics([f"t{number}"])
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.describe_topics([f"nowhere{number}"])
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.partition_facts(TopicPartition(f"nobody{number}", 0))
+            await admin.list_topics()
+            await asyncio.sleep(MINUTE_S)
+            assert len(asked_for(cluster)) <= 15
+            assert admin.client.view.topics.keys() <= set(asked_for(cluster))
+        await asyncio.sleep(5 * MINUTE_S)
+        await admin.describe_cluster()
+        assert asked_for(cluster) == ()
+        assert (admin.client.view.topics, admin.client.view.refused) == ({}, {})
+
+
+@on_virtual_time
+async def test_a_topic_is_not_forgotten_while_somebody_waits_for_it() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    settings = ClientSettings(bootstrap=(Endpoint("fake", 1002),))
+    client = ClusterClient(settings, clock=clock, opener=cluster.open)
+    await client.bootstrapped(clock.monotonic_ms() + 1000)
+    cluster.hung.update(cluster.live)
+    waiting = asyncio.create_task(client.topic("t", clock.monotonic_ms() + 60 * MINUTE_S * 1000))
+    await asyncio.sleep(7 * MINUTE_S)
+    cluster.create("t")
+    cluster.hung.clear()
+    assert (await waiting).name == "t"
+    await client.close()
+
+
+@on_virtual_time
+async def test_a_subscriber_asks_for_what_it_is_subscribed_to_and_not_for_what_has_gone() -> None:
+    cluster = FakeCluster()
+    reading = Reading(cluster, metadata_max_age_ms=10_000).begin(pattern="^day-")
+    for day in range(14):
+        put(cluster.create(f"day-{day}")[0], b"news")
+        cluster.create(f"other-{day}")
+        await until(lambda count=day + 1: len(reading.seen) == count)
+        cluster.partitions.pop(f"day-{day - 1}", None)
+        await asyncio.sleep(MINUTE_S)
+    assert reading.consumer.subscription() == {"day-13"}
+    needed = {f"day-{day}" for day in range(6, 14)} | {OFFSETS_TOPIC}
+    assert {"day-13", OFFSETS_TOPIC} <= set(asked_for(cluster)) <= needed
+    assert reading.consumer.client.view.topics.keys() <= needed
+    await reading.close()
+
+
+@on_virtual_time
+async def test_who_leads_a_group_does_not_forget_what_the_others_are_subscribed_to() -> None:
+    cluster = FakeCluster()
+    cluster.create("mine")
+    cluster.create("theirs")
+    leader, other = Reading(cluster).begin(["mine"]), Reading(cluster).begin(["theirs"])
+    await until(lambda: len(leader.consumer.assignment()) == len(other.consumer.assignment()) == 1)
+    generation = cluster.coordinator.groups["g"].generation
+    await asyncio.sleep(20 * MINUTE_S)
+    assert cluster.coordinator.groups["g"].generation == generation
+    await leader.close()
+    await other.close()
+
+
+@on_virtual_time
+async def test_what_a_reader_has_assigned_itself_is_not_forgotten_while_it_does_nothing() -> None:
+    cluster = FakeCluster()
+    partition = cluster.create("t")[0]
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.pause(TopicPartition("t", 0))
+        await consumer.poll(10)
+        await asyncio.sleep(60 * MINUTE_S)
+        assert asked_for(cluster) == ("t",)
+        consumer.resume(TopicPartition("t", 0))
+        put(partition, b"a")
+        assert len(await read(consumer, 1)) == 1
+
+
+@on_virtual_time
+async def test_a_producer_asks_for_what_it_sends_to_and_finds_it_again_after_a_long_pause() -> None:
+    cluster = FakeCluster()
+    cluster.create("once")
+    cluster.create("often")
+    async with a_producer(cluster) as producer:
+        await producer.send_and_wait("once", b"a")
+        for _ in range(15):
+            await producer.send_and_wait("often", b"a")
+            await asyncio.sleep(MINUTE_S)
+        assert asked_for(cluster) == ("often",)
+        assert producer.client.view.topics.keys() == {"often"}
+        begun = seconds()
+        await producer.send_and_wait("once", b"b")
+        assert seconds() - begun < 0.1

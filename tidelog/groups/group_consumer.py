@@ -34,6 +34,7 @@ from tidelog.groups.committed_offsets import COMMIT_FAILED, COMMIT_LATER, Commit
 from tidelog.groups.member import Member
 from tidelog.groups.member_data import MemberData
 from tidelog.groups.membership import MemberSettings, Membership, MemberState
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.groups.reader import Reader
 from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener, RebalanceListener
 from tidelog.groups.topic_choice import TopicChoice
@@ -109,6 +110,7 @@ class GroupConsumer:
         self._woken.set()
         if self._rebalancing is None:
             self._client.listeners.append(self._woken.set)
+            self._client.needs.append(self._needed_topics)
             self._rebalancing = asyncio.create_task(self._rebalances())
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
@@ -128,6 +130,10 @@ class GroupConsumer:
         """What it is subscribed to as things stand."""
         choice = self._watch.choice
         return frozenset() if choice is None or choice.topics is None else choice.topics
+
+    def _needed_topics(self) -> Iterable[str]:
+        """Where its partitions and its coordinator are, it must know at any time."""
+        return {OFFSETS_TOPIC, *self._watch.topics, *self._member.led_topics}
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
@@ -389,6 +395,7 @@ class GroupConsumer:
         if rebalancing is not None:
             rebalancing.cancel()
             self._client.listeners.remove(self._woken.set)
+            self._client.needs.remove(self._needed_topics)
         await self._watch.stop()
         if rebalancing is not None:
             await asyncio.gather(rebalancing, return_exceptions=True)

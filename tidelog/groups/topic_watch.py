@@ -37,6 +37,12 @@ class TopicWatch:
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """All that it looks out for."""
+        chosen = self.choice.topics if self.choice is not None else None
+        return self._others.union(chosen or ())
+
     def look_out_for(self, topics: Iterable[str]) -> None:
         """Also for these, which other members chose: their leader is to see when they are made."""
         self._others = frozenset(topics)
@@ -59,7 +65,7 @@ class TopicWatch:
             try:
                 if choice.pattern is not None:
                     await self._match(choice)
-                if await self._are_missing(choice):
+                if await self._are_missing():
                     pause_ms = min(pause_ms, MISSING_TOPICS_MS)
                 attempt = 0
             except TidelogError as error:
@@ -77,9 +83,8 @@ class TopicWatch:
             self._client.track(*choice.topics or ())
             self._on_change()
 
-    async def _are_missing(self, choice: TopicChoice) -> bool:
-        wanted = self._others.union(choice.topics or ())
-        missing = set(filter(self._is_missing, wanted))
+    async def _are_missing(self) -> bool:
+        missing = set(filter(self._is_missing, self.topics))
         if missing:
             await self._client.refresh_or_not(self._deadline_ms())
             missing = set(filter(self._is_missing, missing))
