@@ -74,6 +74,25 @@ async def test_a_heartbeat_that_is_not_answered_does_not_keep_a_member_in_that_d
 
 
 @on_virtual_time
+async def test_who_did_not_poll_hears_what_it_lost_at_once_whether_its_leaving_is_answered_or_not() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    slow = Reading(cluster, max_poll_interval_ms=4000, session_timeout_ms=20_000).begin()
+    await slow.owns(0)
+    await slow.rest()
+    cluster.fault_of = lambda _, request: Fault.SWALLOW if isinstance(request, LeaveGroupRequest) else None
+    await asyncio.sleep(5)
+    put(partition, b"x")
+    assert await slow.consumer.poll(1000) == {}, "by now it may be another's"
+    assert slow.notes.told[1:] == [("lost", parts(0))]
+    slow.poll_on()
+    await slow.owns(0)
+    await asyncio.sleep(60)
+    assert slow.notes.told[1:] == [("lost", parts(0)), ("assigned", parts(0))]
+    await slow.close()
+
+
+@on_virtual_time
 async def test_who_is_away_when_it_is_assigned_and_for_too_long_does_not_take_that_on() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)

@@ -12,6 +12,7 @@ from tidelog.group_messages import (
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
+    LeaveGroupRequest,
     SyncGroupAssignment,
     SyncGroupRequest,
     SyncGroupResponse,
@@ -52,6 +53,7 @@ class Member:
         self._overdue_ms = overdue_ms
         self._on_change = on_change
         self._beating: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._led: dict[str, int] = {}
 
     # --- joining -------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ class Member:
                         self._group_id,
                         self._settings.max_poll_interval_ms,
                     )
-                    await self.leave(self._client.clock.monotonic_ms() + self._settings.session_timeout_ms)
+                    self._leave_beside()
                     self._on_change()
                 else:
                     await self._heartbeat()
@@ -167,16 +169,32 @@ class Member:
         """Go, so that nobody has to wait until it is missed. A static member's place is kept."""
         request = self.membership.leave_request()
         self.membership.left()
-        if request is None:
-            return
+        if request is not None:
+            await self._tell(request, deadline_ms)
+
+    def _leave_beside(self) -> None:
+        """Gone at once, for whoever reads: what it had may be another's before its leaving is answered, if ever it is.
+
+        It may join again meanwhile, under another id, and lives by its heartbeats then.
+        """
+        request = self.membership.leave_request()
+        self.membership.left()
+        if request is not None:
+            deadline_ms = self._client.clock.monotonic_ms() + self._settings.session_timeout_ms
+            leaving = asyncio.create_task(self._tell(request, deadline_ms))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def _tell(self, leaving: LeaveGroupRequest, deadline_ms: int) -> None:
         try:
-            await ask_coordinator(self._client, self._group_id, request, deadline_ms)
+            await ask_coordinator(self._client, self._group_id, leaving, deadline_ms)
         except TidelogError as error:
             _log.warning("this consumer's leaving was not heard: %s", error)
 
     async def stop(self) -> None:
         """No more heartbeats."""
-        beating, self._beating = self._beating, None
-        if beating is not None:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+        tasks = [*self._leaving, *filter(None, [self._beating])]
+        self._beating = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
