@@ -57,6 +57,8 @@ class Offsets:
 
     def committed_below(self, ends: Mapping[str, int]) -> list[TopicPartition]:
         """Partitions of these topics whose commit stands below the topic's offset here."""
+        if not ends:
+            return []
         return sorted(
             tp
             for tp, placed in self._placed.items()

@@ -104,16 +104,16 @@ class GroupCoordinator:
         shard = self.shard_of(group_id)
         return shard, shard.groups.get(group_id)
 
-    def find_to_read(self, group_id: str) -> HostedGroup | None:
+    def find_to_read(self, group_id: str) -> tuple[Shard, HostedGroup | None]:
         """As `find`, for an answer that no replica confirms.
 
         CoordinatorNotAvailableError where another leader may exist to whom the group commits by now. Whatever is
         written may be tried even so: in that case it is not acknowledged.
         """
-        _, hosted = self.find(group_id)
+        found = self.find(group_id)
         if self._may_be_deposed():
             raise CoordinatorNotAvailableError(f"broker {self._replicas.broker_id} is without ZooKeeper")
-        return hosted
+        return found
 
     def find_or_create(self, group_id: str) -> tuple[Shard, HostedGroup]:
         """The group; a new one where there is none. PolicyViolationError where there are too many."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from cluster.groups.offsets import Offsets
 from node.coordinator.coordinator import GroupCoordinator
 from node.coordinator.shard import HostedGroup, Shard
 from node.coordinator.writes import TOO_LARGE
@@ -118,13 +119,17 @@ class OffsetManager:
     # --- asking --------------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequest) -> tuple[OffsetFetchPartition, ...]:
-        """What is committed, of these partitions or of all that have something. A BrokerError where nobody can tell."""
-        hosted = self._coordinator.find_to_read(request.group_id)
+        """What is committed, of these partitions or of all that have something. A BrokerError where nobody can tell.
+
+        What is known to be of a deleted topic is not told, whatever becomes of its tombstone.
+        """
+        shard, hosted = self._coordinator.find_to_read(request.group_id)
+        offsets = Offsets() if hosted is None else hosted.offsets
+        void = set(offsets.committed_below(shard.deleted))
         if request.partitions is None:
-            found: Mapping[TopicPartition, Commit | None] = {} if hosted is None else hosted.offsets.all()
-            return tuple(_fetched(tp, commit) for tp, commit in found.items())
+            return tuple(_fetched(tp, commit) for tp, commit in offsets.all().items() if tp not in void)
         tps = [TopicPartition(part.topic, part.partition) for part in request.partitions]
-        return tuple(_fetched(tp, None if hosted is None else hosted.offsets.get(tp)) for tp in tps)
+        return tuple(_fetched(tp, None if tp in void else offsets.get(tp)) for tp in tps)
 
     # --- forgetting ----------------------------------------------------------------------------------
 
