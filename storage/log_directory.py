@@ -317,16 +317,27 @@ class LogDirectory:
             raise
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Removes logs for good. Renamed first, so that a crash never leaves half a log under the partition's name.
+        """Nothing is found of these logs any more. Renamed, so that no crash leaves half a log of the partition's name.
 
         All at once, since what the checkpoints hold of them is forgotten with one sync, and not with one for each.
+        Their files go with `remove_deleted_logs`.
         """
         self._take_out_of_use(*tps)
         self._doomed += [self._rename(tp, DELETED) for tp in tps]
-        with suppress(OutOfDescriptorsError):
-            while self._doomed:
-                self._files.remove_directory(self._doomed[-1])
-                self._doomed.pop()
+
+    def remove_deleted_logs(self) -> None:
+        """Removes the files of deleted logs, which may take long. On any thread; several share the work. StorageError.
+
+        Those for which there is no descriptor stay for the next time.
+        """
+        with suppress(IndexError):  # another thread took the last one
+            while True:
+                path = self._doomed.pop()
+                try:
+                    self._files.remove_directory(path)
+                except OutOfDescriptorsError:
+                    self._doomed.append(path)
+                    return
 
     def _rename(self, tp: TopicPartition, kind: str) -> Path:
         retired = self.path / retired_name(tp, kind)

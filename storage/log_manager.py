@@ -282,7 +282,7 @@ class LogManager:
         raise AssertionError
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Removes logs for good, and all that is known of them; those that are not here need nothing.
+        """Nothing is known any more of these logs, whose files `remove_deleted_logs` removes; others need nothing.
 
         StorageError; OutOfDescriptorsError where it is to be done again for some of them, of which nothing is lost yet.
         """
@@ -299,6 +299,12 @@ class LogManager:
                     errors.append(error)
         if errors:
             raise next((error for error in errors if isinstance(error, OutOfDescriptorsError)), errors[0])
+
+    def remove_deleted_logs(self) -> None:
+        """Removes the files of deleted logs; that may take long, on any thread. What is left goes at the next start."""
+        for directory in self.directories:
+            with directory.failing(later=True):
+                directory.remove_deleted_logs()
 
     def _home_of(self, tp: TopicPartition) -> LogDirectory | None:
         return next((directory for directory in self.directories if tp in directory.logs), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from cluster.state import PartitionState, VersionedState
@@ -151,21 +151,11 @@ class ControlRequests:
             if not self._admit(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop(each) for each in request.partitions}
-            deleted = [each for each, code in codes.items() if not code and each.delete]
-            doomed = dict.fromkeys(TopicPartition(each.topic, each.partition) for each in deleted)
-            await self._replicas.state_changes.settled(doomed, deadline_ms)
-            try:
-                await self._replicas.delete(doomed)
-                for tp in doomed:
-                    self._last_told.forget(tp)
-            except StorageError as error:
-                self._replicas.notice_failures()
-                if isinstance(error, OutOfDescriptorsError):
-                    raise RequestTimedOutError(f"not all logs are deleted yet: {error}") from None
-                codes |= dict.fromkeys(deleted, error.code)
-            return StopReplicaResponse(
-                0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
-            )
+            codes |= await self._delete([each for each, code in codes.items() if not code and each.delete], deadline_ms)
+        await self._replicas.remove_deleted_logs()  # others have their turn meanwhile: a large log goes slowly
+        return StopReplicaResponse(
+            0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
+        )
 
     async def update_metadata(self, request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
         """Take over the controller's picture, and leave what is not this broker's in it.
@@ -306,6 +296,23 @@ class ControlRequests:
                 return FencedLeaderEpochError.code
             self._replicas.stop_serving(replica)
         return 0
+
+    async def _delete(
+        self, stopped: Collection[StopReplicaPartition], deadline_ms: int
+    ) -> Mapping[StopReplicaPartition, int]:
+        """The error code of each that could not be deleted."""
+        doomed = dict.fromkeys(TopicPartition(each.topic, each.partition) for each in stopped)
+        await self._replicas.state_changes.settled(doomed, deadline_ms)
+        try:
+            await self._replicas.delete(doomed)
+        except StorageError as error:
+            self._replicas.notice_failures()
+            if isinstance(error, OutOfDescriptorsError):
+                raise RequestTimedOutError(f"not all logs are deleted yet: {error}") from None
+            return dict.fromkeys(stopped, error.code)
+        for tp in doomed:
+            self._last_told.forget(tp)
+        return {}
 
     async def _leave(self, update: UpdateMetadataRequest, deadline_ms: int) -> None:
         """Sets aside what it has of topics that are gone, and of partitions that are others' alone in a later epoch.

@@ -276,10 +276,12 @@ def test_files_of_a_deleted_log_for_whose_removal_no_descriptor_is_left_go_with_
         append(manager.get_or_create(tp, "A" * 22, config()))
     files.flood_at = "remove_directory"
     manager.delete(TP)
+    manager.remove_deleted_logs()
     assert manager.works and not manager.failed()
     assert [path.name.partition(".")[0] for path in tmp_path.glob("*-delete")] == ["orders-0"]
     files.flood_at = ""
     manager.delete(other)
+    manager.remove_deleted_logs()
     assert not list(tmp_path.glob("o*"))
     manager.close()
 

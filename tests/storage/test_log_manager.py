@@ -321,6 +321,7 @@ def test_a_log_that_is_deleted_while_it_is_synced_does_not_fail_the_disk(tmp_pat
     append(log)
     manager.delete(ORDERS)
     log.flush()
+    manager.remove_deleted_logs()
     assert list(tmp_path.glob("orders*")) == []
 
 
@@ -339,6 +340,7 @@ def test_a_topic_of_many_partitions_is_forgotten_with_one_write(tmp_path: Path) 
     manager.checkpoint_recovery_points()
     CountingFiles.written.clear()
     manager.delete(*tps)
+    manager.remove_deleted_logs()
     assert CountingFiles.written == ["recovery-point-offset-checkpoint"]
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["kept-0"]
     assert "orders" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
@@ -349,12 +351,12 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None
     manager.get_or_create(ORDERS, "id", LogConfig())
     manager.get_or_create(TopicPartition("orders", 1), "id", LogConfig())
     manager.delete(ORDERS)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["orders-1"]
-    manager.close()
-    (tmp_path / "orders-1").rename(tmp_path / "orders-1.0123-delete")
+    deleted, kept = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
+    assert kept == "orders-1" and deleted.startswith("orders-0.") and deleted.endswith("-delete")
+    manager.close(clean=False)
     manager = open_manager(tmp_path)
     manager.open_logs()
-    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["orders-1"]
 
 
 def test_a_name_is_as_long_as_a_file_system_takes_it_and_no_longer() -> None:
