@@ -46,6 +46,21 @@ def contiguous(reads: list[Read]) -> bool:
     return all(b == a + 1 for offsets in sessions.values() for a, b in pairwise(offsets))
 
 
+@on_virtual_time
+async def test_a_wanderer_goes_on_where_the_end_is_told_by_another_leader_whose_log_is_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(ORDERS)
+    asked = Consumer.beginning_offsets
+
+    async def from_a_longer_log(self: Consumer, tps: Any) -> dict[TopicPartition, int]:
+        return {tp: 1_000_000 for tp in await asked(self, tps)}
+
+    monkeypatch.setattr(Consumer, "beginning_offsets", from_a_longer_log)
+    async with world.running(ProducingClient(world.around, "p", 1, rate=100), Wanderer(world.around, "w")):
+        await until(lambda: len(world.told(ReadFailed)) > 3)
+
+
 @pytest.mark.parametrize("batches", [False, True])
 @on_virtual_time
 async def test_a_tail_reader_takes_down_every_record_once(batches: bool) -> None:
