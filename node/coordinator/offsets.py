@@ -10,6 +10,7 @@ from node.coordinator.shard import HostedGroup, Shard
 from node.coordinator.writes import TOO_LARGE
 from tidelog.errors import (
     BrokerError,
+    CoordinatorLoadInProgressError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     IllegalGenerationError,
@@ -108,6 +109,8 @@ class OffsetManager:
     def _refusal(self, part: OffsetCommitPartition) -> BrokerError | None:
         coordinator = self._coordinator
         if not coordinator.metadata.exists(part.topic, part.partition):
+            if not coordinator.metadata.informed:
+                return CoordinatorLoadInProgressError("this broker has not been told of all topics yet")
             return UnknownTopicOrPartitionError()
         if len(part.committed_metadata.encode()) > coordinator.settings.offset_metadata_max_bytes:
             return OffsetMetadataTooLargeError()

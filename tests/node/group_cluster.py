@@ -43,6 +43,9 @@ class GroupCluster(MemoryCluster):
         super().__init__(group_settings={"group_initial_rebalance_delay_ms": 0, **settings})
 
     async def __aenter__(self) -> GroupCluster:
+        nothing_yet = UpdateMetadataRequest(1, self.controller_epoch, self.live(), (), (), every_topic={})
+        for node in self.nodes.values():
+            await node.ask(nothing_yet, sender_epoch=1)
         for tp in (TP, TP1):
             await self.elect(1, tp=tp)
             await self.inform(tp)

@@ -85,6 +85,20 @@ async def test_one_partition_that_is_refused_takes_no_other_with_it() -> None:
 
 
 @on_virtual_time
+async def test_a_coordinator_that_has_not_been_told_of_all_topics_calls_none_unknown() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        await cluster.kill(2)
+        cluster.restart(2)
+        await cluster.coordinate(2)
+        assert await cluster.commit(6) == CoordinatorLoadInProgressError.code
+        await cluster.inform(TP)
+        assert await cluster.commit(6) == 0
+        assert await cluster.commit(6, tp=TP1) == CoordinatorLoadInProgressError.code
+
+
+@on_virtual_time
 async def test_a_note_may_be_as_long_as_the_broker_says_in_bytes() -> None:
     async with GroupCluster(offset_metadata_max_bytes=4) as cluster:
         await cluster.coordinate(1)

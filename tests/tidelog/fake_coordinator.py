@@ -21,6 +21,7 @@ from tidelog.errors import (
     NonEmptyGroupError,
     NotCoordinatorError,
     OffsetMetadataTooLargeError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.group_messages import (
     CommittedPartition,
@@ -73,6 +74,7 @@ class FakeCoordinator:
 
     missing     groups that have no coordinator for now
     loading     groups whose coordinator is not ready
+    unheard     topics of which it has not been told yet
     committed   by group
     history     every commit that was accepted, in order
     """
@@ -83,6 +85,7 @@ class FakeCoordinator:
         self.history: list[tuple[str, TopicPartition, int]] = []
         self.missing: set[str] = set()
         self.loading: set[str] = set()
+        self.unheard: set[str] = set()
         self.settings = settings or GroupSettings(initial_delay_ms=100)
         self._cluster = cluster
         self._at: dict[str, int] = {}
@@ -261,7 +264,10 @@ class FakeCoordinator:
         told = []
         for each in request.partitions:
             too_large = len(each.committed_metadata.encode()) > MAX_METADATA_BYTES
-            outcome = code or (OffsetMetadataTooLargeError.code if too_large else 0)
+            unheard = each.topic in self.unheard
+            outcome = code or (
+                UnknownTopicOrPartitionError.code if unheard else OffsetMetadataTooLargeError.code if too_large else 0
+            )
             if not outcome:
                 tp = TopicPartition(each.topic, each.partition)
                 self.committed[request.group_id][tp] = each

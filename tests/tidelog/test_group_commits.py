@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.tidelog.clients import a_consumer, put, read
+from tests.tidelog.clients import a_consumer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.tidelog.group_stories import Reading, committed, shared
 from tests.virtual_time import on_virtual_time, until
@@ -16,6 +16,7 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     RebalanceInProgressError,
     TimeoutError,
+    UnknownTopicOrPartitionError,
 )
 from tidelog.group_messages import (
     JoinGroupRequest,
@@ -121,6 +122,40 @@ async def test_who_assigns_again_what_it_has_just_given_up_begins_behind_its_own
         consumer.assign([P0])
         put(partition, b"y")
         assert await read(consumer, 1, 60_000) == [(0, 10, b"y")]
+
+
+@on_virtual_time
+async def test_what_is_read_of_a_topic_that_the_coordinator_has_not_heard_of_is_committed_when_it_has() -> None:
+    cluster = FakeCluster()
+    (known,) = cluster.create("known")
+    put(known, b"x")
+    (partition,) = cluster.create("t")
+    put(partition, b"x")
+    cluster.coordinator.unheard.add("t")
+    async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([P0, TopicPartition("known", 0)])
+        await read(consumer, 2)
+        committing = asyncio.ensure_future(consumer.commit())
+        await asyncio.sleep(5)
+        assert not committing.done()
+        cluster.coordinator.unheard.clear()
+        await committing
+    assert cluster.coordinator.history == [("g", TopicPartition("known", 0), 1), ("g", P0, 1)], "each of them once"
+
+
+@on_virtual_time
+async def test_a_commit_of_a_topic_that_is_nowhere_says_so_once_that_is_certain() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    cluster.coordinator.unheard |= {"t", "gone"}
+    async with a_consumer(cluster, group_id="g") as consumer:
+        began = seconds()
+        with pytest.raises(UnknownTopicOrPartitionError, match="group 'g', gone-0"):
+            await consumer.commit({TopicPartition("gone", 0): OffsetAndMetadata(1)})
+        assert 2 < seconds() - began < 5
+        with pytest.raises(UnknownTopicOrPartitionError, match="group 'g', t-0"):  # the coordinator never hears of it
+            await consumer.commit({P0: OffsetAndMetadata(1)}, timeout_ms=6000)
+        assert 8 < seconds() - began < 12
 
 
 @on_virtual_time

@@ -18,6 +18,7 @@ from tidelog.errors import (
     TidelogError,
     TimeoutError,
     UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
     error_for,
     raise_first,
 )
@@ -99,18 +100,45 @@ class CommittedOffsets:
         try:
             if committer() != who:  # of another generation, in which these may be another's
                 raise RebalanceInProgressError(f"group {self._group_id!r}: {COMMIT_LATER}")
-            request = OffsetCommitRequest(self._group_id, entries, *who[1:])
-            answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms)
+            refusals = await self._commit(entries, who, deadline_ms)
         finally:
             self._turn.release()
-        assert isinstance(answer, OffsetCommitResponse)
-        told = {(each.topic, each.partition): each.error_code for each in answer.partitions}
-        left_out = InvalidRequestError.code
-        refusals = {each: error_for(told.get((each.topic, each.partition), left_out)) for each in entries}
         for error in refusals.values():
             if error is not None:
                 self.on_refusal(who, error)
         raise_first(self._named(entry, error, who) for entry, error in refusals.items() if error is not None)
+
+    async def _commit(
+        self, entries: tuple[OffsetCommitPartition, ...], who: ConsumerGroupMetadata, deadline_ms: int
+    ) -> dict[OffsetCommitPartition, BrokerError | None]:
+        """What became of each. A new partition may be read from its leader before the coordinator has heard of it:
+        those of which it has not, and which are there, it is asked for again.
+        """
+        client, attempt = self._client, 0
+        refusals: dict[OffsetCommitPartition, BrokerError | None] = {}
+        while True:
+            request = OffsetCommitRequest(self._group_id, entries, *who[1:])
+            answer = await ask_coordinator(client, self._group_id, request, deadline_ms)
+            assert isinstance(answer, OffsetCommitResponse)
+            told = {(each.topic, each.partition): each.error_code for each in answer.partitions}
+            left_out = InvalidRequestError.code
+            refusals |= {each: error_for(told.get((each.topic, each.partition), left_out)) for each in entries}
+            unheard = [each for each in entries if isinstance(refusals[each], UnknownTopicOrPartitionError)]
+            if unheard:
+                await client.refresh_or_not(deadline_ms)  # it may have been deleted since
+            entries = tuple([each for each in unheard if await self._is_there(each, deadline_ms)])
+            if entries:
+                await client.backoff(attempt, deadline_ms)
+            if not entries or client.clock.monotonic_ms() >= deadline_ms:
+                return refusals
+            attempt += 1
+
+    async def _is_there(self, entry: OffsetCommitPartition, deadline_ms: int) -> bool:
+        try:
+            await self._client.partition(TopicPartition(entry.topic, entry.partition), deadline_ms)
+        except TidelogError:
+            return False
+        return True
 
     async def _take_turn(self, deadline_ms: int) -> None:
         left_ms = max(0, deadline_ms - self._client.clock.monotonic_ms())
