@@ -105,9 +105,9 @@ class Controller(Decisions):
         """A live registration has answered what was sent to it when `signs.now` was `asked`."""
         if broker_id not in self.brokers or not self.signs.answered(broker_id, asked):
             return []
-        asking = (tp for tp, move in self.moves.items() if move.asked is not None and tp in self.states)
-        waiting = {*self.held, *asking}
-        return self._reconsider(sorted(tp for tp in waiting if broker_id in self.states[tp].state.isr))
+        held = {tp for tp in self.held if broker_id in self.states[tp].state.isr}
+        inherited = {tp for tp, move in self.moves.items() if broker_id in move.heirs and tp in self.states}
+        return self._reconsider(sorted(held | inherited))
 
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
@@ -153,7 +153,7 @@ class Controller(Decisions):
                 del self.moves[tp]  # everybody knows already
             else:
                 if was is not None:
-                    self.moves[tp] = (move or Move()).turned(was)
+                    self.moves[tp] = Move()
                 changed.append(tp)
             self.host(tp)
         return self._reconsider(changed) + self._departed()
@@ -172,6 +172,8 @@ class Controller(Decisions):
                 if self.forced.get(tp) == state.leader_epoch:
                     self.lacking.get(state.leader, set()).discard(tp)  # it is to lead all the same
                 changed[tp] = VersionedState(state, outcome.partition_epoch)
+                if (doubt := self.doubts.get(tp)) is not None and doubt.chosen is state:
+                    del self.doubts[tp]
                 known, move = self.states.get(tp), self.moves.get(tp)
                 begun = known is None or state.leader_epoch > known.state.leader_epoch
                 if begun and move is not None and move.written(state):
@@ -191,8 +193,6 @@ class Controller(Decisions):
         for broker_id, broker in self.arriving.items():
             if broker.possibly_short:
                 self.cast_doubt(broker_id)  # its former self may have been let in meanwhile
-        for tp in shed:
-            self.host(tp)
         told = {tp: state for tp, state in changed.items() if self.departures.stays(tp)}
         effects = self._tell(told) if told else []
         effects += self.departures.halt(shed)
@@ -236,9 +236,9 @@ class Controller(Decisions):
 
     def log_ends_told(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> list[Effect]:
         """How far a broker's logs reach, asked at that moment."""
-        told = [tp for tp in sorted(ends) if tp in self.doubts]
+        told = [tp for tp in sorted(ends) if tp in self.polls]
         for tp in told:
-            self.doubts[tp].tell(broker_id, ends[tp], asked)
+            self.polls[tp].tell(broker_id, ends[tp], asked)
         return self._reconsider(told)
 
     def time_passed(self, now_ms: int) -> list[Effect]:
@@ -363,6 +363,8 @@ class Controller(Decisions):
         if not tps:
             return []
         effects = self.departures.dismiss(tps, self.brokers)
+        for tp in tps:
+            self.host(tp)
         told = self.messages({tp: self.states[tp] for tp in tps})
         return [*effects, SendMetadata(tuple(sorted(self.brokers)), told), *self._departed()]
 
@@ -395,8 +397,8 @@ class Controller(Decisions):
         self.offline.pop(broker_id, None)
         self.lacking.pop(broker_id, None)
         self.departures.buried(broker_id)
-        for doubt in self.doubts.values():
-            doubt.forget(broker_id)
+        for poll in self.polls.values():
+            poll.forget(broker_id)
         self.signs.ended(broker_id)
         return [CloseChannel(broker_id)] if self.brokers.pop(broker_id, None) else []
 
@@ -474,6 +476,7 @@ class Controller(Decisions):
             self.moves.pop(tp, None)
             self.wishes.pop(tp, None)
             self.doubts.pop(tp, None)
+            self.polls.pop(tp, None)
             self.held.pop(tp, None)
             self.renewing.discard(tp)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cluster.doubt import GONE, Doubt, Hold, LogEnd, judge
+from collections.abc import Iterable
+
+from cluster.doubt import GONE, Doubt, Hold, LogEnd, Poll, judge
 from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
 from cluster.picture import Picture
 from cluster.reassignment import Move, shed_state
@@ -25,6 +27,7 @@ class Decisions(Picture):
     arriving   registered brokers that are let in once their past is dealt with
     signs      which of the brokers have answered since which others were lost
     doubts     partitions some of whose ISR may have lost records
+    polls      of partitions that nobody leads, how far the logs reach
     held       partitions about which nothing is decided until one of the ISR has shown that it lives
     renewing   partitions whose leader needs a new epoch even if it stays, so that what it has in flight is refused
     questions  whom to ask for the ends of which logs
@@ -49,6 +52,7 @@ class Decisions(Picture):
         self.held: dict[TopicPartition, Hold] = {}
         self.wishes: dict[TopicPartition, bool] = {}
         self.doubts: dict[TopicPartition, Doubt] = {}
+        self.polls: dict[TopicPartition, Poll] = {}
         self.renewing: set[TopicPartition] = set()
         self.questions: dict[int, list[TopicPartition]] = {}
         self.heirs: set[int] = set()
@@ -66,6 +70,8 @@ class Decisions(Picture):
         if state.leader == NO_LEADER:
             # Nothing of an earlier leader that is in flight can still be accepted.
             self.renewing.discard(tp)
+        else:
+            self.polls.pop(tp, None)
         self._review_doubt(tp, state)
         hold = self.held.pop(tp, None) or Hold()
         hold.evict_leaving = hold.evict_leaving or evict_leaving
@@ -82,8 +88,10 @@ class Decisions(Picture):
 
     def election_refusal(self, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
         """Why an election that is asked for would have no effect as of now."""
-        live = self.online(tp) if unclean else self.whole(tp) - self.leaving
-        return election_refusal(self.states[tp].state, self.replicas(tp), live, unclean=unclean)
+        if unclean:
+            return election_refusal(self.states[tp].state, self.holders(tp), self.online(tp), unclean=True)
+        live = self.whole(tp) - self.leaving
+        return election_refusal(self.states[tp].state, self.replicas(tp), live, unclean=False)
 
     def came_back(self) -> set[TopicPartition]:
         """Led by one that registered after the state was written: it came back while nobody reigned."""
@@ -92,15 +100,16 @@ class Decisions(Picture):
 
     def fallen_due(self, now_ms: int) -> set[TopicPartition]:
         """Those about which it has been waited long enough as of now."""
-        waits = {tp: doubt for tp, doubt in self.doubts.items() if not doubt.covered}
-        late = {tp for tp, doubt in waits.items() if doubt.fall_due(now_ms, self._doubt_timeout_ms)}
+        uncovered = [(tp, doubt) for tp, doubt in self.doubts.items() if not doubt.covered]
+        waits = [*uncovered, *self.polls.items()]
+        late = {tp for tp, wait in waits if wait.fall_due(now_ms, self._doubt_timeout_ms)}
         return late | {tp for tp, hold in self.held.items() if hold.fall_due(now_ms, DETENTION_MS)}
 
     def cast_doubt(self, broker_id: int) -> None:
         """One whose logs may be short has come: where it is in an ISR, others lead as long as any are whole."""
         for tp in self.hosted.get(broker_id, ()):
             if tp in self.states and broker_id in self.states[tp].state.isr:
-                self.doubts.setdefault(tp, Doubt()).members.add(broker_id)
+                self.doubts.setdefault(tp, Doubt()).cast(broker_id)
 
     def whole(self, tp: TopicPartition) -> set[int]:
         """Those who are online, lack nothing that they know of, and are beyond doubt."""
@@ -113,10 +122,18 @@ class Decisions(Picture):
         doubt = self.doubts.get(tp)
         if doubt is None:
             return
-        if len(state.isr) == 1 or doubt.members.isdisjoint(state.isr):
+        if len(self._candidates(tp, state)) == 1 or doubt.members.isdisjoint(state.isr):
             del self.doubts[tp]
         else:
             doubt.cover(not self.whole(tp).isdisjoint(state.isr))
+
+    def _candidates(self, tp: TopicPartition, state: PartitionState) -> tuple[int, ...]:
+        """Who may have what members of the ISR have lost: the others of it; on the way of a reassignment everybody.
+
+        The ISR may have become this one only just now, and who was in the one before has not deleted anything yet.
+        """
+        move = self.moves.get(tp)
+        return state.isr if move is None or move.safe else self.holders(tp)
 
     def detains(self, tp: TopicPartition, broker_id: int) -> bool:
         """Whether this broker must not be let in before more is known: its former self still stands for something."""
@@ -145,65 +162,73 @@ class Decisions(Picture):
     def _elected(
         self, tp: TopicPartition, state: PartitionState, *, unclean: bool, evict_leaving: bool
     ) -> PartitionState | None:
-        outsiders_may = unclean
-        if (doubt := self.doubts.get(tp)) is not None:
-            present = doubt.members & self.online(tp)
-            # As long as one of them may have everything, nobody is elected who surely has not.
-            hopes = {each for each in present if not doubt.lacks(each) and tp not in self.lacking.get(each, ())}
-            unclean = unclean and not hopes
-            outsiders_may = unclean and not present  # they have more, what they may lack notwithstanding
-        wanted = self._next(tp, state, self.whole(tp), unclean=outsiders_may, evict_leaving=evict_leaving)
-        return self._forced(tp, state) if wanted is None and unclean and state.leader == NO_LEADER else wanted
-
-    def _forced(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
-        """Under whoever lives, alone, and be it without records.
-
-        The greatest of those that were in sync and have told how far they reach; else one that knows of no loss.
-        """
-        doubt = self.doubts.get(tp)
-        ends = doubt.ends if doubt else {}
-        newcomers = self.newcomers(tp)
-        online = self.online(tp)
-
-        def worth(replica: int) -> tuple[LogEnd, bool, bool, bool, bool]:
-            end = ends.get(replica, GONE) if replica in state.isr else GONE
-            lacks = tp in self.lacking.get(replica, ())
-            return end, not lacks, replica in state.isr, replica not in newcomers, replica not in self.leaving
-
-        leader = max((replica for replica in self.replicas(tp) if replica in online), key=worth, default=None)
-        if leader is None:
-            return None
-        self.forced[tp] = state.leader_epoch + 1
-        return PartitionState(leader, state.leader_epoch + 1, (leader,), self.epoch)
-
-    def _next(
-        self, tp: TopicPartition, state: PartitionState, live: set[int], *, unclean: bool, evict_leaving: bool = False
-    ) -> PartitionState | None:
-        return next_state(
+        wanted = next_state(
             state,
             self.replicas(tp),
-            live,
+            self.whole(tp),
             self.epoch,
             leaving=self.leaving,
             evict_leaving=evict_leaving,
-            unclean=unclean,
-            joining=self.newcomers(tp),
             renew=tp in self.renewing,
         )
+        if wanted is not None or state.leader != NO_LEADER or not unclean or self._hopes(tp, state):
+            return wanted
+        return self._forced(tp, state)
+
+    def _hopes(self, tp: TopicPartition, state: PartitionState) -> set[int]:
+        """Those of the ISR who are in doubt, but may have everything: as long as they live nobody is forced."""
+        doubt, poll = self.doubts.get(tp), self.polls.get(tp)
+        present = doubt.members.intersection(state.isr, self.online(tp)) if doubt else set()
+        return {each for each in present if tp not in self.lacking.get(each, ()) and not (poll and poll.lacks(each))}
+
+    def _forced(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+        """Under whoever reaches farthest of those that live, alone, and be it without records."""
+        online, holders = self.online(tp), self.holders(tp)
+        present = [replica for replica in holders if replica in online]
+        if not present or not self.arriving.keys().isdisjoint(holders):
+            return None
+        poll = self._poll(tp)
+        if len(present) > 1 and (silent := poll.silent(present)) and not poll.overdue:
+            self._ask(tp, poll, [replica for replica in silent if replica not in poll.asked])
+            return None
+
+        def worth(replica: int) -> tuple[LogEnd, bool, bool, bool]:
+            lacks = poll.lacks(replica) or tp in self.lacking.get(replica, ())
+            return poll.ends.get(replica, GONE), not lacks, replica in state.isr, replica not in self.leaving
+
+        chosen = self._chosen(tp, state, max(present, key=worth))
+        self.forced[tp] = chosen.leader_epoch
+        return chosen
 
     def _trusted(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
         """Where every member of the ISR that lives is in doubt: the best of them, once that is known."""
-        doubt = self.doubts.get(tp)
-        if doubt is None:
+        doubt, online = self.doubts.get(tp), self.online(tp)
+        if doubt is None or online.isdisjoint(state.isr):
             return None
-        doubt.outdate(self.signs.last_loss(state.isr))
-        verdict = judge(state.isr, doubt, self.online(tp))
-        for broker_id in verdict.ask:
-            doubt.asked[broker_id] = self.signs.now
+        poll = self._poll(tp)
+        verdict = judge(state.isr, self._candidates(tp, state), poll, online, overdue=doubt.overdue)
+        self._ask(tp, poll, verdict.ask)
+        return None if verdict.leader is None else self._chosen(tp, state, verdict.leader)
+
+    def _poll(self, tp: TopicPartition) -> Poll:
+        """What has been told so far, and still holds."""
+        poll = self.polls.setdefault(tp, Poll())
+        poll.outdate(self.signs.last_loss(self.holders(tp)))
+        return poll
+
+    def _ask(self, tp: TopicPartition, poll: Poll, broker_ids: Iterable[int]) -> None:
+        for broker_id in broker_ids:
+            poll.asked[broker_id] = self.signs.now
             self.questions.setdefault(broker_id, []).append(tp)
-        if verdict.leader is None:
-            return None
-        return PartitionState(verdict.leader, state.leader_epoch + 1, (verdict.leader,), self.epoch)
+
+    def _chosen(self, tp: TopicPartition, state: PartitionState, leader: int) -> PartitionState:
+        """Under this one, alone, who may lack something. Then nobody goes yet who was to go in favour of others."""
+        chosen = PartitionState(leader, state.leader_epoch + 1, (leader,), self.epoch)
+        if (doubt := self.doubts.get(tp)) is not None:
+            doubt.chosen = chosen
+        if (move := self.moves.get(tp)) is not None and not move.safe:
+            self.moves[tp] = Move()
+        return chosen
 
     def _moved(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
         """The next step of a reassignment, where one is due."""
@@ -216,31 +241,34 @@ class Decisions(Picture):
             shed = shed_state(state, assigned, self.whole(tp), self.leaving, least, self.epoch)
             if shed is not None and not self._heirs_live(tp, move, shed):
                 return None
-            move.asked, move.shedding = None, shed
+            move.heirs, move.shedding = frozenset(), shed
             if shed is not None:
                 return shed
         if move.shed and not move.safe and self._heirs_live(tp, move, state):
-            move.asked, move.safe = None, True
+            move.heirs, move.safe = frozenset(), True
             self.dismissed.append(tp)
         return None if move.announced else renewed_state(state, self.epoch)
 
     def _heirs_live(self, tp: TopicPartition, move: Move, state: PartitionState) -> bool:
-        """Whether a whole member of this ISR has lived since the heirs were asked; else they are, the first time."""
-        heirs = self.whole(tp).intersection(state.isr)
-        if move.asked is None:
-            move.asked = self.signs.begin()
-            self.heirs |= heirs
-        return self.signs.lived(heirs, move.asked)
+        """Whether one of the heirs, who are still whole and in this ISR, has lived since they were asked.
+
+        Asked is whoever is so when there is none of them, as at first.
+        """
+        whole = self.whole(tp).intersection(state.isr)
+        if whole and whole.isdisjoint(move.heirs):
+            move.heirs, move.asked = frozenset(whole), self.signs.begin()
+            self.heirs |= whole
+        return self.signs.lived(whole & move.heirs, move.asked)
 
     def _wished(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
         """What somebody asked for; the wish ends where nothing is left to do for it."""
         unclean = self.wishes.get(tp)
         if unclean is None:
             return None
-        if unclean:
-            wanted = self._forced(tp, state) if state.leader == NO_LEADER else None
-        else:
-            wanted = preferred_state(state, self.replicas(tp), self.whole(tp) - self.leaving, self.epoch)
+        if unclean and state.leader == NO_LEADER and not self.online(tp).isdisjoint(self.holders(tp)):
+            return self._forced(tp, state)
+        live = self.whole(tp) - self.leaving
+        wanted = None if unclean else preferred_state(state, self.replicas(tp), live, self.epoch)
         if wanted is None:
             del self.wishes[tp]
         return wanted

@@ -3,13 +3,16 @@
 The rule of DESIGN for the unclean restart. While a whole member of the ISR lives, it leads, and the others copy from
 it. Where none does, it is waited for those that are away, for one of them may be whole; not for ever. Among those that
 are there, the one whose log reaches farthest leads, alone in sync: the others join once they have what it has.
+
+An unclean election takes the one whose log reaches farthest of all that live, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from cluster.state import PartitionState
 from tidelog.frozen import frozen
 
 
@@ -60,16 +63,20 @@ class Doubt(_Wait):
     """What is doubtful about one partition.
 
     members   brokers whose log of it may be short, be they alive or not
-    ends      what those of them that live have told
-    asked     who was asked, and at which moment (`cluster.signs_of_life`)
     covered   a whole one of the ISR is there: nobody is waited for, and the time begins when the last such one goes
     overdue   it was waited long enough for those that are away
+    chosen    the state that is to end it
     """
 
     members: set[int] = field(default_factory=set)
-    ends: dict[int, LogEnd] = field(default_factory=dict)
-    asked: dict[int, int] = field(default_factory=dict)
     covered: bool = False
+    chosen: PartitionState | None = None
+
+    def cast(self, broker_id: int) -> None:
+        """This one may be short: whoever was to lead, too, if it is the one."""
+        self.members.add(broker_id)
+        if self.chosen is not None and self.chosen.leader == broker_id:
+            self.chosen = None
 
     def cover(self, covered: bool) -> None:
         """Whether a whole member is there as of now."""
@@ -77,13 +84,26 @@ class Doubt(_Wait):
         if covered:
             self.since_ms, self.overdue = None, False
 
+
+@dataclass(slots=True)
+class Poll(_Wait):
+    """How far the logs of a partition reach that nobody leads.
+
+    ends      what those that live have told
+    asked     who was asked, and at which moment (`cluster.signs_of_life`)
+    overdue   it was waited long enough for those that are silent
+    """
+
+    ends: dict[int, LogEnd] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+
     def lacks(self, broker_id: int) -> bool:
         """Whether it has told that something of what was committed is missing."""
         end = self.ends.get(broker_id)
         return end is not None and end.lacks
 
     def forget(self, broker_id: int) -> None:
-        """The broker died: what it told holds no more, and it stays in doubt."""
+        """The broker died: what it told holds no more."""
         self.ends.pop(broker_id, None)
         self.asked.pop(broker_id, None)
 
@@ -91,11 +111,16 @@ class Doubt(_Wait):
         """Somebody was lost then: who was asked before may have died as well since, and is asked again."""
         for broker_id in [each for each, asked in self.asked.items() if asked < moment]:
             self.forget(broker_id)
+            self.since_ms, self.overdue = None, False
 
     def tell(self, broker_id: int, end: LogEnd, asked: int) -> None:
         """The answer to what was asked at that moment; one to an earlier question is passed over."""
         if asked >= self.asked.get(broker_id, asked + 1):
             self.ends[broker_id] = end
+
+    def silent(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
+        """Those who have not told."""
+        return tuple(each for each in broker_ids if each not in self.ends)
 
 
 @frozen
@@ -106,15 +131,19 @@ class Verdict:
     ask: tuple[int, ...] = ()
 
 
-def judge(isr: Sequence[int], doubt: Doubt, live: Collection[int]) -> Verdict:
-    """What to do about a partition without a leader, none of whose live ISR members is beyond doubt."""
-    present = [replica for replica in isr if replica in live]
-    if not present or (len(present) < len(isr) and not doubt.overdue):
+def judge(
+    isr: Sequence[int], candidates: Sequence[int], poll: Poll, live: Collection[int], *, overdue: bool
+) -> Verdict:
+    """What to do about a partition without a leader, none of whose live ISR members is beyond doubt.
+
+    candidates   the ISR, and who else may have what that has lost. They lead only where nobody of the ISR knows of a
+                 loss: what is missing then may be missing from their logs, too
+    """
+    present = [replica for replica in candidates if replica in live]
+    if len(present) < len(candidates) and not overdue:
         return Verdict()
-    if silent := tuple(replica for replica in present if replica not in doubt.ends):
-        return Verdict(ask=tuple(replica for replica in silent if replica not in doubt.asked))
-    return Verdict(leader=_greatest(present, doubt.ends))
-
-
-def _greatest(present: Sequence[int], ends: Mapping[int, LogEnd]) -> int | None:
-    return max((each for each in present if not ends[each].lacks), key=lambda replica: ends[replica], default=None)
+    if silent := poll.silent(present):
+        return Verdict(ask=tuple(replica for replica in silent if replica not in poll.asked))
+    some_lack = any(poll.lacks(replica) for replica in present if replica in isr)
+    eligible = [r for r in present if not poll.lacks(r) and (r in isr or not some_lack)]
+    return Verdict(leader=max(eligible, key=lambda replica: poll.ends[replica], default=None))

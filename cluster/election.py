@@ -7,7 +7,7 @@ something new, and is what an ISR change in flight fails by. Everything else beg
 Rules that hold for every result:
     A  a leader is alive and in the ISR;
     B  the ISR is never empty and only shrinks here (growing it is the leader's business);
-    C  a leader is taken from the ISR of before, but for an unclean election, where that is allowed;
+    C  a leader is taken from the ISR of before: whoever else may lead is not chosen here (`cluster.doubt`);
     D  it is the old epoch only where the leader is the same and the ISR is a part of what it was.
 """
 
@@ -42,20 +42,15 @@ def next_state(
     *,
     leaving: Collection[int] = (),
     evict_leaving: bool = False,
-    unclean: bool = False,
-    joining: Collection[int] = (),
     renew: bool = False,
 ) -> PartitionState | None:
     """The state that a partition should have now.
 
     leaving         live brokers in a controlled shutdown: they lead nothing that somebody else can lead
     evict_leaving   also take them out of the ISR; done once, when the shutdown begins
-    unclean         `unclean.leader.election.enable`: any live replica may lead where no ISR member lives
-    joining         replicas that a reassignment brings; they have the least, and lead uncleanly where nobody else can
     renew           a leader that stays gets a new epoch too, so that nothing it has in flight is accepted
     """
-    staying = [replica for replica in replicas if replica in live and replica not in leaving]
-    in_sync = [replica for replica in staying if replica in state.isr]
+    in_sync = [r for r in replicas if r in state.isr and r in live and r not in leaving]
     keeps = [r for r in state.isr if r in live and not (evict_leaving and r in leaving)]
     leads_on = state.leader in live and state.leader in state.isr
 
@@ -68,12 +63,8 @@ def next_state(
     if in_sync:
         # Case B: the first in-sync replica, in the order of the assignment, takes over.
         leader, isr = in_sync[0], tuple(keeps)
-    elif unclean and staying:
-        # Case C: what the dead ISR had and this replica has not is lost.
-        leader = next((replica for replica in staying if replica not in joining), staying[0])
-        isr = (leader,)
     else:
-        # Case D: nobody may lead. The ISR stays: any of its members, and nobody else, has all that was acknowledged.
+        # Case C: nobody may lead. The ISR stays: any of its members, and nobody else, has all that was acknowledged.
         leader, isr = NO_LEADER, state.isr
     return _changed(state, leader, isr, controller_epoch)
 

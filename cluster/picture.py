@@ -30,7 +30,7 @@ class Picture:
     unread    names of topics whose assignments, or some of whose states, cannot be read
     states    the last seen state of each partition that has one
     moves     the partitions that are being reassigned
-    hosted    the partitions of which a broker has a replica that counts
+    hosted    the partitions of which a broker may have a log
     """
 
     def __init__(self) -> None:
@@ -62,13 +62,6 @@ class Picture:
         move = self.moves.get(tp)
         return assigned.target if move is not None and move.safe else assigned.replicas
 
-    def newcomers(self, tp: TopicPartition) -> tuple[int, ...]:
-        """Those who have the least: they have come with a reassignment, or come back after it took their logs away."""
-        assigned = self.topics[tp.topic].assigned(tp.partition)
-        move = self.moves.get(tp)
-        home = assigned.origin if move is None or move.home is None else move.home
-        return tuple(replica for replica in assigned.replicas if replica not in home)
-
     def setting(self, tp: TopicPartition, name: str, default: str) -> str:
         """A setting of the partition's topic."""
         return self.topics[tp.topic].configs.get(name, default)
@@ -95,7 +88,7 @@ class Picture:
         effects: list[Effect] = []
         for broker_id in broker_ids:
             hosted = self.hosted.get(broker_id, set())
-            mine = {tp: state for tp, state in states.items() if tp in hosted}
+            mine = {tp: state for tp, state in states.items() if tp in hosted and broker_id in self.replicas(tp)}
             if mine:
                 effects.append(SendLeaderAndIsr(broker_id, self.messages(mine)))
         return effects
@@ -162,10 +155,10 @@ class Picture:
     # --- changing ------------------------------------------------------------------------------------
 
     def host(self, tp: TopicPartition) -> None:
-        """Who has a replica, and has to be told of it."""
-        replicas = self.replicas(tp)
-        for broker_id in replicas:
+        """Whose comings and goings matter to it."""
+        holders = self.holders(tp)
+        for broker_id in holders:
             self.hosted.setdefault(broker_id, set()).add(tp)
         for broker_id, hosted in self.hosted.items():
-            if broker_id not in replicas:
+            if broker_id not in holders:
                 hosted.discard(tp)

@@ -10,7 +10,8 @@ The assignment's znode says where to go; it is written first, and once more at t
                 logs, are to delete them
     left        they have done so, as far as they live; now the assignment is the target
 
-The next controller finds the assignment on its way, and announces and sheds again: a new epoch, and no harm.
+The next controller finds the assignment on its way, and announces and sheds again: a new epoch, and no harm. So does
+this one where, before all is safe, somebody is elected who may not have everything: those that go may have more.
 """
 
 from __future__ import annotations
@@ -26,29 +27,24 @@ class Move:
     """What became of one partition's reassignment in this reign.
 
     announced   an epoch has begun since the assignment was written
-    asked       at which moment the heirs were asked whether they live (`cluster.signs_of_life`): their registrations
-                do not prove it. None: they are to be asked, once to shed and once behind it
+    heirs       members of the ISR that were asked whether they live, for their registrations do not prove it: once to
+                shed and once behind it. One that joins later may have answered before it had everything
+    asked       at which moment they were asked (`cluster.signs_of_life`)
     shedding    the state that sheds, once it is chosen
     shed        it stands
     safe        an heir has lived since
     waiting     live brokers that have yet to say that they are rid of their replica
     settling    the assignment is being written for the last time
-    home        who had everything when an earlier move of the partition was safe, and then was given another target:
-                all others have deleted their logs, or were never there. Only this reign knows; None: the origin has it
     """
 
     announced: bool = False
-    asked: int | None = None
+    heirs: frozenset[int] = frozenset()
+    asked: int = 0
     shedding: PartitionState | None = None
     shed: bool = False
     safe: bool = False
     waiting: set[int] = field(default_factory=set)
     settling: bool = False
-    home: tuple[int, ...] | None = None
-
-    def turned(self, before: ReplicaAssignment) -> Move:
-        """The move that follows where that of before is given another target."""
-        return Move(home=before.target if self.safe else self.home)
 
     def wait_for(self, broker_id: int) -> None:
         """It may have a replica to be rid of: an end that is on its way comes without it, or begins anew after it."""

@@ -266,8 +266,7 @@ class Reign:
     async def _watch_doubts(self) -> None:
         while True:
             await asyncio.sleep(_DOUBT_CHECK_S)
-            if self.controller.doubts or self.controller.held:
-                self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
+            self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
 
     # --- reading -------------------------------------------------------------------------------------
 

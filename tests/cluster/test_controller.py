@@ -133,7 +133,8 @@ def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
     cluster.come(broker(2, 99))
     cluster.die(1)
     cluster.settle()
-    assert cluster.state() == PartitionState(2, 1, (2,), 1)
+    assert cluster.state() == PartitionState(2, 2, (2,), 1), "without a question: nobody else is there"
+    assert cluster.asked == []
 
 
 def test_settings_that_change_are_told_to_every_broker_and_those_that_do_not_are_not() -> None:

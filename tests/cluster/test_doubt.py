@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.doubt import GONE, Doubt, LogEnd, Verdict, judge
+from cluster.doubt import GONE, LogEnd, Poll, Verdict, judge
 from cluster.state import BrokerRegistration, PartitionState
 from tests.cluster.controller_stage import TP, Cluster, broker
 from tidelog.model import NO_LEADER, TopicPartition
@@ -27,28 +27,39 @@ def both_replicas_went_down() -> Cluster:
 
 
 @pytest.mark.parametrize(
-    ("live", "doubt", "expected"),
+    ("live", "poll", "overdue", "expected"),
     [
-        pytest.param(set(), Doubt({1, 2}), Verdict(), id="nobody is there"),
-        pytest.param({1}, Doubt({1}), Verdict(), id="another may be whole: it is waited for"),
-        pytest.param({1}, Doubt({1}, overdue=True), Verdict(ask=(1,)), id="not for ever"),
-        pytest.param({1, 2}, Doubt({1, 2}), Verdict(ask=(1, 2)), id="all are there: who has most?"),
-        pytest.param({1, 2}, Doubt({1, 2}, {1: LogEnd(1, 9)}, {1: 0, 2: 0}), Verdict(), id="one has not answered"),
-        pytest.param(
-            {1, 2}, Doubt({1, 2}, {1: LogEnd(1, 9), 2: LogEnd(2, 5)}), Verdict(leader=2), id="the later epoch"
-        ),
-        pytest.param({1, 2}, Doubt({1, 2}, {1: LogEnd(2, 9), 2: LogEnd(2, 5)}), Verdict(leader=1), id="the longer log"),
+        pytest.param({1}, Poll(), False, Verdict(), id="another may be whole: it is waited for"),
+        pytest.param({1}, Poll(), True, Verdict(ask=(1,)), id="not for ever"),
+        pytest.param({1, 2}, Poll(), False, Verdict(ask=(1, 2)), id="all are there: who has most?"),
+        pytest.param({1, 2}, Poll({1: LogEnd(1, 9)}, {1: 0, 2: 0}), False, Verdict(), id="one has not answered"),
+        pytest.param({1, 2}, Poll({1: LogEnd(1, 9), 2: LogEnd(2, 5)}), False, Verdict(leader=2), id="the later epoch"),
+        pytest.param({1, 2}, Poll({1: LogEnd(2, 9), 2: LogEnd(2, 5)}), False, Verdict(leader=1), id="the longer log"),
         pytest.param(
             {1, 2},
-            Doubt({1, 2}, {1: LogEnd(9, 9, True), 2: LogEnd(0, 1)}),
+            Poll({1: LogEnd(9, 9, True), 2: LogEnd(0, 1)}),
+            False,
             Verdict(leader=2),
             id="one lacks something",
         ),
-        pytest.param({1, 2}, Doubt({1, 2}, {1: GONE, 2: GONE}), Verdict(), id="both have: nobody leads by this rule"),
+        pytest.param({1, 2}, Poll({1: GONE, 2: GONE}), False, Verdict(), id="both have: nobody leads by this rule"),
     ],
 )
-def test_who_leads_among_those_in_doubt(live: set[int], doubt: Doubt, expected: Verdict) -> None:
-    assert judge((1, 2), doubt, live) == expected
+def test_who_leads_among_those_in_doubt(live: set[int], poll: Poll, overdue: bool, expected: Verdict) -> None:
+    assert judge((1, 2), (1, 2), poll, live, overdue=overdue) == expected
+
+
+@pytest.mark.parametrize(
+    ("ends", "leader"),
+    [
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6)}, 3, id="it has more"),
+        pytest.param({1: LogEnd(1, 6), 3: LogEnd(1, 6)}, 1, id="as much is not more"),
+        pytest.param({1: LogEnd(1, 5, True), 3: LogEnd(1, 6)}, None, id="what is missing may be missing there too"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, True)}, 1, id="it lacks something itself"),
+    ],
+)
+def test_when_one_outside_the_isr_leads(ends: dict[int, LogEnd], leader: int | None) -> None:
+    assert judge((1,), (1, 3), Poll(ends), {1, 3}, overdue=False) == Verdict(leader)
 
 
 def test_the_only_member_needs_no_comparison() -> None:

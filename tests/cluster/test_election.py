@@ -51,6 +51,7 @@ def test_a_new_partition_is_led_by_its_preferred_replica_and_all_live_ones_are_i
         pytest.param(state(NO_LEADER, 1, 2), {3}, None, id="still none of them"),
         pytest.param(state(NO_LEADER, 1, 2), {2, 3}, after(2, 2), id="one of them is back"),
         pytest.param(state(2, 1, 3), {1, 2, 3}, after(1, 1, 3), id="a leader outside its ISR is none"),
+        pytest.param(state(2, 1), {2, 3}, after(NO_LEADER, 1), id="nor where its ISR is dead"),
     ],
 )
 def test_a_state_follows_its_brokers(before: PartitionState, live: set[int], expected: PartitionState | None) -> None:
@@ -82,29 +83,11 @@ def test_a_leader_that_is_to_be_fenced_begins_a_new_epoch_whether_its_isr_shrink
     assert next_state(state(1, 1, 2, 3), (1, 2, 3), {2, 3}, EPOCH, renew=True) == after(2, 2, 3)
 
 
-def test_a_leader_that_its_isr_has_lost_begins_a_new_epoch_when_it_is_elected_uncleanly() -> None:
-    assert next_state(state(1, 2), (1, 2), {1}, EPOCH, unclean=True) == after(1, 1)
-
-
-def test_an_unclean_election_takes_any_live_replica_and_forgets_the_isr() -> None:
-    assert next_state(state(1, 1, 2), (1, 2, 3), {3}, EPOCH, unclean=True) == after(3, 3)
-    assert next_state(state(1, 1, 2), (1, 2, 3), {2, 3}, EPOCH, unclean=True) == after(2, 2)
-    assert next_state(state(1, 1, 2), (1, 2, 3), {4}, EPOCH, unclean=True) == after(NO_LEADER, 1, 2)
-
-
 def test_the_preferred_leader_comes_back_only_in_sync_and_alive() -> None:
     assert preferred_state(state(2, 2, 1), (1, 2), {1, 2}, EPOCH) == after(1, 2, 1)
     assert preferred_state(state(2, 2), (1, 2), {1, 2}, EPOCH) is None
     assert preferred_state(state(2, 2, 1), (1, 2), {2}, EPOCH) is None
     assert preferred_state(state(1, 2, 1), (1, 2), {1, 2}, EPOCH) is None
-
-
-def test_who_is_still_to_get_the_records_leads_uncleanly_only_where_nobody_else_can() -> None:
-    def elected(live: set[int]) -> PartitionState | None:
-        return next_state(state(1, 1), (4, 2, 1), live, EPOCH, unclean=True, joining=(4,))
-
-    assert elected({2, 4}) == after(2, 2)
-    assert elected({4}) == after(4, 4)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +121,10 @@ def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
     leader = data.draw(st.sampled_from((NO_LEADER, *isr)))
     live = data.draw(st.sets(BROKERS))
     leaving = data.draw(st.sets(st.sampled_from(sorted(live)))) if live else set()
-    unclean = data.draw(st.booleans())
     evict, renew = data.draw(st.booleans()), data.draw(st.booleans())
     before = PartitionState(leader, data.draw(st.integers(0, 9)), isr, 1)
 
-    result = next_state(
-        before, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, unclean=unclean, renew=renew
-    )
+    result = next_state(before, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, renew=renew)
     now = result or before
 
     assert now.isr, "the ISR is never empty"
@@ -152,17 +132,14 @@ def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
     assert set(now.isr) <= set(replicas)
     if now.leader != NO_LEADER:
         assert now.leader in live and now.leader in now.isr
-        lossless = now.leader in isr
-        assert lossless or (unclean and not any(r in live and r not in leaving for r in isr))
-        if lossless:
-            assert set(now.isr) <= set(isr)
+        assert set(now.isr) <= set(isr)
     else:
         assert set(now.isr) == set(isr)
         assert not any(replica in live and replica not in leaving for replica in isr)
     if result is not None:
         leads_on = result.leader == before.leader and set(isr) > set(result.isr) and not renew
         assert (result.leader_epoch, result.controller_epoch) == (before.leader_epoch + (not leads_on), EPOCH)
-        settled = next_state(result, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, unclean=unclean)
+        settled = next_state(result, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict)
         assert settled is None, "one write is enough"
     elif renew:
         assert before.leader == NO_LEADER, "who leads is fenced"

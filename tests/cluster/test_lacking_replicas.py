@@ -105,7 +105,10 @@ def test_who_was_asked_and_says_that_it_lacks_something_is_no_hope_either() -> N
     for broker_id in (1, 2):
         cluster.tell_end(broker_id, broker_id * 10, lacks=True)
     cluster.settle()
-    assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "it has most of those that were in sync"
+    assert cluster.asked == [(3, [TP])], "it is forced among all"
+    cluster.tell_end(3, 15)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "it has most"
     assert told_that_it_is_unclean(cluster)
 
 
@@ -126,5 +129,7 @@ def test_one_out_of_sync_is_rather_elected_than_one_whose_log_may_be_gone() -> N
     refuse(cluster, 1)
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1,), 1)
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.tell_end(1, -1, -1, lacks=True)
+    cluster.tell_end(2, 0, -1)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))

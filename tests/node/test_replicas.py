@@ -155,6 +155,23 @@ async def test_stopping_a_replica_answers_who_waits_and_deletes_where_asked() ->
 
 
 @on_virtual_time
+async def test_who_has_stopped_without_deleting_tells_how_far_its_log_reaches_and_may_lead_again() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        node = cluster.leader
+        stop = StopReplicaRequest(1, 1, (StopReplicaPartition(TP.topic, 0, 0, delete=False),))
+        assert (await node.ask(stop, sender_epoch=1)).partitions[0].error_code == 0
+        asked = LogEndsRequest(1, cluster.controller_epoch, (DescribePartition(*TP),))
+        answer: Any = await node.ask(asked, sender_epoch=1)
+        assert [(each.error_code, each.log_end_offset) for each in answer.partitions] == [(0, 1)]
+        assert not node.replica().partition.is_leader
+        await cluster.elect(1)
+        assert await cluster.produce(b"b") == (0, 1)
+        assert node.log().values == [b"a", b"b"]
+
+
+@on_virtual_time
 async def test_a_topic_is_deleted_by_who_knows_a_later_epoch_than_the_controller() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)

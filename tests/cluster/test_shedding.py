@@ -1,0 +1,345 @@
+"""A reassignment has let its origin go, and the heirs fail before they have shown that they outlived that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.state import BrokerRegistration, PartitionState, ReplicaAssignment
+from tests.cluster.controller_stage import TP, Cluster, broker
+from tidelog.model import NO_LEADER
+
+UNCLEAN = {"unclean.leader.election.enable": "true"}
+
+
+def short(broker_id: int, epoch: int) -> BrokerRegistration:
+    return replace(broker(broker_id, epoch), possibly_short=True)
+
+
+def shed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs: str) -> Cluster:
+    """It stands that only the heirs are in sync, who have not been heard since."""
+    cluster = Cluster(*origin, *heirs)
+    cluster.create("t", origin, **configs)
+    cluster.settle()
+    cluster.reassign(TP, *heirs)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, *origin, *heirs)
+    cluster.silent.update(heirs)
+    cluster.settle()
+    assert (cluster.state().isr, cluster.stops) == (heirs, [])
+    return cluster
+
+
+def back_short(cluster: Cluster, *broker_ids: int) -> None:
+    """Their machines went down, and are up again."""
+    cluster.die(*broker_ids)
+    cluster.settle()
+    cluster.silent.clear()
+    cluster.come(*(short(broker_id, 50 + broker_id) for broker_id in broker_ids))
+    cluster.settle()
+
+
+def tell(cluster: Cluster, ends: dict[int, int]) -> None:
+    assert {broker_id for broker_id, _ in cluster.asked} == ends.keys()
+    for broker_id, end in ends.items():
+        cluster.tell_end(broker_id, end)
+
+
+def catch_up(cluster: Cluster, *isr: int) -> None:
+    cluster.leader_tells_isr(TP, *isr)
+    cluster.settle()
+
+
+# --- an heir comes back short ----------------------------------------------------------------------------
+
+
+def test_who_goes_leads_again_where_the_only_heir_has_lost_something() -> None:
+    cluster = shed((1,), (4,))
+    back_short(cluster, 4)
+    cluster.news()
+    tell(cluster, {1: 7, 4: 5})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+    assert cluster.news() == ["tell 1: t-0 leader=1 isr=1", "tell 4: t-0 leader=1 isr=1"]
+    assert cluster.stops == [] and cluster.absolved == [4]
+    catch_up(cluster, 1, 4)
+    assert (cluster.state().isr, cluster.stops) == ((4,), [(1, [TP])])
+    cluster.answer_stops()
+    cluster.settle()
+    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.moves == {}
+
+
+def test_an_heir_that_has_everything_leads_again_and_who_goes_has_its_log_until_it_has_outlived_the_next_shedding() -> (
+    None
+):
+    cluster = shed((1,), (4,))
+    back_short(cluster, 4)
+    cluster.silent.add(4)
+    tell(cluster, {1: 7, 4: 7})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (4, (4,))
+    assert cluster.holders_told() == {1, 4}
+    cluster.hear(4)
+    cluster.silent.add(4)
+    cluster.settle()
+    assert cluster.stops == [], "it was well when this was written, and has not been heard since"
+    cluster.hear(4)
+    assert cluster.stops == [(1, [TP])]
+
+
+def test_of_several_heirs_and_those_who_go_the_one_who_has_most_leads() -> None:
+    cluster = shed((1, 2), (3, 4))
+    back_short(cluster, 3, 4)
+    tell(cluster, {1: 7, 2: 8, 3: 5, 4: 6})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (2, (2,), [])
+    catch_up(cluster, 2, 3, 4)
+    assert cluster.state().isr == (3, 4)
+
+
+def test_where_the_only_heir_knows_of_a_loss_nobody_leads_until_somebody_gives_up_what_it_alone_may_have_had() -> None:
+    cluster = shed((1,), (4,))
+    back_short(cluster, 4)
+    cluster.tell_end(1, 7)
+    cluster.tell_end(4, 5, lacks=True)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.stops) == (NO_LEADER, [])
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+
+
+def test_it_is_waited_for_who_goes_and_is_away_but_not_for_ever() -> None:
+    cluster = shed((1,), (4,))
+    cluster.die(1)
+    back_short(cluster, 4)
+    cluster.play(cluster.controller.time_passed(0))
+    cluster.play(cluster.controller.time_passed(299_999))
+    assert (cluster.state().leader, cluster.asked) == (NO_LEADER, [])
+    cluster.play(cluster.controller.time_passed(300_000))
+    tell(cluster, {4: 5})
+    cluster.settle()
+    assert cluster.state().leader == 4
+
+
+def test_who_goes_and_is_back_is_asked_and_leads() -> None:
+    cluster = shed((1,), (4,))
+    cluster.die(1)
+    back_short(cluster, 4)
+    cluster.come(broker(1, 60))
+    cluster.settle()
+    tell(cluster, {1: 7, 4: 5})
+    cluster.settle()
+    assert cluster.state().leader == 1
+
+
+def test_nobody_leads_as_long_as_the_only_heir_is_away() -> None:
+    cluster = shed((1,), (4,))
+    back_short(cluster, 4)
+    cluster.die(4)
+    cluster.settle()
+    cluster.asked.clear()
+    cluster.play(cluster.controller.time_passed(0))
+    cluster.play(cluster.controller.time_passed(300_000))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.asked) == (NO_LEADER, []), "it may be whole when it is back"
+
+
+def test_the_next_controller_asks_who_goes_too() -> None:
+    cluster = shed((1, 2), (3, 4))
+    cluster.die(3, 4)
+    cluster.settle()
+    cluster.reign(2)
+    cluster.settle()
+    back_short(cluster, 3, 4)
+    tell(cluster, {1: 7, 2: 8, 3: 5, 4: 6})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.stops) == (2, [])
+
+
+def test_of_a_move_that_is_taken_back_who_stays_now_leads_where_the_only_one_in_sync_has_lost_something() -> None:
+    cluster = shed((1,), (4,))
+    back_short(cluster, 4)
+    cluster.reassign(TP)
+    tell(cluster, {1: 7, 4: 5})
+    cluster.settle()
+    cluster.answer_stops()
+    cluster.settle()
+    assert (cluster.state().leader, cluster.assigned(TP)) == (1, ReplicaAssignment((1,)))
+
+
+def test_one_that_goes_down_once_more_before_its_leadership_is_written_is_in_doubt_again() -> None:
+    cluster = shed((1,), (4,))
+    back_short(cluster, 4)
+    tell(cluster, {1: 7, 4: 7})
+    assert [write.state.leader for write in cluster.waiting] == [4]
+    cluster.live.pop(4)
+    cluster.come(short(4, 70))
+    cluster.settle()
+    assert cluster.state().leader == NO_LEADER
+    tell(cluster, {1: 7, 4: 6})
+    cluster.settle()
+    assert cluster.state().leader == 1
+
+
+def test_behind_a_move_that_is_safe_those_who_stay_are_judged_alone() -> None:
+    cluster = shed((1,), (4,))
+    cluster.hear(4)
+    assert cluster.stops == [(1, [TP])]
+    back_short(cluster, 4)
+    assert (cluster.state().leader, cluster.asked) == (4, [])
+
+
+# --- whose sign of life counts -----------------------------------------------------------------------------
+
+
+def joined_behind_the_shedding() -> Cluster:
+    """Broker 3 stays, was away when 1 and 2 were shed, and caught up with 4, which has not been heard since."""
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.reassign(TP, 3, 4)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2, 4)
+    cluster.silent.add(4)
+    cluster.settle()
+    cluster.come(broker(3, 60))
+    cluster.silent.add(3)
+    catch_up(cluster, 4, 3)
+    return cluster
+
+
+def test_who_answered_before_it_was_in_sync_has_not_shown_that_what_it_has_outlives_anything() -> None:
+    cluster = joined_behind_the_shedding()
+    assert (cluster.state().isr, cluster.stops) == ((4, 3), [])
+    cluster.hear(4)
+    assert cluster.stops == [(1, [TP]), (2, [TP])]
+
+
+def test_where_all_heirs_that_were_asked_are_gone_those_of_now_are_asked() -> None:
+    cluster = joined_behind_the_shedding()
+    cluster.hear(3)
+    cluster.silent.add(3)
+    cluster.die(4)
+    cluster.settle()
+    cluster.hear(3)
+    cluster.settle()
+    assert (cluster.state().isr, cluster.stops) == ((3,), [(1, [TP]), (2, [TP])])
+
+
+# --- unclean elections -------------------------------------------------------------------------------------
+
+
+def test_an_unclean_election_takes_who_goes_before_one_that_stays_and_has_less() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3), **UNCLEAN)
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.reassign(TP, 3, 4)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2, 4)
+    cluster.silent.add(4)
+    cluster.settle()
+    cluster.come(broker(3, 60))
+    cluster.settle()
+    cluster.die(4)
+    cluster.settle()
+    tell(cluster, {1: 7, 2: 7, 3: 5})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (1, (1,), [])
+    cluster.come(broker(4, 70))
+    catch_up(cluster, 1, 2, 3, 4)
+    assert cluster.state().isr == (3, 4)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_under_the_next_controller_an_unclean_election_takes_nobody_who_has_just_deleted_its_log(
+    cancelled: bool,
+) -> None:
+    cluster = shed((1, 2), (3, 4), **UNCLEAN)
+    cluster.hear(3, 4)
+    assert cluster.stops == [(1, [TP]), (2, [TP])]
+    if cancelled:
+        cluster.reassign(TP)
+        cluster.settle()
+    cluster.reign(2)
+    cluster.leader_tells_isr(TP, 3)
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    tell(cluster, {1: 0, 2: 0, 4: 5})
+    cluster.settle()
+    assert cluster.state().leader == 4
+
+
+def test_somebody_may_give_up_what_the_heirs_alone_have_and_who_goes_leads() -> None:
+    cluster = shed((1, 2), (3,))
+    cluster.die(3)
+    cluster.settle()
+    assert cluster.controller.election_refusal(TP, unclean=True) is None
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.tell_end(1, 7)
+    assert cluster.waiting == [] and cluster.controller.undecided(TP), "it is waited for the other one"
+    cluster.tell_end(2, 8)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+    assert not cluster.controller.undecided(TP)
+
+
+def nobody_in_sync_lives(**configs: str) -> Cluster:
+    """Brokers 2 and 3 are behind."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), **configs)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    cluster.die(1)
+    cluster.settle()
+    return cluster
+
+
+def test_an_unclean_election_takes_whoever_reaches_farthest_and_forgets_the_isr() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    assert cluster.state().leader == NO_LEADER
+    tell(cluster, {2: 5, 3: 6})
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 2, (3,), 1)
+
+
+def test_an_unclean_election_does_not_wait_for_ever_for_one_that_is_registered_and_silent() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    cluster.tell_end(3, 0)
+    for now_ms in (0, 299_999):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.waiting == []
+    cluster.play(cluster.controller.time_passed(300_000))
+    assert [write.state.leader for write in cluster.waiting] == [3]
+
+
+def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    cluster.tell_end(3, 6)
+    cluster.live.pop(3)
+    cluster.come(broker(3, 60))
+    cluster.settle()
+    assert {broker_id for broker_id, _ in cluster.asked} == {2, 3}
+    assert cluster.state().leader == NO_LEADER
+
+
+def test_a_wish_that_nobody_is_there_for_any_more_is_over() -> None:
+    cluster = nobody_in_sync_lives()
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    assert cluster.controller.undecided(TP)
+    cluster.die(2, 3)
+    assert not cluster.controller.undecided(TP)
+
+
+def test_where_one_that_was_in_sync_is_back_first_it_leads_and_what_was_told_is_forgotten() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    cluster.tell_end(3, 6)
+    cluster.come(broker(1, 60))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.controller.polls) == (1, {})
