@@ -15,14 +15,22 @@ _LONG_MS: Final = 20
 
 
 class Pace:
-    """`busy`: in this turn a disk was waited for, so that whoever can has to wait until the next one."""
+    """How it is kept.
+
+    busy     in this turn a disk was waited for, so that whoever can has to wait until the next one
+    waits    how often a disk was waited for: it tells whoever cannot wait for a turn whether it was its own work
+    """
 
     def __init__(self) -> None:
         self.busy = False
+        self.waits = 0
 
     def took(self, ms: int) -> None:
         """What was done on the loop for a disk took so long."""
-        if ms > _LONG_MS and not self.busy:
+        if ms <= _LONG_MS:
+            return
+        self.waits += 1
+        if not self.busy:
             self.busy = True
             asyncio.get_running_loop().call_soon(self._turned)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
@@ -68,6 +69,7 @@ class GroupCoordinator:
         self.topic = topic
         self.clock = replicas.clock
         self.metadata = replicas.metadata
+        self.pace = replicas.pace
         self._replicas = replicas
         self._group_settings = GroupSettings(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
         self._timers: Timers[tuple[Shard, str]] = Timers()
@@ -188,8 +190,13 @@ class GroupCoordinator:
     # --- time ----------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> int | None:
-        """Time has passed, for the groups that were due. Returns when to call it again."""
-        for shard, group_id in self._timers.take_due(now_ms):
+        """Time has passed, for the groups that were due. Returns when to call it again.
+
+        Behind a group whose record the disk was waited for the others are due in another turn of the loop.
+        """
+        due, waits = deque(self._timers.take_due(now_ms)), self.pace.waits
+        while due and self.pace.waits == waits:
+            shard, group_id = due.popleft()
             hosted = shard.groups.get(group_id)
             if not shard.open or hosted is None:
                 continue
@@ -199,6 +206,8 @@ class GroupCoordinator:
             except Exception:  # else the members of no other group would be missed any more
                 log.exception("group %r: what was due could not be done", group_id)
                 self._timers.set((shard, group_id), now_ms + _STUMBLED_MS)
+        for key in due:
+            self._timers.set(key, now_ms)
         return self._timers.next_deadline_ms()
 
     def close(self) -> None:

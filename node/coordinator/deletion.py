@@ -19,8 +19,8 @@ class Deletion:
         self._coordinator = coordinator
         self._offsets = offsets
 
-    def delete(self, group_ids: Iterable[str], done: Callable[[Mapping[str, int]], None]) -> None:
-        """Groups without members, and what they have committed; `done` is told an error code for each."""
+    async def delete(self, group_ids: Iterable[str], done: Callable[[Mapping[str, int]], None]) -> None:
+        """Groups without members, and what they have committed; `done` is told, by then or later, a code for each."""
         codes: dict[str, int] = {}
         waiting = set(group_ids)
 
@@ -33,6 +33,7 @@ class Deletion:
         if not waiting:
             done(codes)
         for group_id in list(waiting):
+            await self._coordinator.pace.turn()
             try:
                 self._delete(group_id, settled)
             except BrokerError as error:

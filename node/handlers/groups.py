@@ -52,7 +52,7 @@ from tidelog.group_messages import (
     SyncGroupResponse,
 )
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import ApiKey
+from tidelog.messages import ApiKey, Response
 
 #: Kafka's `key_type` of a group; transactions have none here.
 GROUP_KEY = 0
@@ -290,12 +290,12 @@ class GroupHandlers:
         )
         return ListGroupsResponse(self._coordinator.listing_error, listed)
 
-    def delete(self, request: DeleteGroupsRequest) -> Outcome:
+    async def delete(self, request: DeleteGroupsRequest) -> Response:
         """The answer when all tombstones are committed."""
         later = LaterResponse()
 
         def deleted(codes: Mapping[str, int]) -> None:
             later.give(DeleteGroupsResponse(tuple(DeletedGroup(group, codes[group]) for group in request.groups)))
 
-        self._deletion.delete(request.groups, deleted)
-        return later
+        await self._deletion.delete(request.groups, deleted)
+        return await later

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from node.pace import Pace
 from tests.node.client_requests import TP, produce_request
+from tests.node.group_cluster import GroupCluster
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.scripted_leader import OTHER, Following, replica_of, stored, values
-from tests.virtual_time import on_virtual_time, until
+from tests.virtual_time import VirtualClock, on_virtual_time, until
+from tidelog.group_messages import DeleteGroupsRequest
 from tidelog.messages import EpochEndOffset, FetchPartitionResponse, FetchResponse, OffsetForLeaderEpochResponse
 
 
@@ -106,3 +108,77 @@ async def test_a_follower_whose_disk_is_slow_to_cut_cuts_once_in_a_turn() -> Non
         leader.asked[0][1].set_result(OffsetForLeaderEpochResponse(ends))
         await until(lambda: values(first) == values(second) == [b"a"])
         assert len(found.appends) == 2 and found.are_their_own
+
+
+# --- a coordinator's own records ---------------------------------------------------------------------
+
+GROUPS = ("g", "h", "i")
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_forgets_one_group_s_offsets_in_a_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            assert await cluster.commit(5, group=group) == 0
+        found = Turns()
+        found.slow(cluster.coordinator.replicas.pace)
+        await cluster.inform(TP, deleted=("t",))
+        await asyncio.sleep(1)
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_lets_one_group_s_offsets_expire_in_a_turn() -> None:
+    async with GroupCluster(offsets_retention_minutes=1, offsets_retention_check_interval_ms=100_000) as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            assert await cluster.commit(5, group=group) == 0
+        found = Turns()
+        found.slow(cluster.coordinator.replicas.pace)
+        await asyncio.sleep(110)
+        assert cluster.coordinator.groups.expired == len(GROUPS)
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_deletes_one_group_in_a_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            assert await cluster.commit(5, group=group) == 0
+        found = Turns()
+        found.slow(cluster.coordinator.replicas.pace)
+        answer = await cluster.coordinator.ask(DeleteGroupsRequest(GROUPS))
+        assert [each.error_code for each in answer.groups] == [0, 0, 0]
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_misses_the_members_of_one_group_in_a_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            await cluster.client(group=group).settle()
+        found = Turns()
+        node = cluster.coordinator
+        found.slow(node.replicas.pace)
+        node.groups.tick(VirtualClock().monotonic_ms() + 11_000)  # all of their sessions are over
+        assert len(found.appends) == 1
+        await asyncio.sleep(12)
+        assert [(await cluster.describe(group)).state for group in GROUPS] == ["Empty"] * len(GROUPS)
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_members_are_missed_though_others_wait_for_the_disk_in_every_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            await cluster.client(group=group).settle()
+        node = cluster.coordinator
+        node.replicas.pace.took(300)
+        assert node.replicas.pace.busy
+        node.groups.tick(VirtualClock().monotonic_ms() + 11_000)
+        await asyncio.sleep(1)
+        assert [(await cluster.describe(group)).state for group in GROUPS] == ["Empty"] * len(GROUPS)
