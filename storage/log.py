@@ -86,7 +86,7 @@ class Log:
         *,
         recovery_point: int,
         clean: bool,
-        compacted: bool = False,
+        cleaned_to: int = 0,
         rewrite: bool = False,
         on_cut: Callable[[int], None] | None = None,
         on_sync_failed: Callable[[], None] | None = None,
@@ -97,7 +97,7 @@ class Log:
         `clean`: the last process closed it in order.
 
         Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.recovery`).
-        `compacted`: a cleaner has been there, whatever the topic's policy is by now, so offsets may be missing.
+        `cleaned_to`: up to there a cleaner has been, whatever the topic's policy is by now, so offsets may be missing.
         `on_cut` is called with the offset from which on a truncation takes everything: before the cut, and after it,
         since it took more where the offset lay inside a batch, and another thread may have noted meanwhile what held
         before. What was noted of the log beyond, on the disk too, must be lowered when it returns: what is appended
@@ -113,7 +113,8 @@ class Log:
                 recovery_point=recovery_point,
                 clean=clean,
                 index_interval_bytes=config.index_interval_bytes,
-                compacted=compacted or config.compact,
+                compacted=cleaned_to > 0 or config.compact,
+                cleaned_to=cleaned_to,
                 rewrite=rewrite,
                 on_loss=on_loss,
                 opened=unless_open,

@@ -252,7 +252,6 @@ class LogDirectory:
     def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
         directory = self.path / log_name(tp)
         recovery_point, log_start = self._recovery_points.get(tp, 0), self._log_starts.get(tp, 0)
-        compacted = self._cleaner_offsets.get(tp, 0) > 0
 
         def opened(recovery_point: int, *, clean: bool) -> Log:
             return Log.open(
@@ -261,7 +260,7 @@ class LogDirectory:
                 self._files,
                 recovery_point=recovery_point,
                 clean=clean,
-                compacted=compacted,
+                cleaned_to=self._cleaner_offsets.get(tp, 0),
                 rewrite=self.last_life.sync_had_failed,
                 on_cut=lambda offset: self._cut(tp, offset),
                 on_sync_failed=self._note_failed_sync,

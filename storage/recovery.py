@@ -41,6 +41,7 @@ from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshots import Snapshots
 from storage.producer_state import ProducerState
 from storage.segments import segment_swap
+from storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from storage.segments.scan import scan_headers, scan_valid
 from storage.segments.segment import Segment
 from tidelog.errors import CorruptMessageError
@@ -77,13 +78,16 @@ def recover(
     clean: bool,
     index_interval_bytes: int,
     compacted: bool = False,
+    cleaned_to: int = 0,
     rewrite: bool = False,
     on_loss: Callable[[], None],
     opened: ExitStack,
 ) -> RecoveredLog:
     """The log in `directory`, sound and ready for appends; an empty one where there is none.
 
-    `compacted`: a segment may end before the next one begins. In other logs a hole means that a file is missing.
+    `compacted`: a segment may end before the next one begins, below the offset that the log is `cleaned_to`. Elsewhere
+    a hole means that a file is missing, or that its end never reached the disk: where nothing was cleaned, and what a
+    cleaner of ours has written, ends where the next one begins.
     `rewrite`: what is read beyond the recovery point may be in the page cache alone, and counted as written there.
     `on_loss` is called before any batch, or part of one, is taken away: the log may lack then what was acknowledged.
     `opened` closes the segments, where it is closed itself.
@@ -107,7 +111,8 @@ def recover(
             else:
                 segment.delete()
             continue
-        if log.segments and not _follows(base_offset, log.segments[-1].next_offset, compacted):
+        on_disk = clean or base_offset <= max(recovery_point, cleaned_to)
+        if log.segments and not _goes_on(log.segments[-1], base_offset, holes=compacted, on_disk=on_disk):
             _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)
             _remove_from(log, directory, files, index_interval_bytes, bases[slot:], believed_to, on_loss)
             break
@@ -181,6 +186,12 @@ def _is_foreign(
         return False
     goes_on = any(_follows(base, end_offset, compacted) for base in later)
     return goes_on and all(header.next_offset != end_offset for _, header in scan_valid(segment.log, 0, segment.size))
+
+
+def _goes_on(before: Segment, base_offset: int, *, holes: bool, on_disk: bool) -> bool:
+    """Whether a segment may begin here. `on_disk`: all before it was synced."""
+    far = base_offset - before.base_offset > MAX_RELATIVE_OFFSET  # which a hole within a segment cannot be
+    return _follows(base_offset, before.next_offset, holes and (on_disk or far))
 
 
 def _follows(base_offset: int, end_offset: int, compacted: bool) -> bool:

@@ -39,8 +39,17 @@ def config(**settings: object) -> LogConfig:
     return LogConfig.from_topic_configs({name.replace("_", "."): str(value) for name, value in settings.items()})
 
 
-def open_log(directory: Path, *, clean: bool = True, recovery_point: int = 0, **settings: object) -> Log:
-    return Log.open(directory, config(**settings), UnsyncedFiles(), recovery_point=recovery_point, clean=clean)
+def open_log(
+    directory: Path, *, clean: bool = True, recovery_point: int = 0, cleaned_to: int = 0, **settings: object
+) -> Log:
+    return Log.open(
+        directory,
+        config(**settings),
+        UnsyncedFiles(),
+        recovery_point=recovery_point,
+        clean=clean,
+        cleaned_to=cleaned_to,
+    )
 
 
 def batch(

@@ -85,7 +85,7 @@ class Story:
             UnsyncedFiles(),
             recovery_point=recovery_point,
             clean=clean,
-            compacted=self.seen["rounds"] > 0,
+            cleaned_to=self.noted,
         )
         log.raise_log_start(log_start_offset)
         return log

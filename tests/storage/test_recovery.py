@@ -118,6 +118,32 @@ def test_a_missing_segment_in_the_middle_ends_the_log_before_it(tmp_path: Path) 
     assert log.recovered.removed_segments > 0
 
 
+@pytest.mark.parametrize("left", ["nothing", "all but the last batch"])
+def test_a_segment_of_a_compacted_log_that_lost_its_end_with_the_power_ends_the_log(tmp_path: Path, left: str) -> None:
+    """No cleaner was there, so it is not compaction that took what is missing."""
+    data = write_log(tmp_path)
+    second = sorted(tmp_path.glob("*.log"))[1]
+    content = second.read_bytes()
+    *_, (last, _) = iter_headers(content)
+    second.write_bytes(content[: last if left == "all but the last batch" else 0])
+    log = open_log(tmp_path, clean=False, recovery_point=0, cleanup_policy="compact", **SMALL)
+    assert read_all(log) in whole_batches(data)
+    assert log.log_end_offset == log.segments[-1].next_offset == (records_of(log)[-1][0].offset + 1)
+    assert log.recovered.removed_segments
+
+
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_below_what_was_cleaned_a_segment_may_end_before_the_next_begins(tmp_path: Path, cleaned: bool) -> None:
+    """As Kafka's cleaner leaves it."""
+    data = write_log(tmp_path)
+    second, third = sorted(tmp_path.glob("*.log"))[1:3]
+    content = second.read_bytes()
+    *_, (last, _) = iter_headers(content)
+    second.write_bytes(content[:last])
+    log = open_log(tmp_path, clean=False, cleaned_to=int(third.stem) - 1 + cleaned, **SMALL)
+    assert read_all(log).endswith(data[-100:]) is cleaned
+
+
 def strays(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.stray"))
 
