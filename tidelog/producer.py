@@ -61,6 +61,7 @@ class Producer:
         except BaseException:
             self._io.stop()
             raise
+        self._client = self._core.client
         self._accumulator = self._core.sender.accumulator
         self._topics = self._accumulator.topics
         self._append = self._accumulator.append
@@ -85,7 +86,11 @@ class Producer:
             raise self._io.closed_error()
         stamp = self._now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
         queues = self._topics.get(topic)
-        if queues is None or (partition is not None and not 0 <= partition < len(queues.partitions)):
+        if (
+            queues is None
+            or topic not in self._client.view.topics  # forgotten: how many partitions it has now is not known
+            or (partition is not None and not 0 <= partition < len(queues.partitions))
+        ):
             queues, deadline_ms = self._queues(topic, partition)
         else:
             deadline_ms = None
@@ -110,7 +115,7 @@ class Producer:
             raise self._io.closed_error()
         ready_made = ReadyMadeBatch(batch)
         queues = self._topics.get(topic)
-        if queues is None or not 0 <= partition < len(queues.partitions):
+        if queues is None or topic not in self._client.view.topics or not 0 <= partition < len(queues.partitions):
             queues, deadline_ms = self._queues(topic, partition)
         else:
             deadline_ms = None
@@ -159,6 +164,9 @@ class Producer:
         """The topic's, and how long the send that waited for them may still take (until then, ms)."""
         max_block_ms = self._core.settings.max_block_ms
         deadline_ms = self._monotonic_ms() + max_block_ms
+        known = self._topics.get(topic)
+        if self._io.is_current and known and (partition is None or 0 <= partition < len(known.partitions)):
+            return known, deadline_ms  # a callback cannot wait, and goes by what was known last
         return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000), deadline_ms
 
     def _append_later(self, append: Callable[[], RecordFuture | None], deadline_ms: int | None) -> RecordFuture:

@@ -214,3 +214,33 @@ async def test_a_producer_asks_for_what_it_sends_to_and_finds_it_again_after_a_l
         begun = seconds()
         await producer.send_and_wait("once", b"b")
         assert seconds() - begun < 0.1
+
+
+@on_virtual_time
+async def test_after_a_long_pause_a_producer_chooses_among_the_partitions_that_there_are_now() -> None:
+    cluster = FakeCluster()
+    partitions = cluster.create("t", 1)
+    keys = [b"%d" % number for number in range(20)]
+    async with a_producer(cluster) as producer:
+        await producer.send_and_wait("t", b"a", key=keys[0])
+        await asyncio.sleep(20 * MINUTE_S)
+        partitions += [FakePartition("t", number, 1) for number in range(1, 4)]
+        await asyncio.sleep(20 * MINUTE_S)
+        first = [await producer.send("t", b"b", key=key) for key in keys]
+        then = [await producer.send_and_wait("t", b"c", key=key) for key in keys]
+        assert [(await each).partition for each in first] == [each.partition for each in then]
+        assert {each.partition for each in then} == {0, 1, 2, 3}
+
+
+@on_virtual_time
+async def test_after_a_long_pause_a_producer_hears_from_send_that_its_topic_is_gone() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_producer(cluster) as producer:
+        await producer.send_and_wait("t", b"a")
+        del cluster.partitions["t"]
+        await asyncio.sleep(20 * MINUTE_S)
+        begun = seconds()
+        with pytest.raises(UnknownTopicOrPartitionError, match="topic 't' does not exist"):
+            await producer.send("t", b"b")
+        assert seconds() - begun < 5

@@ -14,11 +14,16 @@ from typing import Any
 import pytest
 
 from tests.tidelog.clients import put
-from tests.tidelog.fake_cluster import FakeCluster
+from tests.tidelog.fake_cluster import FakeCluster, FakePartition
 from tidelog import Admin, Consumer, ConsumerRebalanceListener, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
+from tidelog.client import TOPIC_IDLE_MS
+from tidelog.clock import SystemClock
+from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError, UnknownTopicOrPartitionError
 from tidelog.io_thread import GRACE_S, IoThread
+from tidelog.messages import Request
+from tidelog.partitioner import partition_for_key
 from tidelog.record_future import RecordFuture
+from tidelog.records.encode import encode_batch
 
 P0 = TopicPartition("t", 0)
 
@@ -105,6 +110,72 @@ def test_a_forked_child_is_told_to_make_its_own(kind: Any) -> None:
             os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         use[kind]()
+
+
+def batch_of(value: bytes) -> bytes:
+    return encode_batch([(0, None, value, ())])
+
+
+class PutForward(SystemClock):
+    """Time passes where the test says so as well."""
+
+    def __init__(self) -> None:
+        self.by_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.by_ms
+
+
+@contextmanager
+def grown_during_a_pause(cluster: FakeCluster, clock: PutForward) -> Iterator[Producer]:
+    """A producer to "t", which got its second partition during so long a pause that the producer has forgotten it.
+
+    What it sends waits for a flush.
+    """
+    cluster.create("another")
+    partitions = cluster.create("t", 1)
+    with Producer(cluster.bootstrap, _opener=cluster.open, _clock=clock, linger_ms=60_000) as producer:
+        producer.send("t", b"a")
+        producer.flush(10)
+        clock.by_ms += 2 * TOPIC_IDLE_MS
+        partitions.append(FakePartition("t", 1, 1))
+        assert producer.partitions_for("another") == {0}, "by a look that leaves out what was idle for long"
+        yield producer
+
+
+def test_after_a_long_pause_a_record_goes_where_its_key_belongs_now() -> None:
+    with grown_during_a_pause(FakeCluster(), PutForward()) as producer:
+        keys = [b"%d" % number for number in range(20)]
+        futures = [producer.send("t", b"b", key=key) for key in keys]
+        producer.flush(10)
+        assert [each.get(10).partition for each in futures] == [partition_for_key(key, 2) for key in keys]
+
+
+def test_after_a_long_pause_a_batch_is_not_taken_for_a_topic_that_is_gone() -> None:
+    cluster, clock = FakeCluster(), PutForward()
+
+    def look(broker: int, request: Request) -> None:
+        clock.by_ms += 1000  # between two looks
+
+    with grown_during_a_pause(cluster, clock) as producer:
+        del cluster.partitions["t"]
+        cluster.fault_of = look
+        with pytest.raises(UnknownTopicOrPartitionError, match="topic 't' does not exist"):
+            producer.send_batch("t", encode_batch([(0, None, b"b", ())]), partition=0)
+
+
+def test_after_a_long_pause_a_callback_which_cannot_wait_goes_by_what_was_known_before() -> None:
+    sent: list[RecordFuture] = []
+    with grown_during_a_pause(FakeCluster(), PutForward()) as producer:
+
+        def send_on(_: object) -> None:
+            sent.append(producer.send("t", b"b", partition=0))
+            sent.append(producer.send_batch("t", encode_batch([(0, None, b"c", ())]), partition=0))
+
+        producer.send("another", b"a").add_callback(send_on)
+        producer.flush(10)
+        producer.flush(10)
+        assert [each.get(10).offset for each in sent] == [1, 2]
 
 
 def test_a_callback_neither_waits_for_what_it_keeps_from_happening_nor_closes() -> None:

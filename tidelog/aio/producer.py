@@ -164,7 +164,11 @@ class Producer:
         sender = self._started()
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
         queues = sender.accumulator.topics.get(topic)
-        if queues is None or (partition is not None and not 0 <= partition < len(queues.partitions)):
+        if (
+            queues is None
+            or topic not in self.client.view.topics  # forgotten: how many partitions it has now is not known
+            or (partition is not None and not 0 <= partition < len(queues.partitions))
+        ):
             queues = await self.queues_of(topic, partition, deadline_ms)
         while True:
             future = append(queues)
