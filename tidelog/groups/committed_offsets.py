@@ -112,7 +112,7 @@ class CommittedOffsets:
         self, entries: tuple[OffsetCommitPartition, ...], who: ConsumerGroupMetadata, deadline_ms: int
     ) -> dict[OffsetCommitPartition, BrokerError | None]:
         """What became of each. A new partition may be read from its leader before the coordinator has heard of it:
-        those of which it has not, and which are there, it is asked for again.
+        it is asked again for those of which it has not, until it is certain that they are not there.
         """
         client, attempt = self._client, 0
         refusals: dict[OffsetCommitPartition, BrokerError | None] = {}
@@ -125,20 +125,16 @@ class CommittedOffsets:
             refusals |= {each: error_for(told.get((each.topic, each.partition), left_out)) for each in entries}
             unheard = [each for each in entries if isinstance(refusals[each], UnknownTopicOrPartitionError)]
             if unheard:
-                await client.refresh_or_not(deadline_ms)  # it may have been deleted since
-            entries = tuple([each for each in unheard if await self._is_there(each, deadline_ms)])
+                client.track(*{each.topic for each in unheard})
+                await client.refresh_or_not(deadline_ms)
+            entries = tuple(
+                [each for each in unheard if not client.partition_refusal(TopicPartition(each.topic, each.partition))]
+            )
             if entries:
                 await client.backoff(attempt, deadline_ms)
             if not entries or client.clock.monotonic_ms() >= deadline_ms:
                 return refusals
             attempt += 1
-
-    async def _is_there(self, entry: OffsetCommitPartition, deadline_ms: int) -> bool:
-        try:
-            await self._client.partition(TopicPartition(entry.topic, entry.partition), deadline_ms)
-        except TidelogError:
-            return False
-        return True
 
     async def _take_turn(self, deadline_ms: int) -> None:
         left_ms = max(0, deadline_ms - self._client.clock.monotonic_ms())
