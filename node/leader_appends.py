@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from node.delayed import DelayedProduce, PendingAppend, SyncedProduce
 from node.later import LaterResponse
+from node.replica import Appended as AppendInfo
 from node.replica import Replica
 from node.replicas import Replicas
 from storage.admission import AdmittedBatch, admit_own
 from tidelog.errors import BrokerError, NotEnoughReplicasError, NotLeaderOrFollowerError
 from tidelog.messages import ProducePartitionResponse, ProduceResponse
-from tidelog.model import TopicPartition
+from tidelog.model import Buffer, TopicPartition
 
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -28,6 +29,17 @@ class Appended(NamedTuple):
 
 
 Outcome = Appended | ProducePartitionResponse
+
+
+def _outcome_of(appended: AppendInfo, replica: Replica) -> Appended:
+    response = ProducePartitionResponse(
+        *replica.topic_partition,
+        0,
+        appended.base_offset,
+        appended.log_append_time_ms,
+        replica.log.log_start_offset,
+    )
+    return Appended(replica, replica.partition.leader_epoch, appended.last_offset + 1, response)
 
 
 class LeaderAppends:
@@ -64,12 +76,14 @@ class LeaderAppends:
                 replica.flush_if_due()
             if partition.appended(log.log_end_offset, now_ms):
                 replicas.high_watermark_rose(replica)
-        return Appended(
-            replica,
-            partition.leader_epoch,
-            appended.last_offset + 1,
-            ProducePartitionResponse(*tp, 0, appended.base_offset, appended.log_append_time_ms, log.log_start_offset),
-        )
+        return _outcome_of(appended, replica)
+
+    def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> Appended:
+        """What was appended for a batch before the topic's settings refused it; raises the refusal if nothing was."""
+        appended = replica.log.find_repeated(batch)
+        if appended is None:
+            raise refusal
+        return _outcome_of(appended, replica)
 
     def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
         """The answer for a partition to which nothing was appended."""

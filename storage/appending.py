@@ -77,10 +77,8 @@ class Appender:
         idempotent = header.producer_id >= 0
         log_append_time = config.log_append_time
         if idempotent:
-            repeated = self.producers.find_duplicate(header)
-            if repeated is not None:
-                stamp = repeated.timestamp if log_append_time else NO_TIMESTAMP
-                return AppendInfo(repeated.base_offset, repeated.last_offset, stamp, True)
+            if (repeated := self.find_repeated(header, config)) is not None:
+                return repeated
             self.producers.check(header)
         stamp = NO_TIMESTAMP
         if log_append_time:
@@ -109,6 +107,14 @@ class Appender:
         if idempotent:
             self.producers.update(header, base_offset)
         return AppendInfo(base_offset, last_offset, stamp)
+
+    def find_repeated(self, header: BatchHeader, config: LogConfig) -> AppendInfo | None:
+        """Where the batch stands that this one repeats."""
+        repeated = self.producers.find_duplicate(header)
+        if repeated is None:
+            return None
+        stamp = repeated.timestamp if config.log_append_time else NO_TIMESTAMP
+        return AppendInfo(repeated.base_offset, repeated.last_offset, stamp, True)
 
     def append_as_follower(
         self, view: memoryview, headers: Sequence[BatchHeader], now_ms: int | None, config: LogConfig

@@ -25,8 +25,10 @@ from storage.record_search import Searcher, TimestampOffset, run_whole
 from storage.segments import segment_swap
 from storage.segments.log_segments import Segments
 from storage.segments.segment import Segment
-from tidelog.errors import CorruptMessageError, OffsetOutOfRangeError, StorageError
+from tidelog.errors import BrokerError, CorruptMessageError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer
+from tidelog.records import read_header
+from tidelog.records.header import check_crc
 
 #: What `delete_records` takes for the high watermark.
 HIGH_WATERMARK = -1
@@ -215,7 +217,13 @@ class Log:
 
         Errors are those of `storage.admission`, which may take long, and of `append_admitted`.
         """
-        return self.append_admitted(admit(batch, self.config, now_ms), leader_epoch, now_ms)
+        try:
+            admitted = admit(batch, self.config, now_ms)
+        except BrokerError:
+            if (repeated := self.find_repeated(batch)) is not None:
+                return repeated
+            raise
+        return self.append_admitted(admitted, leader_epoch, now_ms)
 
     def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
         """As `append_as_leader`, with a batch that was found to be one for this topic.
@@ -228,6 +236,18 @@ class Log:
         except StorageError as error:
             self._fail_if_half_written(error)
             raise
+
+    def find_repeated(self, batch: Buffer) -> AppendInfo | None:
+        """Where a batch stands already that cannot be admitted as the topic's settings are by now.
+
+        Its producer did not hear of that: to be refused would be an answer to what was done.
+        """
+        try:
+            header = read_header(batch)
+            check_crc(batch, 0, header)
+        except BrokerError:
+            return None
+        return self._appender.find_repeated(header, self.config)
 
     def append_as_follower(
         self, batches: Buffer, now_ms: int | None = None, *, leader_log_start: int = 0

@@ -14,7 +14,7 @@ from node.leader_appends import ACKS_ALL, ACKS_NONE, Appended, LeaderAppends, Ou
 from node.lines import Lines
 from node.replicas import Replicas
 from node.server import RequestContext
-from storage.admission import LongAdmissionError, admit, admit_if_quick
+from storage.admission import AdmittedBatch, LongAdmissionError, admit, admit_if_quick
 from tidelog.errors import BrokerError, InvalidRequiredAcksError, InvalidTopicError, RequestTimedOutError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
@@ -98,9 +98,11 @@ class Produces:
 
     def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Appended:
         replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
-        return self._appends.append(
-            replica, admit_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
-        )
+        try:
+            admitted = admit_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
+        except BrokerError as refusal:
+            return self._appends.repeated(replica, part.records, refusal)
+        return self._appends.append(replica, admitted)
 
     async def _append_after_thread(
         self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int
@@ -109,10 +111,17 @@ class Produces:
             self._raise_if_late(late_ms)
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             config, now_ms = replica.log.config, self._replicas.clock.now_ms()
-            admitted = await self._replicas.offload(admit, part.records, config, now_ms)
+            admitted: AdmittedBatch | BrokerError
+            try:
+                admitted = await self._replicas.offload(admit, part.records, config, now_ms)
+            except BrokerError as refusal:
+                admitted = refusal
         self._raise_if_late(late_ms)
         # Of this very replica: the topic may have been made anew meanwhile, with other settings.
-        return self._appends.append(self._appends.leader_or_raise(replica, acks), admitted)
+        replica = self._appends.leader_or_raise(replica, acks)
+        if isinstance(admitted, BrokerError):
+            return self._appends.repeated(replica, part.records, admitted)
+        return self._appends.append(replica, admitted)
 
     def _raise_if_late(self, late_ms: int) -> None:
         if late_ms < self._replicas.clock.monotonic_ms():

@@ -66,16 +66,22 @@ class MemoryLog:
 
     def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
         self._write_or_raise()
-        header, data = batch
-        if header.producer_id >= 0:
-            for old in map(read_header, self.batches):
-                if (old.producer_id, old.base_sequence) == (header.producer_id, header.base_sequence):
-                    return AppendInfo(old.base_offset, old.last_offset, duplicate=True)
+        data = batch.data
+        if (repeated := self.find_repeated(data)) is not None:
+            return repeated
         written = bytearray(data)
         base_offset = self.log_end_offset
         assign_offsets(written, 0, base_offset, leader_epoch)
         self._take(bytes(written))
         return AppendInfo(base_offset, self.log_end_offset - 1)
+
+    def find_repeated(self, batch: Buffer) -> AppendInfo | None:
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            for old in map(read_header, self.batches):
+                if (old.producer_id, old.base_sequence) == (header.producer_id, header.base_sequence):
+                    return AppendInfo(old.base_offset, old.last_offset, duplicate=True)
+        return None
 
     def append_as_follower(self, batches: Buffer, *, leader_log_start: int = 0) -> None:
         self._write_or_raise()

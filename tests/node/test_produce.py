@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from node.delayed import DelayedProduce, PendingAppend
+from storage.configs.log_config import LogConfig
+from storage.record_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, fetch_request, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
+    InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
     NotEnoughReplicasAfterAppendError,
@@ -87,6 +92,24 @@ async def test_a_repeated_batch_has_the_first_ones_offset_and_waits_like_it() ->
         await cluster.produce(b"unconfirmed too", acks=1)
         repeated = await cluster.leader.ask(produce_request(batch=late, timeout_ms=50))
         assert repeated.partitions[0].error_code == RequestTimedOutError.code, "it is there, but not committed"
+
+
+@pytest.mark.parametrize("size_bytes", [1, MAX_QUICK_BYTES + 1], ids=["at once", "after a thread"])
+@on_virtual_time
+async def test_a_repeated_batch_is_not_refused_by_settings_that_came_after_it(size_bytes: int) -> None:
+    """Its producer did not hear that it is there: to an outcome of "refused" it would send it anew, in parts."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.leader.log().config = LogConfig(max_message_bytes=2 * MAX_QUICK_BYTES)
+        batch = batch_of(b"v" * size_bytes, producer_id=5, sequence=0)
+        await cluster.leader.ask(produce_request(batch=batch, acks=1))
+        cluster.leader.log().config = LogConfig(cleanup_policy="compact", max_message_bytes=len(batch))
+        again = (await cluster.leader.ask(produce_request(batch=batch))).partitions[0]
+        assert (again.error_code, again.base_offset) == (0, 0)
+        another = batch_of(b"v" * size_bytes, producer_id=5, sequence=1)
+        refused = (await cluster.leader.ask(produce_request(batch=another))).partitions[0]
+        assert refused.error_code == InvalidRecordError.code
+        assert cluster.leader.log().log_end_offset == 1
 
 
 @on_virtual_time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,27 @@ def test_each_of_the_last_five_batches_is_answered_with_its_first_offset(tmp_pat
     with pytest.raises(OutOfOrderSequenceError):
         produce(log, 2, 2)
     assert log.log_end_offset == 14
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_message_bytes": 80}, {"segment_bytes": 80}, {"cleanup_policy": "compact"}],
+    ids=["max.message.bytes", "segment.bytes", "cleanup.policy"],
+)
+def test_a_repetition_is_answered_though_the_topic_would_not_take_the_batch_any_more(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    log = open_log(tmp_path)
+    produce(log, 0, 3)
+    log.config = config(**settings)
+    assert produce(log, 0, 3) == (0, True)
+    with pytest.raises(BrokerError):
+        produce(log, 3, 3)
+    damaged = bytearray(batch(*[NOW] * 3, producer_id=7, epoch=0, sequence=0))
+    damaged[-1] ^= 1
+    with pytest.raises(BrokerError):
+        log.append_as_leader(damaged, 0, NOW)
+    assert log.log_end_offset == 3
 
 
 def test_a_gap_is_refused_and_other_producers_do_not_count(tmp_path: Path) -> None:
