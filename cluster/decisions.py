@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from cluster.doubt import GONE, Doubt, Hold, LogEnd, Poll, judge
 from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
@@ -109,7 +109,7 @@ class Decisions(Picture):
         """One whose logs may be short has come: where it is in an ISR, others lead as long as any are whole."""
         for tp in self.hosted.get(broker_id, ()):
             if tp in self.states and broker_id in self.states[tp].state.isr:
-                self.doubts.setdefault(tp, Doubt()).cast(broker_id)
+                self.doubts.setdefault(tp, Doubt()).members.add(broker_id)
 
     def whole(self, tp: TopicPartition) -> set[int]:
         """Those who are online, lack nothing that they know of, and are beyond doubt."""
@@ -188,9 +188,12 @@ class Decisions(Picture):
         if not present or not self.arriving.keys().isdisjoint(holders):
             return None
         poll = self._poll(tp)
-        if len(present) > 1 and (silent := poll.silent(present)) and not poll.overdue:
-            self._ask(tp, poll, [replica for replica in silent if replica not in poll.asked])
-            return None
+        if len(present) > 1:
+            if unasked := poll.unasked(present):
+                self._ask(tp, poll, unasked)
+                return None
+            if len(poll.told(present)) < len(present) and not poll.overdue:
+                return None
 
         def worth(replica: int) -> tuple[LogEnd, bool, bool, bool]:
             lacks = poll.lacks(replica) or tp in self.lacking.get(replica, ())
@@ -216,9 +219,9 @@ class Decisions(Picture):
         poll.outdate(self.signs.last_loss(self.holders(tp)))
         return poll
 
-    def _ask(self, tp: TopicPartition, poll: Poll, broker_ids: Iterable[int]) -> None:
+    def _ask(self, tp: TopicPartition, poll: Poll, broker_ids: Collection[int]) -> None:
+        poll.ask(broker_ids, self.signs.now)
         for broker_id in broker_ids:
-            poll.asked[broker_id] = self.signs.now
             self.questions.setdefault(broker_id, []).append(tp)
 
     def _chosen(self, tp: TopicPartition, state: PartitionState, leader: int) -> PartitionState:

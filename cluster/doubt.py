@@ -72,12 +72,6 @@ class Doubt(_Wait):
     covered: bool = False
     chosen: PartitionState | None = None
 
-    def cast(self, broker_id: int) -> None:
-        """This one may be short: whoever was to lead, too, if it is the one."""
-        self.members.add(broker_id)
-        if self.chosen is not None and self.chosen.leader == broker_id:
-            self.chosen = None
-
     def cover(self, covered: bool) -> None:
         """Whether a whole member is there as of now."""
         self.covered = covered
@@ -91,7 +85,7 @@ class Poll(_Wait):
 
     ends      what those that live have told
     asked     who was asked, and at which moment (`cluster.signs_of_life`)
-    overdue   it was waited long enough for those that are silent
+    overdue   it was waited long enough for those that are silent, since somebody was asked last
     """
 
     ends: dict[int, LogEnd] = field(default_factory=dict)
@@ -102,6 +96,12 @@ class Poll(_Wait):
         end = self.ends.get(broker_id)
         return end is not None and end.lacks
 
+    def ask(self, broker_ids: Iterable[int], moment: int) -> None:
+        """They are asked now."""
+        for broker_id in broker_ids:
+            self.asked[broker_id] = moment
+            self.since_ms, self.overdue = None, False
+
     def forget(self, broker_id: int) -> None:
         """The broker died: what it told holds no more."""
         self.ends.pop(broker_id, None)
@@ -111,16 +111,19 @@ class Poll(_Wait):
         """Somebody was lost then: who was asked before may have died as well since, and is asked again."""
         for broker_id in [each for each, asked in self.asked.items() if asked < moment]:
             self.forget(broker_id)
-            self.since_ms, self.overdue = None, False
 
     def tell(self, broker_id: int, end: LogEnd, asked: int) -> None:
         """The answer to what was asked at that moment; one to an earlier question is passed over."""
         if asked >= self.asked.get(broker_id, asked + 1):
             self.ends[broker_id] = end
 
-    def silent(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
-        """Those who have not told."""
-        return tuple(each for each in broker_ids if each not in self.ends)
+    def unasked(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
+        """Those of whom nothing can come yet."""
+        return tuple(each for each in broker_ids if each not in self.asked and each not in self.ends)
+
+    def told(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
+        """Those who have told."""
+        return tuple(each for each in broker_ids if each in self.ends)
 
 
 @frozen
@@ -136,14 +139,17 @@ def judge(
 ) -> Verdict:
     """What to do about a partition without a leader, none of whose live ISR members is beyond doubt.
 
-    candidates   the ISR, and who else may have what that has lost. They lead only where nobody of the ISR knows of a
-                 loss: what is missing then may be missing from their logs, too
+    candidates   the ISR, and who else may have what that has lost. Nobody leads where each of the ISR knows of a loss:
+                 what is missing then may be missing from all logs
+    overdue      it was waited long enough for those that are away; for the silent the poll knows
     """
     present = [replica for replica in candidates if replica in live]
     if len(present) < len(candidates) and not overdue:
         return Verdict()
-    if silent := poll.silent(present):
-        return Verdict(ask=tuple(replica for replica in silent if replica not in poll.asked))
-    some_lack = any(poll.lacks(replica) for replica in present if replica in isr)
-    eligible = [r for r in present if not poll.lacks(r) and (r in isr or not some_lack)]
-    return Verdict(leader=max(eligible, key=lambda replica: poll.ends[replica], default=None))
+    if unasked := poll.unasked(present):
+        return Verdict(ask=unasked)
+    told = poll.told(present)
+    eligible = [replica for replica in told if not poll.lacks(replica)]
+    if (len(told) < len(present) and not poll.overdue) or set(eligible).isdisjoint(isr):
+        return Verdict()
+    return Verdict(leader=max(eligible, key=lambda replica: poll.ends[replica]))

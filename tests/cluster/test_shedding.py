@@ -98,6 +98,27 @@ def test_of_several_heirs_and_those_who_go_the_one_who_has_most_leads() -> None:
     assert cluster.state().isr == (3, 4)
 
 
+def test_where_one_heir_knows_of_a_loss_and_another_does_not_who_goes_and_has_most_leads() -> None:
+    """What they lack may be the same: only one had noted how far it was committed."""
+    cluster = shed((1, 2), (3, 4))
+    back_short(cluster, 3, 4)
+    cluster.tell_end(3, 5, lacks=True)
+    tell(cluster, {1: 10, 2: 10, 4: 6})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (1, (1,), [])
+
+
+def test_one_that_is_registered_and_silent_is_not_waited_for_for_ever() -> None:
+    cluster = shed((1,), (4,))
+    back_short(cluster, 4)
+    cluster.tell_end(4, 5)
+    for now_ms in (0, 299_999):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.waiting == []
+    cluster.play(cluster.controller.time_passed(300_000))
+    assert [write.state.leader for write in cluster.waiting] == [4]
+
+
 def test_where_the_only_heir_knows_of_a_loss_nobody_leads_until_somebody_gives_up_what_it_alone_may_have_had() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
@@ -320,12 +341,18 @@ def test_an_unclean_election_does_not_wait_for_ever_for_one_that_is_registered_a
 
 
 def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
-    cluster.tell_end(3, 6)
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3, 4), **UNCLEAN)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    cluster.die(1)
+    cluster.settle()
+    cluster.tell_end(2, 6)
+    cluster.tell_end(3, 5)
     cluster.live.pop(3)
     cluster.come(broker(3, 60))
     cluster.settle()
-    assert {broker_id for broker_id, _ in cluster.asked} == {2, 3}
+    assert {broker_id for broker_id, _ in cluster.asked} == {2, 3, 4}, "2 may have gone down with it"
     assert cluster.state().leader == NO_LEADER
 
 
