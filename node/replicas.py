@@ -221,7 +221,7 @@ class Replicas:
             self.notice_failures()
 
     async def delete(self, tps: Iterable[TopicPartition]) -> None:
-        """Nothing remains of these but files (`remove_deleted_logs`), hosted or not; those that are have been stopped.
+        """Nothing remains of these but files, which housekeeping removes; those that are hosted have been stopped.
 
         StorageError; OutOfDescriptorsError where that is to be tried again.
         """
@@ -233,11 +233,6 @@ class Replicas:
                 doomed.append(tp)
         if doomed:
             await self.offload(self._logs.delete, *doomed)
-
-    async def remove_deleted_logs(self) -> None:
-        """Remove the files of what was deleted; that may take long."""
-        await self.offload(self._logs.remove_deleted_logs)
-        self.notice_failures()
 
     def _forget(self, tp: TopicPartition) -> None:
         self._replicas.pop(tp, None)

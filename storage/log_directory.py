@@ -28,7 +28,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from storage import leaderships, meta_properties, partition_metadata
@@ -86,8 +86,8 @@ class LogDirectory:
         #: Logs that threads are opening right now; the directory is nobody else's before they are done.
         self._opening = 0
         self._given_back = False
-        #: Deleted logs whose files could not be removed without a descriptor: with the next ones, or at the next start.
-        self._doomed: list[Path] = []
+        #: Deleted logs whose files are there still.
+        self._doomed: deque[Path] = deque()
         self._settled = threading.Condition()
         #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
         self._checkpoint_lock = threading.Lock()
@@ -319,24 +319,26 @@ class LogDirectory:
         """Nothing is found of these logs any more. Renamed, so that no crash leaves half a log of the partition's name.
 
         All at once, since what the checkpoints hold of them is forgotten with one sync, and not with one for each.
-        Their files go with `remove_deleted_logs`.
+        Their files go with `remove_deleted_log`.
         """
         self._take_out_of_use(*tps)
         self._doomed += [self._rename(tp, DELETED) for tp in tps]
 
-    def remove_deleted_logs(self) -> None:
-        """Removes the files of deleted logs, which may take long. On any thread; several share the work. StorageError.
+    @property
+    def has_deleted_logs(self) -> bool:
+        """Whether `remove_deleted_log` has something to do."""
+        return bool(self._doomed) and self.works
 
-        Those for which there is no descriptor stay for the next time.
+    def remove_deleted_log(self) -> bool:
+        """Removes the files of one deleted log, which may take long; False where none is left. On any thread, but one.
+
+        What is left when the process ends goes at the next start. StorageError; OutOfDescriptorsError: another time.
         """
-        with suppress(IndexError):  # another thread took the last one
-            while True:
-                path = self._doomed.pop()
-                try:
-                    self._files.remove_directory(path)
-                except OutOfDescriptorsError:
-                    self._doomed.append(path)
-                    return
+        if not self.has_deleted_logs:
+            return False
+        self._files.remove_directory(self._doomed[0])
+        self._doomed.popleft()
+        return True
 
     def _rename(self, tp: TopicPartition, kind: str) -> Path:
         retired = self.path / retired_name(tp, kind)

@@ -282,7 +282,7 @@ class LogManager:
         raise AssertionError
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Nothing is known any more of these logs, whose files `remove_deleted_logs` removes; others need nothing.
+        """Nothing is known any more of these logs, whose files `remove_deleted_log` removes; others need nothing.
 
         StorageError; OutOfDescriptorsError where it is to be done again for some of them, of which nothing is lost yet.
         """
@@ -300,11 +300,18 @@ class LogManager:
         if errors:
             raise next((error for error in errors if isinstance(error, OutOfDescriptorsError)), errors[0])
 
-    def remove_deleted_logs(self) -> None:
-        """Removes the files of deleted logs; that may take long, on any thread. What is left goes at the next start."""
+    @property
+    def has_deleted_logs(self) -> bool:
+        """Whether `remove_deleted_log` has something to do. Any thread's."""
+        return any(directory.has_deleted_logs for directory in self.directories)
+
+    def remove_deleted_log(self) -> bool:
+        """Removes the files of one deleted log; that may take long. On any thread, but one. False: none for now."""
         for directory in self.directories:
             with directory.failing(later=True):
-                directory.remove_deleted_logs()
+                if directory.remove_deleted_log():
+                    return True
+        return False
 
     def _home_of(self, tp: TopicPartition) -> LogDirectory | None:
         return next((directory for directory in self.directories if tp in directory.logs), None)

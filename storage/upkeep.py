@@ -93,10 +93,16 @@ class Upkeep:
     def is_removal_due(self, monotonic_ms: int) -> bool:
         """Any thread's: whether `remove_deleted` has something to do."""
         with self._retired_lock:
-            return bool(self._retired) and self._retired[0].due_ms <= monotonic_ms
+            due = bool(self._retired) and self._retired[0].due_ms <= monotonic_ms
+        return due or self.logs.has_deleted_logs
 
     def remove_deleted(self, monotonic_ms: int) -> int:
-        """Any thread's: removes the files whose `file.delete.delay.ms` has passed; of how many segments."""
+        """Any thread's: removes the files whose `file.delete.delay.ms` has passed; of how many segments.
+
+        And those of deleted logs, which may take long: nobody waits for that, as at the next start they would go, too.
+        """
+        while not self._stopping and self.logs.remove_deleted_log():
+            pass
         removed = 0
         while True:
             with self._retired_lock:
@@ -174,7 +180,7 @@ class Upkeep:
         self._set_apart.discard(log)
 
     def stop(self) -> None:
-        """Any thread's: whatever round of compaction is under way ends soon."""
+        """Any thread's: whatever is under way ends soon."""
         self._stopping = True
 
     def _pace(self, throttle: Callable[[int], object]) -> Callable[[int], None]:

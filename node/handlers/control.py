@@ -152,7 +152,6 @@ class ControlRequests:
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop(each) for each in request.partitions}
             codes |= await self._delete([each for each, code in codes.items() if not code and each.delete], deadline_ms)
-        await self._replicas.remove_deleted_logs()  # others have their turn meanwhile: a large log goes slowly
         return StopReplicaResponse(
             0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
         )

@@ -236,9 +236,6 @@ class MemoryLogs:
         for tp in tps:
             del self._logs[tp]
 
-    def remove_deleted_logs(self) -> None:
-        """There are no files."""
-
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         return dict(self._high_watermarks)
 

@@ -183,30 +183,6 @@ async def test_a_topic_is_deleted_by_who_knows_a_later_epoch_than_the_controller
 
 
 @on_virtual_time
-async def test_while_the_files_of_a_deleted_log_go_others_are_led() -> None:
-    async with MemoryCluster() as cluster:
-        await cluster.elect(1)
-        node, other, gone = cluster.leader, TP._replace(partition=1), asyncio.Event()
-        await cluster.elect(1, tell=(), tp=other)
-        offload = node.replicas.offload
-
-        async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if function == node.directory.remove_deleted_logs:
-                await gone.wait()
-            return await offload(function, *args, **kwargs)
-
-        node.replicas.offload = slowly  # type: ignore[assignment]
-        stop = StopReplicaRequest(1, 1, (StopReplicaPartition(TP.topic, 0, ANY_EPOCH, True),))
-        deleting = asyncio.ensure_future(node.ask(stop, sender_epoch=1))
-        await asyncio.sleep(1)
-        assert (await node.ask(cluster.leader_and_isr(other), sender_epoch=1)).partitions[0].error_code == 0
-        assert node.replicas.led() == [other]
-        assert not deleting.done()
-        gone.set()
-        assert (await deleting).partitions[0].error_code == 0
-
-
-@on_virtual_time
 async def test_a_replica_is_deleted_only_when_it_is_known_what_became_of_the_isr_that_it_proposed() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from storage.configs.log_config import LogConfig
 from storage.files import File, RealFile, RealFiles
 from storage.log import Log
+from storage.log_manager import LogManager
 from storage.record_search import LongSearchError, QuickSearcher, TimestampOffset
 from tidelog.records import Codec, Record, decode_records, encode_batch, iter_headers
 
@@ -50,6 +51,12 @@ def open_log(
         clean=clean,
         cleaned_to=cleaned_to,
     )
+
+
+def remove_deleted(manager: LogManager) -> None:
+    """As long as there is something that can be removed."""
+    while manager.remove_deleted_log():
+        pass
 
 
 def batch(

@@ -19,7 +19,7 @@ from storage.leaderships import Leadership
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.segments.segment import Segment
-from tests.storage.logs import NOW, append, config, read_all
+from tests.storage.logs import NOW, append, config, read_all, remove_deleted
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
@@ -276,12 +276,12 @@ def test_files_of_a_deleted_log_for_whose_removal_no_descriptor_is_left_go_with_
         append(manager.get_or_create(tp, "A" * 22, config()))
     files.flood_at = "remove_directory"
     manager.delete(TP)
-    manager.remove_deleted_logs()
+    remove_deleted(manager)
     assert manager.works and not manager.failed()
     assert [path.name.partition(".")[0] for path in tmp_path.glob("*-delete")] == ["orders-0"]
     files.flood_at = ""
     manager.delete(other)
-    manager.remove_deleted_logs()
+    remove_deleted(manager)
     assert not list(tmp_path.glob("o*"))
     manager.close()
 

@@ -13,7 +13,7 @@ from storage.configs.log_config import LogConfig
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from storage.log_names import log_name
-from tests.storage.logs import UnsyncedFiles, append, read_all
+from tests.storage.logs import UnsyncedFiles, append, read_all, remove_deleted
 from tidelog.errors import IneligibleReplicaError, InvalidTopicError
 from tidelog.model import TopicPartition
 
@@ -321,7 +321,7 @@ def test_a_log_that_is_deleted_while_it_is_synced_does_not_fail_the_disk(tmp_pat
     append(log)
     manager.delete(ORDERS)
     log.flush()
-    manager.remove_deleted_logs()
+    remove_deleted(manager)
     assert list(tmp_path.glob("orders*")) == []
 
 
@@ -340,7 +340,7 @@ def test_a_topic_of_many_partitions_is_forgotten_with_one_write(tmp_path: Path) 
     manager.checkpoint_recovery_points()
     CountingFiles.written.clear()
     manager.delete(*tps)
-    manager.remove_deleted_logs()
+    remove_deleted(manager)
     assert CountingFiles.written == ["recovery-point-offset-checkpoint"]
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["kept-0"]
     assert "orders" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()

@@ -19,7 +19,7 @@ from storage.configs.log_config import LogConfig
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
-from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all
+from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all, remove_deleted
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
 
@@ -504,7 +504,7 @@ def test_a_deletion_that_fails_in_one_directory_is_done_in_the_others_and_says_s
     machine.files.fail(Fault.READ_ONLY, machine.paths[1])
     with pytest.raises(StorageError, match="Read-only"):
         manager.delete(*ORDERS)
-    manager.remove_deleted_logs()
+    remove_deleted(manager)
     assert [path for path, _ in manager.failed()] == [machine.paths[1]]
     assert places(manager)["a"] == places(manager)["c"] == []
     assert not list(machine.paths[0].glob("orders*")) and not list(machine.paths[2].glob("orders*"))

@@ -422,9 +422,31 @@ def test_a_log_that_goes_while_it_is_compacted_fails_nothing(broker: Broker) -> 
     round_.install(NOW)
     assert not round_.write_next()
     round_.end()
-    broker.manager.remove_deleted_logs()
+    broker.upkeep.remove_deleted(NOW)
     assert broker.manager.failed() == []
     assert list(broker.path.glob("states*")) == []
+
+
+def test_files_of_deleted_logs_go_one_log_after_the_other_until_the_broker_stops(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tp in (STATES, ORDERS):
+        put(broker.log(tp), (b"a", b"1"))
+    assert not broker.upkeep.is_removal_due(NOW)
+    broker.manager.delete(STATES, ORDERS)
+    assert broker.upkeep.is_removal_due(NOW) and len(broker.names("-delete")) == 2
+    remove = broker.files.remove_directory
+
+    def remove_and_stop(path: Path) -> None:
+        remove(path)
+        broker.upkeep.stop()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.files, "remove_directory", remove_and_stop)
+        broker.upkeep.remove_deleted(NOW)
+    assert len(broker.names("-delete")) == 1
+    broker.manager.close()
+    assert not broker.upkeep.is_removal_due(NOW), "the next start finishes it"
 
 
 def test_a_round_ends_soon_when_the_broker_stops(broker: Broker) -> None:
