@@ -53,8 +53,11 @@ class Handlers:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.alter_reassignments(request),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.list_reassignments(request),
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
-            ApiKey.LEADER_AND_ISR: control.leader_and_isr,
-            ApiKey.STOP_REPLICA: control.stop_replica,
+            # What a coroutine begins with comes a turn of the loop after the look at the request's addressee.
+            ApiKey.LEADER_AND_ISR: lambda request, context: control.leader_and_isr(
+                request, context, replicas.resignations
+            ),
+            ApiKey.STOP_REPLICA: lambda request, context: control.stop_replica(request, context, replicas.resignations),
             ApiKey.UPDATE_METADATA: control.update_metadata,
             ApiKey.LOG_ENDS: lambda request, _: control.log_ends(request),
             ApiKey.CONTROLLED_SHUTDOWN: lambda request, _: controller.controlled_shutdown(request),

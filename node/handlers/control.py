@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 
 from cluster.state import PartitionState, VersionedState
 from node.last_told import LastTold
@@ -52,8 +52,6 @@ log = logging.getLogger(__name__)
 #: Partitions that change their role before other work gets a turn of the loop.
 _TURN = 64
 
-Turn = AbstractAsyncContextManager[Callable[[], None]]
-
 
 class ControlRequests:
     """What a controller says whose time is over is refused; so is, one by one, what a partition knows better.
@@ -75,16 +73,15 @@ class ControlRequests:
         self._live: Mapping[int, int] = {}
         self._last_told = LastTold(replicas.broker_id)
 
-    def leader_and_isr(self, request: LeaderAndIsrRequest, context: RequestContext) -> Awaitable[LeaderAndIsrResponse]:
+    async def leader_and_isr(
+        self, request: LeaderAndIsrRequest, context: RequestContext, resignations: int
+    ) -> LeaderAndIsrResponse:
         """Become leader or follower of each partition; those whose state is old are refused one by one.
 
         RequestTimedOutError also where no file descriptor is left to note down what is to be remembered before anybody
         acts upon it, or to make a log; then the others have their roles.
         """
-        return self._take_roles(request, self._turn(context.deadline_ms))
-
-    async def _take_roles(self, request: LeaderAndIsrRequest, turn_: Turn) -> LeaderAndIsrResponse:
-        async with turn_ as raise_if_resigned:
+        async with self._turn(context.deadline_ms, resignations) as raise_if_resigned:
             if not self._admit(request):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
             self._brokers_changed(request.live_brokers)
@@ -138,20 +135,20 @@ class ControlRequests:
                 ),
             )
 
-    def stop_replica(self, request: StopReplicaRequest, context: RequestContext) -> Awaitable[StopReplicaResponse]:
+    async def stop_replica(
+        self, request: StopReplicaRequest, context: RequestContext, resignations: int
+    ) -> StopReplicaResponse:
         """Stop serving, and delete where asked to. What is not here has been stopped.
 
         RequestTimedOutError also where no file descriptor is left to delete with, or where it is not known yet what
         became of an ISR that was proposed before.
         """
-        return self._stop_all(request, context.deadline_ms, self._turn(context.deadline_ms))
-
-    async def _stop_all(self, request: StopReplicaRequest, deadline_ms: int, turn_: Turn) -> StopReplicaResponse:
-        async with turn_:
+        async with self._turn(context.deadline_ms, resignations):
             if not self._admit(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop(each) for each in request.partitions}
-            codes |= await self._delete([each for each, code in codes.items() if not code and each.delete], deadline_ms)
+            deleted = [each for each, code in codes.items() if not code and each.delete]
+            codes |= await self._delete(deleted, context.deadline_ms)
         return StopReplicaResponse(
             0, tuple(PartitionOutcome(each.topic, each.partition, codes[each]) for each in request.partitions)
         )
@@ -175,15 +172,13 @@ class ControlRequests:
         asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
         return LogEndsResponse(0, tuple(map(self._log_end, asked)))
 
-    def _turn(self, deadline_ms: int) -> Turn:
+    @asynccontextmanager
+    async def _turn(self, deadline_ms: int, resignations: int) -> AsyncIterator[Callable[[], None]]:
         """When those that came before are done. Gives what is to be asked again after each wait.
 
-        To be called in the turn of the loop in which the request was found to be for this registration.
+        `resignations` of this broker when the request was found to be for its registration.
         """
-        return self._turn_under(self._replicas.resignations, deadline_ms)
 
-    @asynccontextmanager
-    async def _turn_under(self, resignations: int, deadline_ms: int) -> AsyncIterator[Callable[[], None]]:
         def raise_if_resigned() -> None:
             if self._replicas.closed or self._replicas.resignations != resignations:
                 raise StaleBrokerEpochError("the registration that this was said to is gone")
@@ -320,7 +315,7 @@ class ControlRequests:
         """
         if not self._departed(update):
             return
-        async with self._turn(deadline_ms):
+        async with self._turn(deadline_ms, self._replicas.resignations):
             for tp in self._departed(update):
                 self._last_told.forget(tp)
                 try:
