@@ -240,14 +240,15 @@ class Log:
     def find_repeated(self, batch: Buffer) -> AppendInfo | None:
         """Where a batch stands already that cannot be admitted as the topic's settings are by now.
 
-        Its producer did not hear of that: to be refused would be an answer to what was done.
+        Its producer did not hear of that: to be refused would be an answer to what was done. None where it is damaged,
+        or where more is sent with it.
         """
         try:
             header = read_header(batch)
             check_crc(batch, 0, header)
         except BrokerError:
             return None
-        return self._appender.find_repeated(header, self.config)
+        return self._appender.find_repeated(header, self.config) if header.size_bytes == len(batch) else None
 
     def append_as_follower(
         self, batches: Buffer, now_ms: int | None = None, *, leader_log_start: int = 0

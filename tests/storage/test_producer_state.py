@@ -55,10 +55,10 @@ def test_a_repetition_is_answered_though_the_topic_would_not_take_the_batch_any_
     assert produce(log, 0, 3) == (0, True)
     with pytest.raises(BrokerError):
         produce(log, 3, 3)
-    damaged = bytearray(batch(*[NOW] * 3, producer_id=7, epoch=0, sequence=0))
-    damaged[-1] ^= 1
-    with pytest.raises(BrokerError):
-        log.append_as_leader(damaged, 0, NOW)
+    repeated = batch(*[NOW] * 3, producer_id=7, epoch=0, sequence=0)
+    for wrong in (repeated[:-1] + b"?", repeated + batch(NOW, producer_id=7, epoch=0, sequence=3), repeated[:60]):
+        with pytest.raises(BrokerError):
+            log.append_as_leader(wrong, 0, NOW)
     assert log.log_end_offset == 3
 
 
