@@ -148,7 +148,8 @@ class MetadataCache:
     def _describe_topic(self, name: str, reachable: Container[int]) -> TopicMetadata:
         topic = self._topics.get(name)
         if topic is None:
-            return TopicMetadata(name, UnknownTopicOrPartitionError.code)
+            error = UnknownTopicOrPartitionError if self.informed else LeaderNotAvailableError
+            return TopicMetadata(name, error.code)
         described = {number: self._describe_partition(state, reachable) for number, state in topic.partitions.items()}
         for number in range(topic.partition_count):
             if number not in described:

@@ -105,6 +105,8 @@ class ClusterClient:
         self._opener = opener
         self._rng = rng or random.Random()
         self._tracked: dict[str, int] = {}
+        #: When a broker last told of a topic, be it that there is none, and since when all have said that.
+        self._told_ms: dict[str, int] = {}
         self._missing_since_ms: dict[str, int] = {}
         self._lacking_since_ms: dict[TopicPartition, int] = {}
         self._peers: dict[int, Peer] = {}
@@ -202,29 +204,30 @@ class ClusterClient:
     def forget(self, topic: str) -> None:
         """The topic is gone, and is not asked for any more."""
         self._tracked.pop(topic, None)
+        self._told_ms.pop(topic, None)
         self._missing_since_ms.pop(topic, None)
         self.view = self.view.without(topic)
 
     def refusal(self, topic: str) -> BrokerError | None:
-        """Why there is no such topic for this client, once that is certain."""
+        """Why there is no such topic for this client, once that is certain: it was denied again after some seconds."""
         error = error_for(self.view.refused.get(topic, 0), f"topic {topic!r}")
         if error is None or not error.retriable:
             return error
         since_ms = self._missing_since_ms.get(topic)
-        if since_ms is None or self.clock.monotonic_ms() - since_ms < UNKNOWN_TOPIC_GRACE_MS:
+        if since_ms is None or self._told_ms.get(topic, since_ms) - since_ms < UNKNOWN_TOPIC_GRACE_MS:
             return None
         return UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
 
     def partition_refusal(self, tp: TopicPartition) -> BrokerError | None:
-        """Why there is no such partition for this client, once that is certain."""
+        """Why there is no such partition for this client, once that is certain: as `refusal`, since this was asked."""
         if refusal := self.refusal(tp.topic):
             return refusal
         view = self.view.topics.get(tp.topic)
         if view is None or tp.partition in view.partitions:
             self._lacking_since_ms.pop(tp, None)
             return None
-        now_ms = self.clock.monotonic_ms()
-        if now_ms - self._lacking_since_ms.setdefault(tp, now_ms) < UNKNOWN_TOPIC_GRACE_MS:
+        since_ms = self._lacking_since_ms.setdefault(tp, self.clock.monotonic_ms())
+        if self._told_ms.get(tp.topic, since_ms) - since_ms < UNKNOWN_TOPIC_GRACE_MS:
             return None
         del self._lacking_since_ms[tp]  # whoever asks again later may find that it was added
         return no_such_partition(tp, len(view.partitions))
@@ -463,6 +466,7 @@ class ClusterClient:
         self._tracked = {topic: asked_ms for topic, asked_ms in self._tracked.items() if asked_ms > since_ms}
         self._lacking_since_ms = {tp: ms for tp, ms in self._lacking_since_ms.items() if tp.topic in self._tracked}
         self._missing_since_ms = {topic: ms for topic, ms in self._missing_since_ms.items() if topic in self._tracked}
+        self._told_ms = {topic: ms for topic, ms in self._told_ms.items() if topic in self._tracked}
 
     def _merge(self, answer: MetadataResponse) -> None:
         self.view = self.view.merged(answer).only(self._tracked)
@@ -470,6 +474,7 @@ class ClusterClient:
         for told in answer.topics:
             if told.name not in self._tracked:
                 continue
+            self._told_ms[told.name] = now_ms
             if told.error_code == UnknownTopicOrPartitionError.code:
                 self._missing_since_ms.setdefault(told.name, now_ms)
             else:

@@ -74,6 +74,15 @@ def test_who_asks_for_all_topics_is_not_told_of_some_by_a_broker_that_has_just_s
     assert [topic.name for topic in cache.describe(None).topics] == ["t"]
 
 
+def test_a_broker_that_has_just_started_denies_no_topic() -> None:
+    cache = MetadataCache("c")
+    (asked,) = cache.describe(("t",)).topics
+    assert asked.error_code == LeaderNotAvailableError.code
+    cache.update(UpdateMetadataRequest(1, 1, (), (), (), (), {}))
+    (asked,) = cache.describe(("t",)).topics
+    assert asked.error_code == UnknownTopicOrPartitionError.code
+
+
 def test_a_topic_that_has_another_id_now_was_deleted_though_nobody_says_so() -> None:
     cache = MetadataCache("c")
     deleted: list[str] = []

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from tests.tidelog.clients import a_consumer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import on_virtual_time, until
+from tidelog.aio import Consumer
 from tidelog.errors import (
     BrokerError,
     InconsistentTopicIdError,
     LogTruncationError,
     NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
     OffsetOutOfRangeError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.group_messages import OffsetCommitPartition
-from tidelog.messages import FetchRequest, MetadataRequest, OffsetForLeaderEpochRequest
+from tidelog.messages import FetchRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest
 from tidelog.model import TopicPartition
 from tidelog.records.header import read_header
 
@@ -374,6 +376,45 @@ async def test_whatever_is_compacted_and_trimmed_nobody_is_told_that_logs_part_t
 
 
 # --- a topic that was deleted ---------------------------------------------------------------------
+
+
+async def hear_from_one_that_knows_no_topic(cluster: FakeCluster, consumer: Consumer) -> None:
+    """As a broker is that has just started."""
+    cluster.known_to = {broker_id: set() for broker_id in cluster.live}
+    await consumer.client.refresh_soon()
+    cluster.known_to = {}
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+@on_virtual_time
+async def test_a_topic_that_was_denied_once_a_minute_ago_is_there(group: str | None) -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"0")
+    async with a_consumer(cluster, **({"group_id": group} if group else {})) as consumer:
+        if group:
+            consumer.subscribe(["t"])
+        else:
+            consumer.assign([P0])
+        await read(consumer, 1, 60_000)
+        await hear_from_one_that_knows_no_topic(cluster, consumer)
+        for _ in range(60):
+            assert not await consumer.poll(1000)
+        cluster.move(partition)
+        put(partition, b"1")
+        assert await read(consumer, 1, 30_000) == [(0, 1, b"1")]
+
+
+@on_virtual_time
+async def test_a_topic_that_was_denied_once_is_asked_about_again_where_a_leader_cannot_answer_yet() -> None:
+    cluster = FakeCluster()
+    put(*cluster.create("t"), b"0")
+    async with a_consumer(cluster) as consumer:
+        assert await consumer.end_offsets([P0]) == {P0: 1}
+        await hear_from_one_that_knows_no_topic(cluster, consumer)
+        await asyncio.sleep(10)
+        cluster.refusals[ListOffsetsRequest].append(OffsetNotAvailableError.code)
+        assert await consumer.end_offsets([P0]) == {P0: 1}
 
 
 @on_virtual_time

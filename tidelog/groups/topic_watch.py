@@ -94,8 +94,8 @@ class TopicWatch:
         return bool(missing)
 
     def _is_missing(self, topic: str) -> bool:
-        """Never seen, or deleted since: then its partitions are remembered."""
-        return self._client.refusal(topic) is not None or not self._client.view.partition_count(topic)
+        """Never seen, or denied since: then its partitions are remembered, until it was denied again."""
+        return topic in self._client.view.refused or not self._client.view.partition_count(topic)
 
     def _deadline_ms(self) -> int:
         return self._client.clock.monotonic_ms() + self._client.settings.request_timeout_ms
