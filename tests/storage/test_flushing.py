@@ -80,8 +80,10 @@ def test_who_waits_for_a_sync_that_fails_is_not_told_that_the_next_one_succeeded
     log = opened(tmp_path, files)
     append(log)
     outcomes = list[object]()
+    asking = threading.Semaphore(0)
 
     def flush() -> None:
+        asking.release()
         try:
             log.flush()
             outcomes.append(log.recovery_point)
@@ -92,6 +94,8 @@ def test_who_waits_for_a_sync_that_fails_is_not_told_that_the_next_one_succeeded
     threads[0].start()
     assert files.begun.acquire(timeout=DEADLINE_S)
     threads[1].start()
+    for _ in threads:
+        assert asking.acquire(timeout=DEADLINE_S)
     files.failures = 1
     files.go.release(2)
     for thread in threads:

@@ -94,7 +94,7 @@ class TopicWatch:
         return bool(missing)
 
     def _is_missing(self, topic: str) -> bool:
-        """Never seen, or denied since: then its partitions are remembered, until it was denied again."""
+        """Never seen, or denied since: then its partitions are remembered, and only another look makes it certain."""
         return topic in self._client.view.refused or not self._client.view.partition_count(topic)
 
     def _deadline_ms(self) -> int:
