@@ -78,6 +78,7 @@ class Replica:
     """A partition that this broker has a log of.
 
     offline    the disk below failed: every request is answered with KAFKA_STORAGE_ERROR
+    damaged    the disk gives back other bytes than were written, and others in sync have those: it is to lead no more
     flushes    the topic has a `flush.messages`, so that each append is followed by `flush_if_due`
     given_up   from there on what was committed is no more, since cuts have taken the high watermark down to it
     journal    told of what becomes of the log and of the partition
@@ -87,6 +88,7 @@ class Replica:
 
     __slots__ = (
         "_sync",
+        "damaged",
         "flushes",
         "given_up",
         "journal",
@@ -111,6 +113,7 @@ class Replica:
         self.partition = partition
         self.journal = journal
         self.offline = False
+        self.damaged = False
         self.flushes = False
         self.given_up = INT64_MAX
         self._sync = sync

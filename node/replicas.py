@@ -154,13 +154,18 @@ class Replicas:
     async def host(self, tp: TopicPartition, topic: TopicInfo, *, in_sync: bool) -> Replica:
         """The replica of this topic, with the settings of the topic; from now on, where it was none before.
 
-        `in_sync`: the cluster counts on its records. IneligibleReplicaError where it lacks some of them; StorageError;
-        OutOfDescriptorsError where that is to be tried again.
+        `in_sync`: the cluster counts on its records. IneligibleReplicaError where it lacks some of them, or they are
+        damaged; StorageError; OutOfDescriptorsError where that is to be tried again.
         """
         replica = self._replicas.get(tp)
-        if replica is not None and replica.topic_id != topic.topic_id:
-            # Deleted and created again while we did not listen: the old records belong to nobody.
+        is_of_topic = replica is not None and replica.topic_id == topic.topic_id
+        if replica is not None and is_of_topic and replica.damaged and in_sync:
+            raise IneligibleReplicaError("its log is damaged, and others in sync have it whole")
+        if replica is not None and (replica.damaged or not is_of_topic):
+            # The others have what is damaged here, and it is fetched from them. Or the topic was deleted and created
+            # again while we did not listen: the old records belong to nobody.
             self.stop_serving(replica)
+            self.journal.truncate(tp, 0, "set aside, to begin anew")
             del self._replicas[tp]
             await self.offload(self._logs.set_aside, tp)
             self._recovered_high_watermarks.pop(tp, None)
@@ -303,6 +308,15 @@ class Replicas:
         """The disk below this partition failed: nothing on it is served any more."""
         self._logs.report(tp, error)
         self.notice_failures()
+
+    def found_damaged(self, replica: Replica) -> None:
+        """The log of what this broker leads is damaged: another is to lead, if one is in sync.
+
+        It leads until the controller has chosen; once it is out of the ISR, its log begins anew.
+        """
+        if not replica.damaged and len(replica.partition.isr) > 1:
+            replica.damaged = True
+            self.state_changes.log_directory_failed()
 
     def notice_failures(self) -> None:
         """Log directories may have failed, be it on another thread: the replicas there serve no more."""

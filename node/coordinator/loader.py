@@ -21,6 +21,7 @@ from tidelog.groups.offsets_topic import (
 )
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records import decode_pairs, iter_headers
+from tidelog.records.header import check_crc
 
 
 class Loaded:
@@ -29,16 +30,20 @@ class Loaded:
     offsets   by group
     groups    the last record of each group; None: it has a tombstone
     skipped   records, or batches of them, that could not be understood, by why
+
+    A batch whose bytes are not those that were written is an error, as other replicas have them; with `skip_damaged`,
+    where there are none, it is skipped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, skip_damaged: bool = False) -> None:
+        self._skip_damaged = skip_damaged
         self.offsets: dict[str, Offsets] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.skipped: dict[str, int] = {}
         self._topics: dict[str, str] = {}
 
     def read(self, data: Buffer) -> int:
-        """Whole batches, one after the other; the offset after the last one."""
+        """Whole batches, one after the other; the offset after the last one. CorruptMessageError."""
         next_offset = -1
         for position, header in iter_headers(data):
             next_offset = header.next_offset
@@ -47,7 +52,9 @@ class Loaded:
             try:
                 pairs = decode_pairs(data, position, header)
             except (CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError):
-                self._skip("damaged batch", header.record_count)
+                if not self._skip_damaged:
+                    check_crc(data, position, header)
+                self._skip("unreadable batch", header.record_count)
                 continue
             for offset, key, value in pairs:
                 try:

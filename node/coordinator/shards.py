@@ -105,6 +105,8 @@ class Shards:
                 await self._take_over(shard, loaded)
             except BrokerError as error:
                 self._replicas.code_of(error, tp)
+                if isinstance(error, CorruptMessageError):
+                    self._replicas.found_damaged(shard.replica)
                 # Said once: it is tried again every second, and may stay as it is until somebody mends the disk.
                 level, told = (logging.DEBUG if told else logging.ERROR), True
                 log.log(level, "%s: what groups have committed cannot be read: %s", tp, error)
@@ -121,7 +123,8 @@ class Shards:
 
     async def _read(self, shard: Shard, end: int) -> Loaded | None:
         """All that is below `end`; None where the shard is closed meanwhile."""
-        log_, loaded = shard.replica.log, Loaded()
+        log_, partition = shard.replica.log, shard.replica.partition
+        loaded = Loaded(skip_damaged=len(partition.replicas) == 1)
         offset = log_.log_start_offset
         while shard.leads and offset < end:
             try:

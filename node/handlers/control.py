@@ -217,11 +217,13 @@ class ControlRequests:
     # --- leading and following -------------------------------------------------------------------------------
 
     async def _hosted(self, tp: TopicPartition, topic: TopicInfo | None, state: PartitionStateMessage) -> Replica:
+        replica = self._replicas.get(tp)
+        if replica is not None and state.isr == (self._broker_id,):
+            replica.damaged = False  # nobody has more: it leads with what it has
         if topic is not None:
             # One that is to lead uncleanly leads with what it has, be it nothing.
             in_sync = self._broker_id in state.isr and not (state.unclean and state.leader == self._broker_id)
             return await self._replicas.host(tp, topic, in_sync=in_sync)
-        replica = self._replicas.get(tp)
         if replica is None:
             raise UnknownTopicIdError(f"the controller named no topic id of {tp}")
         return replica

@@ -10,13 +10,14 @@ import pytest
 from cluster.groups.group import Group
 from cluster.groups.outcomes import Outcome
 from tests.node.client_requests import TP
-from tests.node.group_cluster import GROUP, TP1, GroupCluster
+from tests.node.group_cluster import GROUP, NOT_YET, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    IneligibleReplicaError,
     InvalidGroupIdError,
     InvalidRequestError,
     NotCoordinatorError,
@@ -25,6 +26,7 @@ from tidelog.errors import (
 )
 from tidelog.group_messages import FindCoordinatorRequest, ListGroupsRequest, SyncGroupRequest
 from tidelog.groups.offsets_topic import CommitKey, GroupKey, encode_key
+from tidelog.records.header import seal
 
 
 @on_virtual_time
@@ -267,8 +269,9 @@ async def test_records_that_nobody_understands_are_skipped_with_one_warning(capl
             (encode_key(GroupKey("another")), b"\x00\x03\x7f"),
         )
         log = cluster.nodes[1].log(OFFSETS)
-        log.batches[-1] = log.batches[-1][:-1] + b"!"  # and this one's bytes are spoilt
-        cluster.nodes[3].log(OFFSETS)
+        unreadable = bytearray(log.batches[-1][:-1] + b"!")
+        seal(unreadable, 0, len(unreadable))
+        log.batches[-1] = bytes(unreadable)  # as a faulty producer wrote it, under the right CRC
         caplog.clear()
         await cluster.coordinate(3)
         assert await cluster.committed() == (0, 5)
@@ -278,7 +281,85 @@ async def test_records_that_nobody_understands_are_skipped_with_one_warning(capl
         await cluster.coordinate(1)
         assert await cluster.committed() == (0, 5)
         [warning] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
-        assert "5 × damaged batch" in warning
+        assert "5 × unreadable batch" in warning
+
+
+def damage(cluster: GroupCluster, broker_id: int) -> None:
+    """A byte of the first batch of the offsets topic is another one on this broker's disk."""
+    batches = cluster.nodes[broker_id].log(OFFSETS).batches
+    batches[0] = batches[0][:-1] + bytes([batches[0][-1] ^ 1])
+
+
+async def told_again(cluster: GroupCluster, broker_id: int) -> int:
+    """What it answers to the state as it stands."""
+    answer = await cluster.nodes[broker_id].ask(cluster.leader_and_isr(OFFSETS), sender_epoch=1)
+    return int(answer.partitions[0].error_code)
+
+
+@on_virtual_time
+async def test_a_coordinator_whose_log_is_damaged_has_another_lead_and_begins_anew_with_what_that_has() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(2)
+        assert await cluster.commit(5) == 0
+        damage(cluster, 1)
+        damaged = cluster.nodes[1].log(OFFSETS)
+        await cluster.elect(1, tp=OFFSETS)
+        await until(lambda: cluster.states.log_dir_failures == [1])
+        assert (await cluster.committed(to=1))[0] in NOT_YET
+        assert await told_again(cluster, 1) == IneligibleReplicaError.code
+        await cluster.coordinate(2, isr=[2, 3])
+        assert await cluster.committed() == (0, 5)
+        await until(lambda: 1 in cluster.states.states[OFFSETS].state.isr)
+        assert cluster.nodes[1].log(OFFSETS).batches == cluster.nodes[2].log(OFFSETS).batches
+        assert damaged in cluster.nodes[1].directory.stray, "nothing is removed"
+        await cluster.coordinate(1)
+        assert await cluster.committed() == (0, 5)
+        assert cluster.states.log_dir_failures == [1], "said once"
+
+
+@on_virtual_time
+async def test_a_coordinator_whose_log_is_damaged_waits_for_another_in_sync(caplog: pytest.LogCaptureFixture) -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(2)
+        assert await cluster.commit(5) == 0
+        damage(cluster, 1)
+        await cluster.kill(2)
+        await cluster.kill(3)
+        await cluster.elect(1, tp=OFFSETS, isr=[1])
+        caplog.clear()
+        await asyncio.sleep(20)
+        assert (await cluster.committed(to=1))[0] in NOT_YET
+        assert not cluster.states.log_dir_failures, "no other could lead"
+        [error] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
+        assert "CRC" in error
+        cluster.restart(2)
+        await cluster.tell(tp=OFFSETS)
+        await until(lambda: cluster.states.log_dir_failures == [1])
+        assert await told_again(cluster, 1) == IneligibleReplicaError.code
+        # The other one is gone again, and this one is all there is: it leads, and goes on waiting.
+        await cluster.kill(2)
+        await cluster.elect(1, tp=OFFSETS, isr=[1])
+        assert cluster.nodes[1].replica(OFFSETS).partition.is_leader
+        assert (await cluster.committed(to=1))[0] in NOT_YET
+        cluster.restart(2)
+        await cluster.tell(tp=OFFSETS)
+        await until(lambda: cluster.states.log_dir_failures == [1, 1])
+        await cluster.coordinate(2, isr=[2])
+        assert await cluster.committed() == (0, 5)
+
+
+@on_virtual_time
+async def test_the_only_replica_there_is_steps_over_a_damaged_batch(caplog: pytest.LogCaptureFixture) -> None:
+    async with GroupCluster() as cluster:
+        cluster.replicas = (1,)
+        await cluster.coordinate(1)
+        assert await cluster.commit(5) == 0
+        assert await cluster.commit(6, group="another") == 0
+        damage(cluster, 1)
+        await cluster.coordinate(1)
+        assert await cluster.committed() == (0, -1)
+        assert await cluster.committed(group="another") == (0, 6)
+        assert "1 × unreadable batch" in caplog.text
 
 
 def test_a_group_that_stumbles_keeps_no_other_from_its_timeouts(
