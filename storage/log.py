@@ -105,22 +105,22 @@ class Log:
         before. What was noted of the log beyond, on the disk too, must be lowered when it returns: what is appended
         over the cut is another thing, and not synced.
         `on_sync_failed` is called on the thread of the sync, before anybody hears of it. `rewrite`: one had failed in
-        the process before, so that no sync counts of what is not written again. `on_loss` as in `recovery.recover`.
+        the process before, so that no sync counts of what is not written again. `on_loss` as in `recovery.Recovery`.
         """
         files.make_directory(directory)
         with ExitStack() as unless_open:
-            recovered = recovery.recover(
-                directory,
-                files,
+            recovered = recovery.Recovery(
+                directory=directory,
+                files=files,
                 recovery_point=recovery_point,
                 clean=clean,
-                index_interval_bytes=config.index_interval_bytes,
                 compacted=cleaned_to > 0 or config.compact,
                 cleaned_to=cleaned_to,
                 rewrite=rewrite,
+                index_interval_bytes=config.index_interval_bytes,
                 on_loss=on_loss,
                 opened=unless_open,
-            )
+            ).run()
             log = cls(directory, config, files, recovered, recovery_point, on_cut, on_sync_failed)
             unless_open.pop_all()
         return log

@@ -7,11 +7,7 @@ boot.id                            the kernel's boot id of the last start; gone 
 session.id                         the ZooKeeper session of the last start
 found-empty                        nothing was in it when it was taken; until it is noted what was lost with that
 .kafka_cleanshutdown               the last process closed every log in order and left no doubt; removed while one runs
-recovery-point-offset-checkpoint   up to where each log is synced
-replication-offset-checkpoint      high watermarks
-log-start-offset-checkpoint        log starts that lie inside a segment
-cleaner-offset-checkpoint          up to where each log is compacted
-leadership-checkpoint              on whose leadership this broker acted last, for each partition
+*-checkpoint                       what is noted of its logs (`storage.directory_checkpoints`)
 <topic>-<partition>/               a log
 <topic>-<partition>.<hex>-delete/  a log on its way out; removed at the next start if a crash came between
 <topic>-<partition>.<hex>-stray/   a log that was set aside: it belongs to a topic that no longer exists
@@ -26,27 +22,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from storage import leaderships, meta_properties, partition_metadata
-from storage.checkpoints import (
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
-    LOG_STARTS,
-    RECOVERY_POINTS,
-    read_offsets,
-    write_offsets,
-)
+from storage import meta_properties, partition_metadata
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError
-from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, FOUND_EMPTY, LOCK, LOG_SUFFIX, SESSION_ID
+from storage.directory_checkpoints import DirectoryCheckpoints
+from storage.doubt import Doubt
+from storage.file_names import CLEAN_SHUTDOWN, FOUND_EMPTY, LOCK, LOG_SUFFIX, SESSION_ID
 from storage.files import Files, Lock
 from storage.last_life import LastLife
 from storage.leader_epochs import LeaderEpochs
-from storage.leaderships import Leadership
 from storage.log import Log
 from storage.log_names import DELETED, STRAY, log_name, named_aside, partition_named, partition_set_aside, retired_name
 from tidelog.errors import DataDirectoryError, StorageError
@@ -62,7 +51,9 @@ class LogDirectory:
     """The logs of a broker on one disk.
 
     logs         those that are open; changed by `LogManager` alone
+    checkpoints  what is noted of them
     last_life    how the process ended that had it before this one
+    doubt        whether they may lack something, and since when
     found_empty  it was nobody's, and what was lost with what it may have held is not noted yet
     failure      why it is offline; None while it works. Set once, by any thread
     closed       no log is opened here any more
@@ -72,13 +63,11 @@ class LogDirectory:
         self.path = path
         self.last_life = last_life
         self.found_empty = files.exists(path / FOUND_EMPTY)
-        self._boot_id = boot_id
-        #: The last life left it so, or what was damaged was cut off in this one, and nobody has vouched for it since.
-        self.possibly_short = last_life.possibly_short
-        self._sync_failed = False
+        self.doubt = Doubt(path, files, boot_id, possibly_short=last_life.possibly_short)
         self.failure: StorageError | None = None
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
+        self.checkpoints = DirectoryCheckpoints(path, files, self.logs)
         #: Whose files are to be written (`write_epochs`); filled by the logs' owner, emptied by any thread.
         self._begun: deque[LeaderEpochs] = deque()
         self._files = files
@@ -89,16 +78,6 @@ class LogDirectory:
         #: Deleted logs whose files are there still.
         self._doomed: deque[Path] = deque()
         self._settled = threading.Condition()
-        #: Checkpoints are written by the owner's thread and by others; each write is of what holds at that moment.
-        self._checkpoint_lock = threading.Lock()
-        #: Of `boot.id`, by itself: who notes that a sync has failed must not wait for the checkpoints of that disk.
-        self._doubt_lock = threading.Lock()
-        # As they stand in their files: what has not changed is not written again.
-        self._written: dict[str, dict[TopicPartition, int]] = {}
-        self._leaderships: Mapping[TopicPartition, Leadership] = leaderships.read(files, path)
-        self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
-        self._log_starts = read_offsets(files, path / LOG_STARTS)
-        self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
         #: Of which a log was set aside here, in this life or an earlier one (`named_aside`).
         self._left = {tp for name in self.strays() if (tp := partition_set_aside(name)) is not None}
 
@@ -131,8 +110,8 @@ class LogDirectory:
             # The marker goes, durably, before anything is written that it would vouch for.
             files.remove(path / CLEAN_SHUTDOWN)
             directory = cls(path, files, lock, last_life, boot_id or "")
-            if not directory.possibly_short:
-                directory.vouch()
+            if not directory.doubt.possibly_short:
+                directory.doubt.vouch()
             return directory
         except BaseException:
             lock.release()
@@ -143,16 +122,6 @@ class LogDirectory:
         """Neither failed nor closed."""
         return self.failure is None and not self.closed
 
-    def vouch(self) -> None:
-        """Nothing that was lost with an earlier run of the machine matters any more: from now on this run counts.
-
-        Until then a process that ends early leaves the next one as doubtful as itself. StorageError.
-        """
-        with self._doubt_lock:
-            if not self._sync_failed:
-                self._files.replace(self.path / BOOT_ID, f"{self._boot_id}\n".encode("ascii"))
-                self.possibly_short = False
-
     def forget_found_empty(self) -> None:
         """What was lost is noted (`storage.lost_logs`). StorageError.
 
@@ -161,28 +130,6 @@ class LogDirectory:
         if self.found_empty:
             self._files.remove(self.path / FOUND_EMPTY)
             self.found_empty = False
-
-    def _note_failed_sync(self) -> None:
-        """The page cache may hold what never reaches the disk, and forget it at any time, though the machine runs on.
-
-        So the next process must believe it as little as after a power failure. Unsynced, since after one it does not.
-        """
-        with self._doubt_lock:
-            self._sync_failed = True
-            try:
-                self._files.remove(self.path / BOOT_ID)
-            except StorageError as error:
-                _LOG.error("a sync failed, and it could not be noted: %s", error)
-
-    def _note_loss(self) -> None:
-        """A log is about to be cut where it is damaged: it may lack what was acknowledged, though no machine went down.
-
-        Noted first, so that a process which ends in the midst leaves the next one in doubt. StorageError.
-        """
-        with self._doubt_lock:
-            if not self._sync_failed and not self.possibly_short:  # which say as much to the next process
-                self._files.replace(self.path / BOOT_ID, b"\n")
-            self.possibly_short = True
 
     # --- logs ----------------------------------------------------------------------------------------
 
@@ -251,7 +198,8 @@ class LogDirectory:
 
     def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
         directory = self.path / log_name(tp)
-        recovery_point, log_start = self._recovery_points.get(tp, 0), self._log_starts.get(tp, 0)
+        checkpoints = self.checkpoints
+        noted, log_start = checkpoints.recovery_point(tp), checkpoints.log_start(tp)
 
         def opened(recovery_point: int, *, clean: bool) -> Log:
             return Log.open(
@@ -260,14 +208,14 @@ class LogDirectory:
                 self._files,
                 recovery_point=recovery_point,
                 clean=clean,
-                cleaned_to=self._cleaner_offsets.get(tp, 0),
+                cleaned_to=checkpoints.cleaner_offset(tp),
                 rewrite=self.last_life.sync_had_failed,
-                on_cut=lambda offset: self._cut(tp, offset),
-                on_sync_failed=self._note_failed_sync,
-                on_loss=self._note_loss,
+                on_cut=lambda offset: checkpoints.log_cut(tp, offset),
+                on_sync_failed=self.doubt.note_failed_sync,
+                on_loss=self.doubt.note_loss,
             )
 
-        clean = self.last_life.clean and tp in self._recovery_points
+        clean, recovery_point = self.last_life.clean and noted is not None, noted or 0
         log = opened(recovery_point, clean=clean)
         if recovery_point > log.log_end_offset or (clean and recovery_point < log.log_end_offset):
             _LOG.error(
@@ -275,15 +223,15 @@ class LogDirectory:
                 directory, recovery_point, log.log_end_offset,
             )  # fmt: skip
             if recovery_point > log.log_end_offset:
-                self._note_loss()
+                self.doubt.note_loss()
             log.abandon()
-            self._lower_checkpoints(tp, 0)
+            checkpoints.lower(tp, 0)
             log = opened(0, clean=False)
-        if self._cleaner_offsets.get(tp, 0) > log.log_end_offset:
-            self._lower_checkpoints(tp, 0)  # of another log than this one: it must not hold once this one is as long
+        if checkpoints.cleaner_offset(tp) > log.log_end_offset:
+            checkpoints.lower(tp, 0)  # of another log than this one: it must not hold once this one is as long
         if log_start > log.log_end_offset:
             _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
-            self._forget_log_start(tp)  # it must not hold once this one is as long
+            checkpoints.forget_log_start(tp)  # it must not hold once this one is as long
         else:
             log.raise_log_start(log_start)
         log.leader_epochs.on_begun = self._begun.append
@@ -346,67 +294,9 @@ class LogDirectory:
         return retired
 
     def _take_out_of_use(self, *tps: TopicPartition) -> None:
-        """A later log of the same name must inherit nothing that a checkpoint says of it, not even after a crash.
-
-        After an OutOfDescriptorsError the logs are there as before.
-        """
-        with self._checkpoint_lock:
-            for name, offsets in (
-                (LOG_STARTS, self._log_starts),
-                (CLEANER_OFFSETS, self._cleaner_offsets),
-                (RECOVERY_POINTS, self._recovery_points),
-                (HIGH_WATERMARKS, self.high_watermarks()),
-            ):
-                if known := offsets.keys() & set(tps):
-                    self._write(name, {tp: offset for tp, offset in offsets.items() if tp not in known})
-                    for tp in known:
-                        del offsets[tp]
-            leaving = [log for tp in tps if (log := self.logs.pop(tp, None))]
-        for log in leaving:
+        """After an OutOfDescriptorsError the logs are there as before."""
+        for log in self.checkpoints.take_out(*tps):
             log.abandon()
-
-    # --- checkpoints ---------------------------------------------------------------------------------
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """As last checkpointed; empty where the checkpoint is missing or damaged."""
-        return read_offsets(self._files, self.path / HIGH_WATERMARKS)
-
-    def checkpoint_high_watermarks(self, noted: Mapping[TopicPartition, tuple[object, int]]) -> None:
-        """Replaces the checkpoint, durably, with those of the logs that are here.
-
-        `noted`: of each partition the log and its high watermark. A later log of the name has another one.
-        """
-        with self._checkpoint_lock:
-            here = {tp: noted[tp][1] for tp, log in list(self.logs.items()) if tp in noted and noted[tp][0] is log}
-            self._write(HIGH_WATERMARKS, here)
-
-    @property
-    def leaderships(self) -> Mapping[TopicPartition, Leadership]:
-        """As last checkpointed."""
-        return self._leaderships
-
-    def checkpoint_leaderships(self, leaderships_: Mapping[TopicPartition, Leadership]) -> None:
-        """Replaces the checkpoint (all partitions at once), but not durably."""
-        with self._checkpoint_lock:
-            if leaderships_ != self._leaderships:
-                leaderships.write(self._files, self.path, leaderships_)
-                self._leaderships = leaderships_
-
-    def checkpoint_recovery_points(self) -> None:
-        """Notes up to where each log is synced. May run on a thread beside appends, like the other checkpoints."""
-        with self._checkpoint_lock:
-            self._recovery_points |= {tp: log.recovery_point for tp, log in list(self.logs.items())}
-            self._write(RECOVERY_POINTS, self._recovery_points)
-
-    def checkpoint_log_starts(self) -> None:
-        """Notes the log starts that the names of the segments do not tell, or would not if the power failed now."""
-        with self._checkpoint_lock:
-            for tp, log in list(self.logs.items()):
-                if log.log_start_offset > log.segment_base_offsets[0] or not log.names_synced:
-                    self._log_starts[tp] = log.log_start_offset
-                else:
-                    self._log_starts.pop(tp, None)
-            self._write(LOG_STARTS, self._log_starts)
 
     @property
     def has_unwritten_epochs(self) -> bool:
@@ -418,61 +308,6 @@ class LogDirectory:
         while self._begun:
             self._begun[0].write()
             self._begun.popleft()
-
-    def cleaner_offset(self, tp: TopicPartition) -> int:
-        """Up to where the log is compacted, as last noted; 0 where that is not known.
-
-        Without the lock: who holds that waits for the disk, and who asks must not.
-        """
-        return self._cleaner_offsets.get(tp, 0)
-
-    def checkpoint_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> bool:
-        """Notes, durably, that the log is compacted up to `offset`.
-
-        False, and it is not noted, where it has gone out of use meanwhile, or was cut since it had so many `cuts`: what
-        took the place of what was cut is not compacted.
-        """
-        with self._checkpoint_lock:
-            if self.logs.get(tp) is not log or log.cuts != cuts:  # the next of its name, perhaps
-                return False
-            self._cleaner_offsets[tp] = offset
-            self._write(CLEANER_OFFSETS, self._cleaner_offsets)
-            return True
-
-    def _cut(self, tp: TopicPartition, offset: int) -> None:
-        """What was noted beyond holds no more. One that begins before its noted start begins anew."""
-        self._lower_checkpoints(tp, offset)
-        if self._log_starts.get(tp, 0) > offset:
-            self._forget_log_start(tp)
-
-    def _forget_log_start(self, tp: TopicPartition) -> None:
-        with self._checkpoint_lock:
-            before = self._log_starts.pop(tp, 0)  # 0 where another thread came first
-            try:
-                self._write(LOG_STARTS, self._log_starts)
-            except StorageError:
-                self._log_starts[tp] = before
-                raise
-
-    def _lower_checkpoints(self, tp: TopicPartition, offset: int) -> None:
-        with self._checkpoint_lock:
-            for name, offsets in ((RECOVERY_POINTS, self._recovery_points), (CLEANER_OFFSETS, self._cleaner_offsets)):
-                before = offsets.get(tp, 0)
-                if before > offset:
-                    offsets[tp] = offset
-                    try:
-                        self._write(name, offsets)
-                    except StorageError:
-                        offsets[tp] = before  # so that who cuts again does not take it for written
-                        raise
-
-    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The caller holds the lock."""
-        if self._written.get(name) == offsets:
-            return
-        self._written.pop(name, None)  # until it is known that the file was replaced
-        write_offsets(self._files, self.path / name, offsets)
-        self._written[name] = dict(offsets)
 
     # --- session and end -----------------------------------------------------------------------------
 
@@ -528,10 +363,10 @@ class LogDirectory:
         failure = _close_all(self.logs.values(), clean)
         try:
             if clean and failure is None:
-                self.checkpoint_log_starts()
-                self.checkpoint_recovery_points()
+                self.checkpoints.write_log_starts()
+                self.checkpoints.write_recovery_points()
                 checked = self.last_life.clean or self.logs.keys() >= set(self.found())
-                if checked and not self.possibly_short and not self._sync_failed:
+                if checked and not self.doubt.possibly_short and not self.doubt.sync_failed:
                     self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             with self._settled:

@@ -93,13 +93,13 @@ class LogManager:
         lacking = bool(self._lost) or any(
             self.logs()[tp].log_end_offset < offset for tp, offset in self.high_watermarks().items()
         )
-        return lacking or any(directory.possibly_short for directory in self.directories)
+        return lacking or any(directory.doubt.possibly_short for directory in self.directories)
 
     def vouch(self) -> None:
         """The cluster has dealt with what logs may lack. May be called on any thread."""
         for directory in self.directories:
             with directory.failing():
-                directory.vouch()
+                directory.doubt.vouch()
 
     # --- opening logs --------------------------------------------------------------------------------
 
@@ -373,7 +373,7 @@ class LogManager:
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
             with directory.failing():
-                offsets = directory.high_watermarks()
+                offsets = directory.checkpoints.high_watermarks()
                 found |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
         return found
 
@@ -384,13 +384,13 @@ class LogManager:
         """
         for directory in self.directories:
             with directory.failing(later=True):
-                directory.checkpoint_high_watermarks(noted)
+                directory.checkpoints.write_high_watermarks(noted)
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
         """As last checkpointed. Where two directories know of one (its log was moved by hand), the later one."""
         found: dict[TopicPartition, Leadership] = {}
         for directory in self.directories:
-            for tp, leadership in directory.leaderships.items():
+            for tp, leadership in directory.checkpoints.leaderships.items():
                 if tp not in found or leadership.partition_epoch > found[tp].partition_epoch:
                     found[tp] = leadership
         return found
@@ -403,7 +403,7 @@ class LogManager:
 
         def checkpoint(directory: LogDirectory) -> None:
             mine = {tp: leaderships[tp] for tp in list(directory.logs) if tp in leaderships}
-            directory.checkpoint_leaderships(mine)
+            directory.checkpoints.write_leaderships(mine)
 
         self._write_to_each(checkpoint)
 
@@ -411,13 +411,13 @@ class LogManager:
         """Notes up to where each log is synced."""
         for directory in self.directories:
             with directory.failing(later=True):
-                directory.checkpoint_recovery_points()
+                directory.checkpoints.write_recovery_points()
 
     def checkpoint_log_starts(self) -> None:
         """Notes where logs start."""
         for directory in self.directories:
             with directory.failing(later=True):
-                directory.checkpoint_log_starts()
+                directory.checkpoints.write_log_starts()
 
     @property
     def has_unwritten_epochs(self) -> bool:
@@ -433,14 +433,14 @@ class LogManager:
     def cleaner_offset(self, tp: TopicPartition) -> int:
         """Up to where a log is compacted; 0 where that is not known."""
         directory = self._home_of(tp)
-        return 0 if directory is None else directory.cleaner_offset(tp)
+        return 0 if directory is None else directory.checkpoints.cleaner_offset(tp)
 
     def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> bool:
         """Notes, durably, that this very log is compacted up to `offset`; not if it has been cut since `cuts`."""
         noted = False
         if directory := self._home_of(tp):
             with directory.failing(later=True):
-                noted = directory.checkpoint_cleaner_offset(tp, log, offset, cuts)
+                noted = directory.checkpoints.write_cleaner_offset(tp, log, offset, cuts)
         return noted
 
     def _note_lost(self, lost: dict[TopicPartition, str]) -> None:

@@ -70,132 +70,192 @@ class RecoveredLog:
     seen_epochs: list[tuple[int, int]] = field(default_factory=list)
 
 
-def recover(
-    directory: Path,
-    files: Files,
-    *,
-    recovery_point: int,
-    clean: bool,
-    index_interval_bytes: int,
-    compacted: bool = False,
-    cleaned_to: int = 0,
-    rewrite: bool = False,
-    on_loss: Callable[[], None],
-    opened: ExitStack,
-) -> RecoveredLog:
-    """The log in `directory`, sound and ready for appends; an empty one where there is none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What there is to go by, when the log in a directory is opened.
 
-    `compacted`: a segment may end before the next one begins, below the offset that the log is `cleaned_to`. Elsewhere
-    a hole means that a file is missing, or that its end never reached the disk: where nothing was cleaned, and what a
-    cleaner of ours has written, ends where the next one begins.
-    `rewrite`: what is read beyond the recovery point may be in the page cache alone, and counted as written there.
-    `on_loss` is called before any batch, or part of one, is taken away: the log may lack then what was acknowledged.
-    `opened` closes the segments, where it is closed itself.
+    recovery_point        all below it was synced
+    clean                 the last process closed the log in order
+    compacted             a segment may end before the next one begins, below the offset that the log is `cleaned_to`.
+                          Elsewhere a hole means that a file is missing, or that its end never reached the disk: where
+                          nothing was cleaned, and what a cleaner of ours has written, ends where the next one begins
+    rewrite               what is read beyond the recovery point may be in the page cache alone, and counted as written
+                          there
+    on_loss               is called before any batch, or part of one, is taken away: the log may lack then what was
+                          acknowledged
+    opened                closes the segments, where it is closed itself
     """
-    found = files.names(directory)
-    segment_swap.settle(directory, files)
-    _remove_leftovers(directory, files)
-    epochs = LeaderEpochs.load(directory, files)
-    log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
-    known = log.epochs.entries()
-    names = files.names(directory)
-    bases = offsets_named(names, LOG_SUFFIX)
-    believed_to = INT64_MAX if clean else recovery_point
-    for slot, base_offset in enumerate(bases):
-        segment = Segment(directory, base_offset, files, index_interval_bytes)
-        opened.callback(segment.close)
-        if _is_foreign(segment, log.segments, bases[slot + 1 :], recovery_point, compacted):
-            _LOG.warning("%s is no part of the log, which goes on without it: taken out", segment.log.path)
+
+    directory: Path
+    files: Files
+    recovery_point: int
+    clean: bool
+    compacted: bool
+    cleaned_to: int
+    rewrite: bool
+    index_interval_bytes: int
+    on_loss: Callable[[], None]
+    opened: ExitStack
+
+    def run(self) -> RecoveredLog:
+        """The log, sound and ready for appends; an empty one where there is none. StorageError."""
+        directory, files = self.directory, self.files
+        found = files.names(directory)
+        segment_swap.settle(directory, files)
+        _remove_leftovers(directory, files)
+        epochs = LeaderEpochs.load(directory, files)
+        log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
+        known = log.epochs.entries()
+        names = files.names(directory)
+        names += self._open_segments(log, offsets_named(names, LOG_SUFFIX))
+        if not log.segments:
+            log.segments.append(self._segment(0))
+        begin = log.segments[0].base_offset
+        if known and known[0].start_offset < begin:
+            _LOG.error(
+                "%s began at %d and begins at %d now: segments are gone", directory, known[0].start_offset, begin
+            )
+        _settle_epochs(log, known=epochs is not None, synced_to=self.recovery_point)
+        for segment in log.segments[:-1]:
+            segment.seal()
+            segment.close()
+        Snapshots(directory, files).remove_past(log.segments[-1].next_offset)
+        left = files.names(directory)
+        if not set(found).issubset(left) or (found and not self.clean):
+            # What went must not come back, after one more crash, beside what is appended now or in a log closed in
+            # order; nor what a process took away that was killed before it could sync that.
+            files.sync_directory(directory)
+        log.set_aside = [name for name in left if name.endswith(STRAY_SUFFIX) and name not in names]
+        self._tell(log)
+        return log
+
+    def _tell(self, log: RecoveredLog) -> None:
+        """What it came to, where that is anything."""
+        end_offset = log.segments[-1].next_offset
+        if log.cut_bytes or log.removed_segments:
+            _LOG.warning(
+                "%s: recovered to offset %d; cut %d bytes, removed %d segments",
+                self.directory,
+                end_offset,
+                log.cut_bytes,
+                log.removed_segments,
+            )
+        if log.set_aside:
+            _LOG.error(
+                "%s: files that had been synced are damaged or gone. The log ends at offset %d; what came after it is "
+                "kept as %s, which no broker reads and `tidelog dump` shows. A replica of the partition brings these "
+                "records back. Where there is none: end the broker before anything is appended, put the missing "
+                "segment in its place, take the suffix off these names (docs/FORMAT.md, Files set aside), and start "
+                "it again",
+                self.directory,
+                end_offset,
+                ", ".join(log.set_aside),
+            )
+
+    def _open_segments(self, log: RecoveredLog, bases: Sequence[int]) -> list[str]:
+        """Into the log, until it does not go on. The names of files that are no part of it, and taken out."""
+        taken_out = []
+        for slot, base_offset in enumerate(bases):
+            segment, later = self._segment(base_offset), bases[slot + 1 :]
+            if self._is_foreign(segment, log.segments, later):
+                _LOG.warning("%s is no part of the log, which goes on without it: taken out", segment.log.path)
+                if segment.size:
+                    taken_out.append(segment.set_aside())
+                else:
+                    segment.delete()
+                continue
+            if log.segments and not self._goes_on(log.segments[-1], base_offset):
+                end_offset = log.segments[-1].next_offset
+                _LOG.warning("%s: offsets jump from %d to %d", self.directory, end_offset, base_offset)
+                self._remove(log, bases[slot:])
+                break
+            sound = self._open(log, segment, later)
+            log.segments.append(segment)
+            if not sound:
+                self._remove(log, later)
+                break
+        return taken_out
+
+    def _segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.directory, base_offset, self.files, self.index_interval_bytes)
+        self.opened.callback(segment.close)
+        return segment
+
+    @property
+    def _synced_to(self) -> int:
+        """What lies below no crash explains the loss of."""
+        return INT64_MAX if self.clean else self.recovery_point
+
+    def _is_foreign(self, segment: Segment, before: Sequence[Segment], later: Sequence[int]) -> bool:
+        """Whether somebody else put the file there: to end the log at it would cost all that follows.
+
+        It lies within the segment before it, from whose end another goes on, and leads to no such end itself; or it is
+        empty and the first. Below the recovery point only, after a clean shutdown too: beyond it a power failure may
+        have brought back what was cut, or emptied a file of ours.
+        """
+        if not before:
+            return bool(later) and later[0] <= self.recovery_point and not segment.size and not self.compacted
+        end_offset = before[-1].next_offset
+        if not segment.base_offset < end_offset <= self.recovery_point:
+            return False
+        if not any(_follows(base, end_offset, holes=self.compacted) for base in later):
+            return False
+        return all(header.next_offset != end_offset for _, header in scan_valid(segment.log, 0, segment.size))
+
+    def _goes_on(self, before: Segment, base_offset: int) -> bool:
+        """Whether a segment may begin here: behind a hole only where all before it was synced."""
+        on_disk = self.clean or base_offset <= max(self.recovery_point, self.cleaned_to)
+        far = base_offset - before.base_offset > MAX_RELATIVE_OFFSET  # which a hole within a segment cannot be
+        return _follows(base_offset, before.next_offset, holes=self.compacted and (on_disk or far))
+
+    def _open(self, log: RecoveredLog, segment: Segment, later: Sequence[int]) -> bool:
+        """False where something had to be cut off. `later`: where the segments after it begin."""
+        size = segment.size
+        if self.clean or (later and later[0] <= self.recovery_point):
+            try:
+                last_batch = segment.load()
+                if later and not any(_follows(base, segment.next_offset, holes=self.compacted) for base in later):
+                    raise CorruptMessageError(f"{segment.log.path}: ends at {segment.next_offset}, not at {later[0]}")
+                log.last_batch = last_batch or log.last_batch
+                return True
+            except CorruptMessageError as error:
+                _LOG.warning("%s", error)
+                position, offset = 0, segment.base_offset
+        else:
+            position, offset = segment.recovery_start(self.recovery_point)
+        for header in segment.recover(
+            position,
+            offset,
+            on_loss=self.on_loss,
+            limit=later[0] if later else None,
+            holes=self.compacted,
+            synced_to=self._synced_to,
+        ):
+            log.last_batch = header
+            if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
+                log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
+        if self.rewrite:
+            segment.rewrite(position)
+        log.checked_bytes += size - position
+        log.cut_bytes += size - segment.size
+        return segment.size == size
+
+    def _remove(self, log: RecoveredLog, bases: Sequence[int]) -> None:
+        """From the last on, so that a crash meanwhile leaves the same log with less behind its end."""
+        for base_offset in reversed(bases):
+            segment = Segment(self.directory, base_offset, self.files, self.index_interval_bytes)
             if segment.size:
-                names.append(segment.set_aside())
+                self.on_loss()
+            log.cut_bytes += segment.size
+            log.removed_segments += 1
+            if base_offset < self._synced_to and segment.size:
+                segment.set_aside()
             else:
                 segment.delete()
-            continue
-        on_disk = clean or base_offset <= max(recovery_point, cleaned_to)
-        if log.segments and not _goes_on(log.segments[-1], base_offset, holes=compacted, on_disk=on_disk):
-            _LOG.warning("%s: offsets jump from %d to %d", directory, log.segments[-1].next_offset, base_offset)
-            _remove_from(log, directory, files, index_interval_bytes, bases[slot:], believed_to, on_loss)
-            break
-        whole_synced = slot + 1 < len(bases) and bases[slot + 1] <= recovery_point
-        sound = _open_segment(
-            log,
-            segment,
-            recovery_point,
-            bases[slot + 1 :],
-            believed=clean or whole_synced,
-            synced_to=believed_to,
-            compacted=compacted,
-            rewrite=rewrite,
-            on_loss=on_loss,
-        )
-        log.segments.append(segment)
-        if not sound:
-            _remove_from(log, directory, files, index_interval_bytes, bases[slot + 1 :], believed_to, on_loss)
-            break
-    if not log.segments:
-        log.segments.append(Segment(directory, 0, files, index_interval_bytes))
-        opened.callback(log.segments[0].close)
-    begin = log.segments[0].base_offset
-    if known and known[0].start_offset < begin:
-        _LOG.error("%s began at %d and begins at %d now: segments are gone", directory, known[0].start_offset, begin)
-    _settle_epochs(log, known=epochs is not None, synced_to=recovery_point)
-    for segment in log.segments[:-1]:
-        segment.seal()
-        segment.close()
-    if log.cut_bytes or log.removed_segments:
-        _LOG.warning(
-            "%s: recovered to offset %d; cut %d bytes, removed %d segments",
-            directory,
-            log.segments[-1].next_offset,
-            log.cut_bytes,
-            log.removed_segments,
-        )
-    Snapshots(directory, files).remove_past(log.segments[-1].next_offset)
-    left = files.names(directory)
-    if not set(found).issubset(left) or (found and not clean):
-        # What went must not come back, after one more crash, beside what is appended now or in a log closed in order;
-        # nor what a process took away that was killed before it could sync that.
-        files.sync_directory(directory)
-    log.set_aside = [name for name in left if name.endswith(STRAY_SUFFIX) and name not in names]
-    if log.set_aside:
-        _LOG.error(
-            "%s: files that had been synced are damaged or gone. The log ends at offset %d; what came after it is kept "
-            "as %s, which no broker reads and `tidelog dump` shows. A replica of the partition brings these records "
-            "back. Where there is none: end the broker before anything is appended, put the missing segment in its "
-            "place, take the suffix off these names (docs/FORMAT.md, Files set aside), and start it again",
-            directory,
-            log.segments[-1].next_offset,
-            ", ".join(log.set_aside),
-        )
-    return log
 
 
-def _is_foreign(
-    segment: Segment, before: Sequence[Segment], later: Sequence[int], recovery_point: int, compacted: bool
-) -> bool:
-    """Whether somebody else put the file there: to end the log at it would cost all that follows.
-
-    It lies within the segment before it, from whose end another goes on, and leads to no such end itself; or it is
-    empty and the first. Below the recovery point only, after a clean shutdown too: beyond it a power failure may have
-    brought back what was cut, or emptied a file of ours.
-    """
-    if not before:
-        return bool(later) and later[0] <= recovery_point and not segment.size and not compacted
-    end_offset = before[-1].next_offset
-    if not segment.base_offset < end_offset <= recovery_point:
-        return False
-    goes_on = any(_follows(base, end_offset, compacted) for base in later)
-    return goes_on and all(header.next_offset != end_offset for _, header in scan_valid(segment.log, 0, segment.size))
-
-
-def _goes_on(before: Segment, base_offset: int, *, holes: bool, on_disk: bool) -> bool:
-    """Whether a segment may begin here. `on_disk`: all before it was synced."""
-    far = base_offset - before.base_offset > MAX_RELATIVE_OFFSET  # which a hole within a segment cannot be
-    return _follows(base_offset, before.next_offset, holes and (on_disk or far))
-
-
-def _follows(base_offset: int, end_offset: int, compacted: bool) -> bool:
-    return base_offset >= end_offset if compacted else base_offset == end_offset
+def _follows(base_offset: int, end_offset: int, *, holes: bool) -> bool:
+    return base_offset >= end_offset if holes else base_offset == end_offset
 
 
 def rebuild_producers(segments: Sequence[Segment], snapshots: Snapshots) -> ProducerState:
@@ -220,44 +280,6 @@ def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHea
     except CorruptMessageError as error:
         # Below the recovery point: who reads there is told so; the log as a whole goes on.
         _LOG.error("%s", error)
-
-
-def _open_segment(
-    log: RecoveredLog,
-    segment: Segment,
-    recovery_point: int,
-    later: Sequence[int],
-    *,
-    believed: bool,
-    synced_to: int,
-    compacted: bool,
-    rewrite: bool,
-    on_loss: Callable[[], None],
-) -> bool:
-    """False where something had to be cut off. `later`: where the segments after it begin."""
-    size = segment.size
-    if believed:
-        try:
-            last_batch = segment.load()
-            if later and not any(_follows(base, segment.next_offset, compacted) for base in later):
-                raise CorruptMessageError(f"{segment.log.path}: ends at {segment.next_offset}, not at {later[0]}")
-            log.last_batch = last_batch or log.last_batch
-            return True
-        except CorruptMessageError as error:
-            _LOG.warning("%s", error)
-            position, offset = 0, segment.base_offset
-    else:
-        position, offset = segment.recovery_start(recovery_point)
-    limit = later[0] if later else None
-    for header in segment.recover(position, offset, on_loss=on_loss, limit=limit, holes=compacted, synced_to=synced_to):
-        log.last_batch = header
-        if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
-            log.seen_epochs.append((header.partition_leader_epoch, header.base_offset))
-    if rewrite:
-        segment.rewrite(position)
-    log.checked_bytes += size - position
-    log.cut_bytes += size - segment.size
-    return segment.size == size
 
 
 def _settle_epochs(log: RecoveredLog, *, known: bool, synced_to: int) -> None:
@@ -312,28 +334,6 @@ def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
         if found is not None:
             return found[1]
     return None
-
-
-def _remove_from(
-    log: RecoveredLog,
-    directory: Path,
-    files: Files,
-    index_interval_bytes: int,
-    bases: Sequence[int],
-    synced_to: int,
-    on_loss: Callable[[], None],
-) -> None:
-    """From the last on, so that a crash meanwhile leaves the same log with less behind its end."""
-    for base_offset in reversed(bases):
-        segment = Segment(directory, base_offset, files, index_interval_bytes)
-        if segment.size:
-            on_loss()
-        log.cut_bytes += segment.size
-        log.removed_segments += 1
-        if base_offset < synced_to and segment.size:
-            segment.set_aside()
-        else:
-            segment.delete()
 
 
 def _remove_leftovers(directory: Path, files: Files) -> None:

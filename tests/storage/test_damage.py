@@ -21,9 +21,9 @@ from simulation.crashable_files import CrashableFiles
 from simulation.page_cache import KEPT
 
 from storage import lost_logs
+from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, SESSION_ID
 from storage.files import Files
 from storage.log import Log
-from storage.log_directory import BOOT_ID, CLEAN_SHUTDOWN, SESSION_ID
 from storage.log_manager import LogManager
 from tests.storage.logs import NOW, batch, config, first_at_or_after, largest
 from tests.storage.soundness import assert_sound, batches_of

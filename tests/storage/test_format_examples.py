@@ -204,13 +204,13 @@ def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -
     assert (tmp_path / "session.id").read_text() == session
     assert (tmp_path / ".lock").read_bytes() == b""
     again = LogDirectory.open(tmp_path, FILES, 1, "c", boot_id.strip())
-    assert not again.last_life.clean and not again.possibly_short
+    assert not again.last_life.clean and not again.doubt.possibly_short
     assert again.read_session() == session.strip()
     again.close()
     unnamed = LogDirectory.open(tmp_path / "other", FILES, 1, "c", None)
-    assert not unnamed.possibly_short, "there is nothing that it could lack"
+    assert not unnamed.doubt.possibly_short, "there is nothing that it could lack"
     unnamed.close(clean=False)
-    assert LogDirectory.open(tmp_path / "other", FILES, 1, "c", None).possibly_short
+    assert LogDirectory.open(tmp_path / "other", FILES, 1, "c", None).doubt.possibly_short
     assert (tmp_path / "other" / "boot.id").read_text() == "\n"
 
 

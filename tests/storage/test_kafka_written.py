@@ -174,7 +174,7 @@ def test_the_checkpoints_are_read(opened: Opened) -> None:
     files = UnsyncedFiles()
     points = read_offsets(files, opened.original / "recovery-point-offset-checkpoint")
     marks = read_offsets(files, opened.original / "replication-offset-checkpoint")
-    assert opened.directory.high_watermarks() == marks
+    assert opened.directory.checkpoints.high_watermarks() == marks
     for topic in TOPICS:
         log, tp = opened.logs[topic], TopicPartition(topic, 0)
         assert log.recovery_point == points[tp]
@@ -182,7 +182,7 @@ def test_the_checkpoints_are_read(opened: Opened) -> None:
         if opened.name == "clean":
             assert points[tp] == log.log_end_offset
     compacted = TopicPartition("compacted", 0)
-    assert opened.directory.cleaner_offset(compacted) == opened.logs["compacted"].segment_base_offsets[-1]
+    assert opened.directory.checkpoints.cleaner_offset(compacted) == opened.logs["compacted"].segment_base_offsets[-1]
 
 
 def test_leader_epochs_and_topic_ids_are_read(opened: Opened) -> None:

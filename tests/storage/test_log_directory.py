@@ -65,7 +65,7 @@ def test_a_log_start_that_was_noted_does_not_hold_for_a_log_that_begins_anew_bef
     for _ in range(10):
         append(log)
     log.raise_log_start(8)
-    directory.checkpoint_log_starts()
+    directory.checkpoints.write_log_starts()
     log.truncate_fully_and_start_at(5)
     for _ in range(10):
         append(log)
@@ -90,8 +90,8 @@ def test_what_another_thread_notes_in_the_middle_of_a_cut_does_not_outlive_it(of
         files.boundary = lambda: None  # what is written here has boundaries, too
         if files.mutations[-1].startswith("remove"):
             log.flush(rolled_only=True)
-            directory.checkpoint_recovery_points()
-            directory.checkpoint_log_starts()
+            directory.checkpoints.write_recovery_points()
+            directory.checkpoints.write_log_starts()
             noted = max(noted, read_offsets(files, path / RECOVERY_POINTS)[ORDERS])
         files.boundary = note
 
@@ -114,12 +114,12 @@ def test_what_was_deleted_and_then_went_with_its_segments_stays_away(closed: boo
     log.roll(NOW)  # so that the name of a segment tells where the log starts
     log.flush()
     log.delete_records(20, 20)
-    directory.checkpoint_log_starts()
+    directory.checkpoints.write_log_starts()
     assert log.delete_old_segments(NOW, 20)
     if closed:
         directory.close()
     else:
-        directory.checkpoint_log_starts()
+        directory.checkpoints.write_log_starts()
     again = LogDirectory.open(path, files.crash(FORGOTTEN), 1, "c1", "boot-2").open_log(ORDERS, config())
     assert (again.log_start_offset, again.log_end_offset) == (20, 20)
 
@@ -133,7 +133,7 @@ def test_a_log_start_that_the_name_of_a_segment_tells_is_noted_until_that_is_on_
     log.delete_records(1, 2)
     assert log.delete_old_segments(NOW, 2)
     for noted in ({ORDERS: 1}, {}):
-        directory.checkpoint_log_starts()
+        directory.checkpoints.write_log_starts()
         assert read_offsets(RealFiles(), tmp_path / LOG_STARTS) == noted
         log.flush()
 
@@ -182,21 +182,21 @@ def test_only_a_machine_that_went_down_unclean_may_have_lost_its_tail(
 ) -> None:
     open_directory(tmp_path, boot_id=boot_before).close(clean=clean)
     directory = open_directory(tmp_path, boot_id=boot_now)
-    assert directory.possibly_short is short
+    assert directory.doubt.possibly_short is short
     assert directory.last_life.clean is clean
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_high_watermarks_and_the_session_survive(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
-    assert directory.high_watermarks() == {}
+    assert directory.checkpoints.high_watermarks() == {}
     assert directory.read_session() is None
     log = directory.open_log(ORDERS, config())
-    directory.checkpoint_high_watermarks({ORDERS: (log, 12), TopicPartition("elsewhere", 0): (log, 7)})
+    directory.checkpoints.write_high_watermarks({ORDERS: (log, 12), TopicPartition("elsewhere", 0): (log, 7)})
     directory.write_session("0x1000 secret")
     directory.close(clean=False)
     again = open_directory(tmp_path)
-    assert again.high_watermarks() == {ORDERS: 12}
+    assert again.checkpoints.high_watermarks() == {ORDERS: 12}
     assert again.read_session() == "0x1000 secret"
 
 
@@ -206,7 +206,7 @@ def test_a_new_directory_is_on_the_disk_with_all_the_directories_above_that_it_n
     LogDirectory.open(path, files, 1, "c1", "boot-1")
     files = files.crash(FORGOTTEN)
     assert "meta.properties" in files.names(path)
-    assert LogDirectory.open(path, files, 1, "c1", "boot-2").possibly_short
+    assert LogDirectory.open(path, files, 1, "c1", "boot-2").doubt.possibly_short
 
 
 def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Path) -> None:
@@ -216,27 +216,27 @@ def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Pat
 
     def is_written(offset: int) -> bool:
         before = path.stat().st_ino if path.exists() else 0  # each writing makes another file
-        directory.checkpoint_high_watermarks({ORDERS: (log, offset)})
+        directory.checkpoints.write_high_watermarks({ORDERS: (log, offset)})
         return path.stat().st_ino != before
 
     assert [is_written(offset) for offset in (12, 12, 13, 13, 12)] == [True, False, True, False, True]
     directory.close(clean=False)
-    assert open_directory(tmp_path).high_watermarks() == {ORDERS: 12}
+    assert open_directory(tmp_path).checkpoints.high_watermarks() == {ORDERS: 12}
 
 
 def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path) -> None:
     open_directory(tmp_path, boot_id="boot-1").close(clean=False)
     for clean in (False, True, False):
         doubtful = open_directory(tmp_path, boot_id="boot-2")
-        assert doubtful.possibly_short, "its process may end before the cluster has dealt with it"
+        assert doubtful.doubt.possibly_short, "its process may end before the cluster has dealt with it"
         doubtful.close(clean)
     for clean in (False, True):
         doubtful = open_directory(tmp_path, boot_id="boot-2")
-        doubtful.vouch()
-        assert not doubtful.possibly_short
+        doubtful.doubt.vouch()
+        assert not doubtful.doubt.possibly_short
         doubtful.close(clean)
         again = open_directory(tmp_path, boot_id="boot-2")
-        assert (again.last_life.clean, again.possibly_short) == (clean, False)
+        assert (again.last_life.clean, again.doubt.possibly_short) == (clean, False)
         again.close(clean=False)
 
 
@@ -245,13 +245,13 @@ def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_
     fail_to_sync(path, disk)
     for clean in (False, True, False):
         directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
-        assert directory.possibly_short, "the kernel may give up its pages at any time"
+        assert directory.doubt.possibly_short, "the kernel may give up its pages at any time"
         directory.open_log(ORDERS, config())
         directory.close(clean)
     directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
-    directory.vouch()
+    directory.doubt.vouch()
     directory.close(clean=False)
-    assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").possibly_short
+    assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").doubt.possibly_short
 
 
 def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_the_next_process_in_doubt() -> None:
@@ -264,13 +264,13 @@ def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_
         log.flush()  # and it is not reported yet
     disk.heal()
     directory.close()
-    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").possibly_short
+    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").doubt.possibly_short
 
 
 def test_nobody_vouches_for_a_directory_in_which_a_sync_has_failed() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
-    fail_to_sync(path, disk).vouch()
-    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").possibly_short
+    fail_to_sync(path, disk).doubt.vouch()
+    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").doubt.possibly_short
 
 
 def test_what_was_not_synced_since_that_failed_is_on_the_disk_when_a_later_process_has_synced_it() -> None:
@@ -281,7 +281,7 @@ def test_what_was_not_synced_since_that_failed_is_on_the_disk_when_a_later_proce
     assert log.log_end_offset == 2, "the page cache has it still"
     log.append_as_leader(batch(NOW), 0, NOW)
     log.flush()
-    directory.checkpoint_recovery_points()
+    directory.checkpoints.write_recovery_points()
     held = read_all(log)
     files = files.crash(FORGOTTEN)
     log = LogDirectory.open(path, files, 1, "c1", "boot-2").open_log(ORDERS, config())
@@ -295,7 +295,7 @@ def fail_to_sync(path: Path, disk: FailingFiles) -> LogDirectory:
     log = directory.open_log(ORDERS, config())
     log.append_as_leader(batch(NOW), 0, NOW)
     log.flush()
-    directory.checkpoint_recovery_points()
+    directory.checkpoints.write_recovery_points()
     log.append_as_leader(batch(NOW), 0, NOW)
     disk.fail(Fault.SYNC_ERROR)
     with pytest.raises(StorageError):

@@ -437,7 +437,7 @@ def test_a_checkpoint_that_is_damaged_or_from_the_future_costs_no_record(
         assert (log.log_start_offset, log.log_end_offset, read_all(log)) == (0, 20, data)
         assert log.recovery_point <= 20
         assert manager.cleaner_offset(ORDERS) == 0
-        assert manager.directories[0].cleaner_offset(ORDERS) <= 20
+        assert manager.directories[0].checkpoints.cleaner_offset(ORDERS) <= 20
         manager.close(clean)
 
 

@@ -170,9 +170,9 @@ def test_a_checkpoint_is_synced_with_its_name(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
     replaced: list[tuple[str, bool]] = []
     disk.replaced = lambda path, sync: replaced.append((path.name, sync))
-    directory.checkpoint_high_watermarks({})
-    directory.checkpoint_recovery_points()
-    directory.checkpoint_log_starts()
+    directory.checkpoints.write_high_watermarks({})
+    directory.checkpoints.write_recovery_points()
+    directory.checkpoints.write_log_starts()
     assert {name for name, sync in replaced if sync} == {
         "replication-offset-checkpoint",
         "recovery-point-offset-checkpoint",
