@@ -154,21 +154,13 @@ class Replicas:
     async def host(self, tp: TopicPartition, topic: TopicInfo, *, in_sync: bool) -> Replica:
         """The replica of this topic, with the settings of the topic; from now on, where it was none before.
 
-        `in_sync`: the cluster counts on its records. IneligibleReplicaError where it lacks some of them, or they are
-        damaged; StorageError; OutOfDescriptorsError where that is to be tried again.
+        `in_sync`: the cluster counts on its records. IneligibleReplicaError where it lacks some of them; StorageError;
+        OutOfDescriptorsError where that is to be tried again.
         """
         replica = self._replicas.get(tp)
-        is_of_topic = replica is not None and replica.topic_id == topic.topic_id
-        if replica is not None and is_of_topic and replica.damaged and in_sync:
-            raise IneligibleReplicaError("its log is damaged, and others in sync have it whole")
-        if replica is not None and (replica.damaged or not is_of_topic):
-            # The others have what is damaged here, and it is fetched from them. Or the topic was deleted and created
-            # again while we did not listen: the old records belong to nobody.
-            self.stop_serving(replica)
-            self.journal.truncate(tp, 0, "set aside, to begin anew")
-            del self._replicas[tp]
-            await self.offload(self._logs.set_aside, tp)
-            self._recovered_high_watermarks.pop(tp, None)
+        if replica is not None and replica.topic_id != topic.topic_id:
+            # Deleted and created again while we did not listen: the old records belong to nobody.
+            await self.begin_anew(replica)
             replica = None
         config = self._log_settings.of(topic.name, topic.configs, replica.log.config if replica else None)
         if replica is None:
@@ -186,6 +178,15 @@ class Replicas:
         if in_sync and opened.log_end_offset < (known := self.recovered_high_watermark(tp)):
             raise IneligibleReplicaError(f"its log ends at {opened.log_end_offset}, before high watermark {known}")
         return opened
+
+    async def begin_anew(self, replica: Replica) -> None:
+        """Sets its log aside; it is hosted no more. StorageError; OutOfDescriptorsError: the log stands yet."""
+        tp = replica.topic_partition
+        self.stop_serving(replica)
+        self.journal.truncate(tp, 0, "set aside, to begin anew")
+        del self._replicas[tp]
+        await self.offload(self._logs.set_aside, tp)
+        self._recovered_high_watermarks.pop(tp, None)
 
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
         checkpointed = self.recovered_high_watermark(tp)

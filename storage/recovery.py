@@ -76,9 +76,9 @@ class Recovery:
 
     recovery_point        all below it was synced
     clean                 the last process closed the log in order
-    compacted             a segment may end before the next one begins, below the offset that the log is `cleaned_to`.
-                          Elsewhere a hole means that a file is missing, or that its end never reached the disk: where
-                          nothing was cleaned, and what a cleaner of ours has written, ends where the next one begins
+    compacted             a segment may end before the next one begins, below the recovery point and below the offset
+                          that the log is `cleaned_to`. Elsewhere a hole means that a file is missing, or that its end
+                          never reached the disk: what a cleaner of ours has written ends where the next one begins
     rewrite               what is read beyond the recovery point may be in the page cache alone, and counted as written
                           there
     on_loss               is called before any batch, or part of one, is taken away: the log may lack then what was

@@ -105,7 +105,7 @@ class Shards:
                 await self._take_over(shard, loaded)
             except BrokerError as error:
                 self._replicas.code_of(error, tp)
-                if isinstance(error, CorruptMessageError):
+                if isinstance(error, CorruptMessageError) and shard.leads:
                     self._replicas.found_damaged(shard.replica)
                 # Said once: it is tried again every second, and may stay as it is until somebody mends the disk.
                 level, told = (logging.DEBUG if told else logging.ERROR), True

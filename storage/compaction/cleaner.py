@@ -34,7 +34,7 @@ from storage.configs.log_config import LogConfig
 from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, file_name
 from storage.files import Files
 from storage.log import Log
-from storage.segments.scan import scan_batches
+from storage.segments.scan import scan_checked
 from storage.segments.segment import BatchSpan, Segment
 from storage.segments.segment_files import SegmentFiles
 from tidelog.errors import (
@@ -251,7 +251,9 @@ class Cleaning:
         path = self.plan.log.directory / file_name(segment.base_offset, LOG_SUFFIX)
         file = self._files.open(path, create=False)
         try:
-            for self._position, header, batch in scan_batches(file, 0, segment.size_bytes):
+            # In order, too: no CRC covers offsets, and what seems older than it is would go for what is older still.
+            batches = scan_checked(file, 0, segment.size_bytes, segment.base_offset, limit=segment.end_offset)
+            for self._position, header, batch in batches:
                 yield header, batch
                 self.bytes_read += header.size_bytes
                 self._pace(header.size_bytes)

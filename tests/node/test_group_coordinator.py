@@ -11,6 +11,7 @@ from cluster.groups.group import Group
 from cluster.groups.outcomes import Outcome
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, NOT_YET, TP1, GroupCluster
+from tests.node.memory_log import MemoryLog
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
@@ -26,6 +27,7 @@ from tidelog.errors import (
 )
 from tidelog.group_messages import FindCoordinatorRequest, ListGroupsRequest, SyncGroupRequest
 from tidelog.groups.offsets_topic import CommitKey, GroupKey, encode_key
+from tidelog.model import NO_LEADER
 from tidelog.records.header import seal
 
 
@@ -290,22 +292,32 @@ def damage(cluster: GroupCluster, broker_id: int) -> None:
     batches[0] = batches[0][:-1] + bytes([batches[0][-1] ^ 1])
 
 
-async def told_again(cluster: GroupCluster, broker_id: int) -> int:
+async def told_again(cluster: GroupCluster, broker_id: int, *, unclean: bool = False) -> int:
     """What it answers to the state as it stands."""
-    answer = await cluster.nodes[broker_id].ask(cluster.leader_and_isr(OFFSETS), sender_epoch=1)
+    told = cluster.leader_and_isr(OFFSETS)
+    told = replace(told, partitions=(replace(told.partitions[0], unclean=unclean),))
+    answer = await cluster.nodes[broker_id].ask(told, sender_epoch=1)
     return int(answer.partitions[0].error_code)
+
+
+async def damaged_leader(cluster: GroupCluster) -> MemoryLog:
+    """Broker 1 leads, and has found out; a commit of 5 is behind the damage. Its log."""
+    await cluster.coordinate(2)
+    assert await cluster.commit(5) == 0
+    damage(cluster, 1)
+    damaged = cluster.nodes[1].log(OFFSETS)
+    await cluster.elect(1, tp=OFFSETS)
+    await until(lambda: cluster.states.log_dir_failures == [1])
+    return damaged
 
 
 @on_virtual_time
 async def test_a_coordinator_whose_log_is_damaged_has_another_lead_and_begins_anew_with_what_that_has() -> None:
     async with GroupCluster() as cluster:
-        await cluster.coordinate(2)
-        assert await cluster.commit(5) == 0
-        damage(cluster, 1)
-        damaged = cluster.nodes[1].log(OFFSETS)
-        await cluster.elect(1, tp=OFFSETS)
-        await until(lambda: cluster.states.log_dir_failures == [1])
+        damaged = await damaged_leader(cluster)
         assert (await cluster.committed(to=1))[0] in NOT_YET
+        await asyncio.sleep(5)
+        assert cluster.states.log_dir_failures == [1], "said once"
         assert await told_again(cluster, 1) == IneligibleReplicaError.code
         await cluster.coordinate(2, isr=[2, 3])
         assert await cluster.committed() == (0, 5)
@@ -314,7 +326,6 @@ async def test_a_coordinator_whose_log_is_damaged_has_another_lead_and_begins_an
         assert damaged in cluster.nodes[1].directory.stray, "nothing is removed"
         await cluster.coordinate(1)
         assert await cluster.committed() == (0, 5)
-        assert cluster.states.log_dir_failures == [1], "said once"
 
 
 @on_virtual_time
@@ -346,6 +357,38 @@ async def test_a_coordinator_whose_log_is_damaged_waits_for_another_in_sync(capl
         await until(lambda: cluster.states.log_dir_failures == [1, 1])
         await cluster.coordinate(2, isr=[2])
         assert await cluster.committed() == (0, 5)
+
+
+@on_virtual_time
+async def test_a_damaged_log_that_leads_uncleanly_is_kept_until_another_leads() -> None:
+    async with GroupCluster() as cluster:
+        damaged = await damaged_leader(cluster)
+        assert await told_again(cluster, 1, unclean=True) == IneligibleReplicaError.code
+        assert cluster.nodes[1].log(OFFSETS) is damaged
+        await cluster.coordinate(2, isr=[2, 3])
+        assert await cluster.committed() == (0, 5)
+
+
+@on_virtual_time
+async def test_where_nobody_else_in_sync_can_lead_a_damaged_log_may() -> None:
+    async with GroupCluster() as cluster:
+        damaged = await damaged_leader(cluster)
+        assert await told_again(cluster, 1) == IneligibleReplicaError.code
+        # The others have died before they could be elected.
+        await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[1, 2], tell=[1])
+        await cluster.elect(1, tp=OFFSETS, isr=[1], tell=[1])
+        assert cluster.nodes[1].log(OFFSETS) is damaged
+
+
+@on_virtual_time
+async def test_a_damaged_log_is_kept_until_there_is_somebody_to_fetch_from() -> None:
+    async with GroupCluster() as cluster:
+        damaged = await damaged_leader(cluster)
+        await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[2], tell=[1])
+        assert cluster.nodes[1].log(OFFSETS) is damaged
+        await cluster.coordinate(2, isr=[2])
+        await until(lambda: 1 in cluster.states.states[OFFSETS].state.isr)
+        assert damaged in cluster.nodes[1].directory.stray
 
 
 @on_virtual_time

@@ -8,9 +8,10 @@ import pytest
 
 from storage.compaction.cleaner import Cleaning, Replacement, plan_cleaning
 from storage.log import Log
-from tests.storage.cleaning import compacted, put, roll, values_of
+from tests.storage.cleaning import clean, compacted, put, roll, values_of
 from tests.storage.logs import NOW, UnsyncedFiles, read_all
 from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError
+from tidelog.records import read_header
 
 
 def planned(log: Log) -> Cleaning:
@@ -73,6 +74,25 @@ def test_no_record_goes_for_a_newer_one_that_was_cut_off_meanwhile(tmp_path: Pat
         cleaning.install(piece)
     assert values_of(log) == before
     assert not list(tmp_path.glob("*.cleaned"))
+
+
+def test_a_newest_record_whose_offset_is_damaged_does_not_go_for_an_older_one(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    for number in range(4):
+        put(log, (b"other", b"%d" % number))
+    roll(log)
+    noted_offset = clean(log)
+    put(log, (b"a", b"old"))
+    put(log, (b"a", b"new"))
+    roll(log)
+    path, damaged = log.segments[-2].log.path, bytearray(log.segments[-2].log.path.read_bytes())
+    second = read_header(damaged).size_bytes
+    assert damaged[second + 7] == 5
+    damaged[second + 7] ^= 4  # offset 1, which was compacted before; no CRC covers it
+    path.write_bytes(damaged)
+    with pytest.raises(UncleanableLogError, match="out of order"):
+        clean(log, noted_offset)
+    assert path.read_bytes() == damaged
 
 
 def test_what_a_truncation_put_into_a_planned_segment_does_not_count_as_damage(tmp_path: Path) -> None:
