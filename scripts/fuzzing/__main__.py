@@ -40,6 +40,7 @@ def main() -> int:
     # As Ctrl-C: who tries the inputs is ended, too, and what was done is told.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found = 0
+    print(f"inputs by {arguments.engine}", flush=True)
     for target in chosen:
         outcome = fuzz(
             target,

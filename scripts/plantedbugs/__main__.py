@@ -37,6 +37,11 @@ def main() -> int:
         if arguments.table:
             print(table(all_mutants()), end="")
             return 0
+        by = arguments.by or [SUITE]
+        if not arguments.names and not arguments.try_all:
+            chosen = [mutant for mutant in chosen if mutant.found_by.keys() & set(by)]
+            if not chosen:
+                parser.error(f"no patch says that {' or '.join(by)} finds it; --try-all has them look for all")
         if not arguments.dirty and (changed := uncommitted()):
             parser.error(_dirty(changed))
     except (ValueError, NoCheckout) as error:
@@ -44,7 +49,6 @@ def main() -> int:
     # As Ctrl-C: who is looking for a bug is ended, too, and the copy goes.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     bounds = Bounds(arguments.runs, arguments.longest)
-    by = arguments.by or [SUITE]
     try:
         with tempfile.TemporaryDirectory(prefix="tidelog-mutants-", ignore_cleanup_errors=True) as name:
             copy_tree(Path(name))

@@ -41,7 +41,7 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
         # Before what may keep an input or write a story: bugs are planted into what is committed.
         Step(
             "mutants",
-            "bugs planted one at a time, to be named by tests, the simulator and chaos",
+            "bugs planted one at a time, to be named by tests, and by the simulator where it was tried",
             ("mutants", "--by", "suite", "--by", "simulator", "--by", "chaos"),
             14,
             unproved=(2,),

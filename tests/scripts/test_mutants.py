@@ -307,6 +307,24 @@ def test_a_tree_with_changes_is_refused_unless_that_is_meant(
     assert "not committed: node/a.py, node/b.py, node/c.py, node/d.py, node/e.py and 2 more; with --dirty" in said
 
 
+def test_without_names_a_finder_looks_for_those_that_it_is_said_to_find(
+    command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[list[str]] = []
+
+    def note(trial: Trial, mutants: Sequence[Mutant], *_: object, **how: object) -> int:
+        chosen.append([mutant.name for mutant in mutants])
+        return 0
+
+    monkeypatch.setattr(__main__, "run", note)
+    monkeypatch.setattr(__main__, "copy_tree", lambda tree: None)
+    assert command("--dirty", "--by", "simulator")[0] == 0
+    assert chosen[0] == [mutant.name for mutant in all_mutants() if SIMULATOR in mutant.found_by]
+    monkeypatch.setattr(__main__, "all_mutants", lambda: [mutant for mutant in all_mutants() if not mutant.row][:1])
+    assert "no patch says that chaos finds it; --try-all" in command("--dirty", "--by", "chaos")[2]
+    assert command("--dirty", "--by", "chaos", "--try-all")[0] == 0
+
+
 def test_what_is_not_committed_is_seen_but_for_patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "PROJECT", tmp_path)
     monkeypatch.setattr(trial, "DIRECTORY", tmp_path / "tests" / "mutants")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 PROMISES: Final[Mapping[str, str]] = {
-    "I1": "What was acknowledged is in the log, at its offset, on every replica.",
+    "I1": "What was acknowledged (acks=all) is in the log, at its offset, on every replica.",
     "I2": "An offset always shows the same record, to everybody.",
-    "I3": "No record is there twice.",
+    "I3": "No record of an idempotent producer is there twice.",
     "I4": "No record appears that nobody wrote, or that was refused.",
     "I5": "What was acknowledged before another record was sent stands before it.",
     "I6": "The records of one producer stand in the order in which it sent them.",
@@ -16,7 +16,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "I8": "The end of a partition never moves backwards, and lies behind all that was acknowledged.",
     "I9": "What a consumer was shown stays in the log.",
     "I10": "A consumer is shown nothing beyond the high watermark.",
-    "I11": "The high watermark never falls.",
+    "I11": "A replica's high watermark never falls within a leader epoch, while its process lives.",
     "I12": "One leader in each epoch, one controller in each controller epoch, and each change of the ISR counts once.",
     "I13": "What an old leader acknowledged late is in the log, too.",
     "I14": "An acknowledgement waits for enough replicas, and for all that are in sync.",
