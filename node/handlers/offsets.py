@@ -155,7 +155,6 @@ def _look_up(
     visible = visible_log(replicas, replica_id, TopicPartition(part.topic, part.partition), part.current_leader_epoch)
     log = visible.replica.log
     if part.timestamp == EARLIEST_TIMESTAMP:
-        visible.require_known_start()
         start = log.log_start_offset
         epoch = log.epoch_at(start) if start < log.log_end_offset else None
         return _answer(part, NO_TIMESTAMP, start, epoch)

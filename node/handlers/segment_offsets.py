@@ -37,7 +37,6 @@ def _offsets(replicas: Replicas, replica_id: int, part: SegmentOffsetsPartition)
     if part.timestamp < EARLIEST_TIMESTAMP or part.max_num_offsets < 0:
         raise InvalidRequestError(f"{part.max_num_offsets} offsets by {part.timestamp}")
     visible = visible_log(replicas, replica_id, tp, part.current_leader_epoch)
-    visible.require_known_start()
     now_ms = replicas.clock.now_ms()
     offsets = visible.replica.log.segment_offsets(part.timestamp, part.max_num_offsets, now_ms)
     if offsets and offsets[0] > visible.upper_bound:

@@ -16,19 +16,11 @@ class VisibleLog:
     upper_bound    exclusive. For consumers the high watermark, which is the last stable offset too, since there are no
                    transactions that could be open below it; for others the log end
     end_is_known   False: records beyond the bound may be committed already (KIP-207)
-    may_be_old     another leader may exist by now, who has more, and of which more has been deleted
     """
 
     replica: Replica
     upper_bound: int
     end_is_known: bool
-    may_be_old: bool
-
-    def require_known_start(self) -> None:
-        """What a deposed leader calls the beginning may have been deleted since, and that been confirmed."""
-        if self.may_be_old:
-            tp = self.replica.topic_partition
-            raise OffsetNotAvailableError(f"{tp}: another leader may exist, and have deleted more")
 
     def require_known_end(self) -> None:
         """Where the committed end is not known, "nothing there" and "this is the last" would be guesses."""
@@ -47,7 +39,6 @@ def visible_log(replicas: Replicas, replica_id: int, tp: TopicPartition, current
     else:
         replica.leader_or_raise(current_leader_epoch)
     if replica_id != CONSUMER_REPLICA_ID:
-        return VisibleLog(replica, replica.log.log_end_offset, end_is_known=True, may_be_old=False)
-    partition, may_be_old = replica.partition, replicas.cut_off
-    end_is_known = partition.knows_committed_end and not may_be_old
-    return VisibleLog(replica, partition.high_watermark, end_is_known, may_be_old)
+        return VisibleLog(replica, replica.log.log_end_offset, True)
+    partition = replica.partition
+    return VisibleLog(replica, partition.high_watermark, partition.knows_committed_end and not replicas.cut_off)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.checker.judging import verdict_on
-from tidelog.checker.broker_events import Broker
+from tests.checker.judging import verdict_on, verdict_on_all
+from tidelog.checker.broker_events import BecomeFollower, BecomeLeader, Broker
 from tidelog.checker.checker import Checker
 from tidelog.checker.events import Event
 from tidelog.checker.findings import Finding
@@ -18,6 +18,7 @@ from tidelog.checker.operations import (
     Client,
     EarliestOk,
     LatestOk,
+    LookUpOk,
     ProduceFailed,
     ProduceInvoked,
     ProduceOk,
@@ -123,6 +124,40 @@ def test_the_first_offset_is_no_earlier_than_what_was_trimmed_before() -> None:
     assert not found("I8", [*TRIMMED, EarliestOk(TP, 1, 30, 40)]), "asked before it was done"
     unknown = TrimUnknown(TP, 2, "REQUEST_TIMED_OUT", 20, 30)
     assert not found("I8", [*THREE, unknown, EarliestOk(TP, 1, 31, 40)]), "perhaps not done"
+
+
+def told_by(who: str, *told: Event) -> list[tuple[str, Event]]:
+    return [(who, event) for event in told]
+
+
+LED = told_by("1", BecomeLeader(1, TP, 1, 0, 0))
+LED_SINCE = told_by("2", BecomeLeader(15, TP, 2, 3, 3))
+#: What a client may be told by broker 1 after the trim, as long as that does not know that 2 leads.
+PAST = {"I8": EarliestOk(TP, 1, 31, 40), "I18": LookUpOk(TP, 5, 1, 31, 40, ts=5)}
+
+
+@pytest.mark.parametrize("key", PAST)
+def test_who_was_deposed_and_cannot_know_it_has_heard_of_no_trim(key: str) -> None:
+    def violations(*brokers: tuple[str, Event]) -> int:
+        told = [*brokers, *told_by("client", *TRIMMED, PAST[key])]
+        return len(verdict_on_all(told, key, ending=Ending({TP: [FINAL]})).findings)
+
+    assert violations(*LED) == 1, "it leads, and has heard of it"
+    assert violations(*LED, *LED_SINCE) == 0
+    assert violations(*LED, *LED_SINCE, *told_by("1", BecomeFollower(35, TP, 2, 2))) == 0, "when it was asked it led"
+    assert violations(*LED, *LED_SINCE, *told_by("1", BecomeFollower(30, TP, 2, 2))) == 1
+    assert violations(*LED, *told_by("2", BecomeLeader(41, TP, 2, 3, 3))) == 1, "deposed after it had answered"
+
+
+def test_a_process_that_has_ended_answers_nobody_from_the_past() -> None:
+    checker = Checker()
+    one, two, client = checker.begin(Broker("1")), checker.begin(Broker("2")), checker.begin(Client("client"))
+    checker.take(one, LED[0][1])
+    checker.take(two, LED_SINCE[0][1])
+    checker.begin(Broker("1", 19))
+    for event in [*TRIMMED, PAST["I8"]]:
+        checker.take(client, event)
+    assert len(checker.conclude(Ending()).only(["I8"]).findings) == 1
 
 
 def test_no_log_of_the_end_begins_before_what_was_trimmed() -> None:

@@ -85,8 +85,6 @@ async def test_a_new_leader_does_not_put_a_high_watermark_in_front_that_it_only_
         cluster.heal()
         await until(lambda: leader.replica().partition.knows_committed_end)
         assert await before(leader, LATEST_TIMESTAMP) == (0, (1, 0))
-        leader.cut_off = True
-        assert (await before(leader, EARLIEST_TIMESTAMP))[0] == OffsetNotAvailableError.code, "more may be deleted"
 
 
 @on_virtual_time

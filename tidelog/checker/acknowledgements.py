@@ -48,8 +48,7 @@ class Acknowledged(Invariant):
                 )
 
     def _is_over(self, election: BecomeLeader) -> bool:
-        led = self.facts.leaderships[election.tp]
-        return any(epoch > election.epoch and t < election.t for t, epoch in led)
+        return any(term.epoch > election.epoch and term.begin < election.t for term in self.facts.of(election.tp).terms)
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
@@ -101,7 +100,9 @@ class LeaderCompleteness(Invariant):
         return {Ack: lambda source, event: self._acks.append((source, event))}
 
     def conclude(self, ending: Ending) -> None:
-        last_epochs = {tp: max(epoch for _, epoch in led) for tp, led in self.facts.leaderships.items()}
+        last_epochs = {
+            tp: max(term.epoch for term in facts.terms) for tp, facts in self.facts.partitions.items() if facts.terms
+        }
         for source, ack in self._acks:
             log = ending.log(ack.tp)
             if log is None or ack.epoch >= last_epochs.get(ack.tp, -1):

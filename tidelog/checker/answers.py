@@ -13,7 +13,7 @@ from tidelog.checker.facts import Facts, PartitionFacts, Source
 from tidelog.checker.findings import seconds
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.logs import FinalLog
-from tidelog.checker.look_ups import LookUp, StoredLog, StoredRecord, Trim, Verdict, Wrong, judge, judge_log
+from tidelog.checker.look_ups import Fault, LookUp, StoredLog, StoredRecord, Trim, Verdict, Wrong, judge, judge_log
 from tidelog.checker.operations import LookUpOk
 from tidelog.model import TopicPartition
 
@@ -39,8 +39,12 @@ class LookUps(Invariant):
             verdict = _verdict(log, self.facts.of(tp), self._trims(tp), [_look_up(event) for _, event in asked])
             self.tally.observations += len(asked)
             for wrong in verdict.wrong:
-                if not self.only_counted():
+                if not self._is_excused(tp, wrong) and not self.only_counted():
                     self._tell(tp, who[wrong.look_up], wrong)
+
+    def _is_excused(self, tp: TopicPartition, wrong: Wrong) -> bool:
+        asked, facts = wrong.look_up, self.facts.of(tp)
+        return wrong.fault is Fault.TRIMMED and facts.may_answer_from_the_past(asked.asked_at, asked.answered_at)
 
     def _trims(self, tp: TopicPartition) -> list[Trim]:
         return [

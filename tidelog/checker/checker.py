@@ -10,7 +10,7 @@ from tidelog.checker.acknowledgements import Acknowledged, LeaderCompleteness
 from tidelog.checker.agreement import NoPhantoms, OneOffsetARecord, OneRecordAnOffset
 from tidelog.checker.answers import LookUps
 from tidelog.checker.availability import Availability
-from tidelog.checker.broker_events import Ack, BecomeLeader, HighWatermark
+from tidelog.checker.broker_events import Ack, BecomeFollower, BecomeLeader, HighWatermark
 from tidelog.checker.committed_offsets import CommittedOffsets
 from tidelog.checker.ends import Ends
 from tidelog.checker.events import Event, Header
@@ -90,6 +90,7 @@ class Checker:
             TrimUnknown: [facts.maybe_trimmed],
             Ack: [facts.replicated],
             BecomeLeader: [facts.led],
+            BecomeFollower: [facts.followed],
             HighWatermark: [facts.high_watermark],
         }
         for invariant in self._invariants:
@@ -101,7 +102,7 @@ class Checker:
         """A life of a client or broker begins: the first, or a further one of the same name."""
         source = Source(header, self._lives[header.name])
         self._lives[header.name] += 1
-        self.facts.sources.append(source)
+        self.facts.begun(source)
         return source
 
     def take(self, source: Source, event: Event) -> None:

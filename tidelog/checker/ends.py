@@ -92,7 +92,8 @@ class Ends(Invariant):
         for offset, asked, answered in facts.trims:
             if answered is None or answered >= event.t0 or event.offset >= offset:
                 continue
-            if not self.facts.has_forgotten_trims(answered, event.t1) and not self.only_counted():
+            may_be_old = facts.may_answer_from_the_past(event.t0, event.t1)
+            if not may_be_old and not self.facts.has_forgotten_trims(answered, event.t1) and not self.only_counted():
                 says = f"the first offset was told as {event.offset}, and what stands before {offset} had been trimmed"
                 when = f"{seconds(event.t0)}–{seconds(event.t1)}"
                 told = f"{source.name} asked for the beginning, {when}: {event.offset}"

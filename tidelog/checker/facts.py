@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from tidelog.checker.broker_events import Ack, BecomeLeader, Broker, HighWatermark
+from tidelog.checker.broker_events import Ack, BecomeFollower, BecomeLeader, Broker, HighWatermark
 from tidelog.checker.by_record import ByRecord
 from tidelog.checker.columns import SEQUENCE_BITS, Column
 from tidelog.checker.events import Header
@@ -51,6 +50,16 @@ class Source:
 
 
 @dataclass(slots=True)
+class Term:
+    """A broker took itself for the leader of this epoch, until it followed, led another, or its process was another."""
+
+    broker: str
+    epoch: int
+    begin: float
+    end: float = inf
+
+
+@dataclass(slots=True)
 class PartitionFacts:
     """Of one partition. Only what was acknowledged with acks=all counts as acknowledged.
 
@@ -67,6 +76,7 @@ class PartitionFacts:
     produces         every acknowledgement
     reads            every answer that showed records
     trims            (offset, asked at, answered at or None)
+    terms            of its leaders, by the brokers' events
     replicas         who had one when a broker last acknowledged something: (moment, brokers)
     final            the log of the end, when that has come
     """
@@ -85,8 +95,21 @@ class PartitionFacts:
     produces: list[tuple[Source, ProduceOk]] = field(default_factory=list)
     reads: list[tuple[Source, Read]] = field(default_factory=list)
     trims: list[tuple[int, int, int | None]] = field(default_factory=list)
+    terms: list[Term] = field(default_factory=list)
     replicas: tuple[int, Sequence[int]] = (-1, ())
     final: FinalLog | None = None
+
+    def end_term(self, broker: str, at: float) -> None:
+        """The broker knows by now that it does not lead as it did."""
+        for term in self.terms:
+            if term.broker == broker:
+                term.end = min(term.end, at)
+
+    def may_answer_from_the_past(self, asked: float, answered: float) -> bool:
+        """Whether somebody still took itself for the leader of an epoch that was over: it has heard of no trim since."""
+        begun = [term for term in self.terms if term.begin <= answered]
+        latest = max((term.epoch for term in begun), default=-1)
+        return any(term.epoch < latest and term.end >= asked for term in begun)
 
     @property
     def trimmed_to(self) -> int:
@@ -142,8 +165,6 @@ class Facts:
         self.partitions: dict[TopicPartition, PartitionFacts] = {}
         #: Who invoked for the producer with that number.
         self.producers: dict[int, Source] = {}
-        #: The leaders that a partition has had, by the events of brokers: (moment, epoch).
-        self.leaderships: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
 
     def of(self, tp: TopicPartition) -> PartitionFacts:
         facts = self.partitions.get(tp)
@@ -161,6 +182,13 @@ class Facts:
     def is_idempotent_producer(self, number: int) -> bool:
         source = self.producers.get(number)
         return source is not None and isinstance(source.header, Client) and source.header.idempotent
+
+    def begun(self, source: Source) -> None:
+        """A life of who writes a history has begun."""
+        self.sources.append(source)
+        if isinstance(source.header, Broker):
+            for facts in self.partitions.values():
+                facts.end_term(source.name, source.header.t)
 
     def has_forgotten_trims(self, since: float, until: float = inf) -> bool:
         """Whether what was trimmed until then may be there again: a broker that begins anew may have forgotten it, as
@@ -213,9 +241,14 @@ class Facts:
         if event.t > facts.replicas[0]:
             facts.replicas = event.t, event.replicas
 
-    def led(self, _source: Source, event: BecomeLeader) -> None:
-        self.leaderships[event.tp].append((event.t, event.epoch))
-        self.of(event.tp).high_watermarks.add(event.t, event.hw)
+    def led(self, source: Source, event: BecomeLeader) -> None:
+        facts = self.of(event.tp)
+        facts.end_term(source.name, event.t)
+        facts.terms.append(Term(source.name, event.epoch, event.t))
+        facts.high_watermarks.add(event.t, event.hw)
+
+    def followed(self, source: Source, event: BecomeFollower) -> None:
+        self.of(event.tp).end_term(source.name, event.t)
 
     def high_watermark(self, _source: Source, event: HighWatermark) -> None:
         self.of(event.tp).high_watermarks.add(event.t, event.value)
