@@ -106,7 +106,7 @@ class PartitionFacts:
                 term.end = min(term.end, at)
 
     def may_answer_from_the_past(self, asked: float, answered: float) -> bool:
-        """Whether a broker still took itself for the leader of an epoch that was over: it has heard of no trim since."""
+        """Whether a broker still took itself for the leader of an epoch that was over: it knows of no trim since."""
         begun = [term for term in self.terms if term.begin <= answered]
         latest = max((term.epoch for term in begun), default=-1)
         return any(term.epoch < latest and term.end >= asked for term in begun)
