@@ -118,6 +118,7 @@ class SimulatedBroker:
         self._there = there
         self._way = zookeeper.way()
         self._way_cut = self._way_slow = False
+        self._expired_session = 0
         self._store: MemoryStore | None = None
         self._keep = keep
         self._on_event = on_event
@@ -265,7 +266,13 @@ class SimulatedBroker:
 
     def expire_session(self) -> None:
         if self._store is not None and self._store.session_id:
-            self._in_zookeeper(partial(self._zookeeper.expire, self._store.session_id))
+            self._expired_session = self._store.session_id
+            self._in_zookeeper(partial(self._zookeeper.expire, self._expired_session))
+
+    @property
+    def is_losing_session(self) -> bool:
+        """Its session was ended before its time, and it is yet to hear of it, which nothing may keep from it."""
+        return self._store is not None and 0 != self._store.session_id == self._expired_session
 
     def break_zookeeper_connection(self) -> None:
         self._in_zookeeper(self._way.drop)

@@ -28,6 +28,10 @@ _DISK_FAULTS = {
     Kind.DISK_FULL: DiskFault.FULL,
 }
 
+#: What would let a broker, or all, go on with a session that was ended before its time.
+_KEEPS_FROM_HEARING = frozenset({Kind.HOLD, Kind.ZOOKEEPER_CUT, Kind.ZOOKEEPER_SLOW})
+_KEEPS_ALL_FROM_HEARING = frozenset({Kind.ZOOKEEPER_STOP, Kind.ZOOKEEPER_FREEZE})
+
 #: What a later version may have written among the committed offsets: whoever loads them skips it, and goes on.
 _STRANGE = encode_batch(
     [
@@ -77,6 +81,10 @@ class Harms:
         """`brokers`: whom it names, of those that there are."""
         cluster, kind = self._cluster, fault.kind
         network, zookeeper = cluster.network, cluster.zookeeper
+        if kind in _KEEPS_FROM_HEARING:
+            brokers = [broker for broker in brokers if not broker.is_losing_session]
+        if kind in _KEEPS_ALL_FROM_HEARING and any(each.is_losing_session for each in cluster.brokers.values()):
+            return
         match kind:
             case Kind.CUT | Kind.ONE_WAY | Kind.RESET:
                 if len(brokers) < 2:

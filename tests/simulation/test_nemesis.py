@@ -95,6 +95,15 @@ def test_no_session_ends_before_its_time_of_a_broker_that_would_not_hear_of_it()
     assert bitten(outcome)["expire"] == 1
 
 
+@pytest.mark.parametrize("kind", [Kind.ZOOKEEPER_CUT, Kind.HOLD, Kind.ZOOKEEPER_FREEZE])
+def test_nobody_is_kept_from_hearing_that_its_session_was_ended_before_its_time(kind: Kind) -> None:
+    outcome = told(Fault(5_000, Kind.EXPIRE, ("1",)), Fault(5_000, kind, ("1",), 3_000), seconds=8)
+    assert not outcome.wrong
+    assert (bitten(outcome)["expire"], bitten(outcome)[kind.value]) == (1, 0)
+    later = told(Fault(5_000, Kind.EXPIRE, ("1",)), Fault(5_900, kind, ("1",), 3_000), seconds=9)
+    assert (bitten(later)["expire"], bitten(later)[kind.value]) == (1, 1)
+
+
 def test_what_finds_nobody_has_not_bitten() -> None:
     outcome = told(
         Fault(1_000, Kind.KILL, ("9",), 100), Fault(1_000, Kind.KILL, (IT,), 100, upon=Moment.CUTS), seconds=3
