@@ -317,7 +317,7 @@ class Replicas:
         """
         if not replica.damaged and len(replica.partition.isr) > 1:
             replica.damaged = True
-            self.state_changes.log_directory_failed()
+            self.state_changes.replicas_failed()
 
     def notice_failures(self) -> None:
         """Log directories may have failed, be it on another thread: the replicas there serve no more."""
@@ -327,7 +327,7 @@ class Replicas:
                     replica.offline = True
                     self.stop_serving(replica)
             if self._logs.works:
-                self.state_changes.log_directory_failed()
+                self.state_changes.replicas_failed()
             else:
                 self._on_storage_error(error)
 

@@ -78,8 +78,8 @@ class StateChanges:
             if late:
                 raise RequestTimedOutError("an ISR is still being written to ZooKeeper")
 
-    def log_directory_failed(self) -> None:
-        """The controller is to ask each of our replicas anew, and to elect others for those that are offline."""
+    def replicas_failed(self) -> None:
+        """The controller is to ask each of our replicas anew, and to elect others for those that cannot go on."""
         self._failure_untold = True
         self._waiting.alarm.set()
 
@@ -143,9 +143,9 @@ class StateChanges:
         try:
             await self._store.notify_log_dir_failure(self._broker_id)
         except TidelogError as error:
-            log.warning("the controller has not been told of a failed log directory yet: %s", error)
+            log.warning("the controller has not been told of failed replicas yet: %s", error)
             await asyncio.sleep(_RETRY_MS / 1000)
-            self.log_directory_failed()
+            self.replicas_failed()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

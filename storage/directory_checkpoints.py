@@ -150,7 +150,7 @@ class DirectoryCheckpoints:
                 raise
 
     def take_out(self, *tps: TopicPartition) -> list[Log]:
-        """Forgets these logs, and takes those that are open from the directory's; all are as before on an error.
+        """Forgets these logs, and takes those that are open out of use; on an error they stay in it.
 
         Not even after a crash may a later log of the name find any of it.
         """

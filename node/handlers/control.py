@@ -219,8 +219,8 @@ class ControlRequests:
     async def _hosted(self, tp: TopicPartition, topic: TopicInfo | None, state: PartitionStateMessage) -> Replica:
         replica = self._replicas.get(tp)
         if topic is not None:
-            if replica is not None and replica.topic_id == topic.topic_id and self._is_to_begin_anew(replica, state):
-                await self._replicas.begin_anew(replica)
+            if replica is not None and replica.damaged and replica.topic_id == topic.topic_id:
+                await self._settle_damage(replica, state)
             # One that is to lead uncleanly leads with what it has, be it nothing.
             in_sync = self._broker_id in state.isr and not (state.unclean and state.leader == self._broker_id)
             return await self._replicas.host(tp, topic, in_sync=in_sync)
@@ -228,17 +228,19 @@ class ControlRequests:
             raise UnknownTopicIdError(f"the controller named no topic id of {tp}")
         return replica
 
-    def _is_to_begin_anew(self, replica: Replica, state: PartitionStateMessage) -> bool:
-        """Whether its log is damaged, and there is a leader to fetch all from. IneligibleReplicaError: one is to lead.
+    async def _settle_damage(self, replica: Replica, state: PartitionStateMessage) -> None:
+        """A damaged log goes once another leads, from whom all can be fetched, and the cluster does not count on it.
 
-        Where nobody else in sync can, its log is as good as any: it may lead with that.
+        IneligibleReplicaError while it does, and another in sync can lead. Where none can, it is as good as any.
         """
-        if not replica.damaged or self._broker_id not in state.isr:
-            return replica.damaged and state.leader != NO_LEADER
-        if state.leader != NO_LEADER and state.isr != (self._broker_id,):
+        has_leader = state.leader != NO_LEADER
+        if self._broker_id not in state.isr:
+            if has_leader:
+                await self._replicas.begin_anew(replica)
+        elif has_leader and state.isr != (self._broker_id,):
             raise IneligibleReplicaError("its log is damaged, and others in sync have it whole")
-        replica.damaged = False
-        return False
+        else:
+            replica.damaged = False
 
     def _become(self, replica: Replica, message: PartitionStateMessage) -> int:
         state = PartitionState(message.leader, message.leader_epoch, message.isr, message.controller_epoch)
