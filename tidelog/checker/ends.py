@@ -23,8 +23,8 @@ class Ends(Invariant):
 
     It lies behind each offset acknowledged before the question, and no reader of such an offset is told that it is out
     of range, unless it was trimmed. The first offset that is told is no later than anybody has asked to trim to, and no
-    earlier than what was acknowledged as trimmed before the question, unless a leader that was deposed and cannot know it
-    has told it; nor does any log of the end begin earlier.
+    earlier than what was acknowledged as trimmed before the question, unless a leader that was deposed and cannot know
+    it has told it; nor does any log of the end begin earlier.
     """
 
     key, name = "I8", "the end never goes back"
