@@ -44,6 +44,11 @@ def broker(broker_id: int, epoch: int = 0) -> BrokerRegistration:
     return BrokerRegistration(broker_id, LISTENERS, epoch or broker_id * 10)
 
 
+def short(broker_id: int, epoch: int) -> BrokerRegistration:
+    """Its machine went down: what it had not synced may be gone."""
+    return replace(broker(broker_id, epoch), possibly_short=True)
+
+
 class Cluster:
     """ZooKeeper's states and live registrations around one controller; writes wait until `settle`."""
 
@@ -121,6 +126,12 @@ class Cluster:
         self.asked = [question for question in self.asked if question[0] != broker_id]
         ends = dict.fromkeys(tps, LogEnd(last_epoch, end, lacks))
         self.play(self.controller.log_ends_told(broker_id, ends, self.controller.signs.now))
+
+    def tell_ends(self, ends: dict[int, int]) -> None:
+        """Those who were asked, and nobody else, say how far their logs reach."""
+        assert {broker_id for broker_id, _ in self.asked} == ends.keys()
+        for broker_id, end in ends.items():
+            self.tell_end(broker_id, end)
 
     def hear(self, *broker_ids: int) -> None:
         """These are silent no more."""

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from cluster.doubt import GONE, LogEnd, Poll, Verdict, judge
-from cluster.state import BrokerRegistration, PartitionState
-from tests.cluster.controller_stage import TP, Cluster, broker
+from cluster.state import PartitionState
+from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.model import NO_LEADER, TopicPartition
-
-
-def short(broker_id: int, epoch: int) -> BrokerRegistration:
-    return replace(broker(broker_id, epoch), possibly_short=True)
 
 
 def both_replicas_went_down() -> Cluster:

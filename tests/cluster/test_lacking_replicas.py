@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cluster.effects import SendLeaderAndIsr
-from cluster.state import BrokerRegistration, PartitionState
-from tests.cluster.controller_stage import TP, Cluster, broker
+from cluster.state import PartitionState
+from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.model import NO_LEADER
 
 
@@ -24,10 +22,6 @@ def with_lacking(*broker_ids: int, **configs: str) -> Cluster:
     for broker_id in broker_ids:
         cluster.tell_end(broker_id, broker_id * 10, lacks=True)
     return cluster
-
-
-def short(broker_id: int, epoch: int) -> BrokerRegistration:
-    return replace(broker(broker_id, epoch), possibly_short=True)
 
 
 def refuse(cluster: Cluster, broker_id: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cluster.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.reassignment import shed_state
 from cluster.state import PartitionState, ReplicaAssignment
-from tests.cluster.controller_stage import TP, Cluster, broker
+from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.control_messages import PartitionStateMessage
 from tidelog.model import NO_LEADER, TopicPartition
 
@@ -153,7 +153,7 @@ def test_nobody_is_shed_for_one_that_is_registered_and_dead() -> None:
     cluster = caught_up_and_silent()
     assert (cluster.state().isr, cluster.stops) == ((1, 4), [])
     cluster.die(4)
-    cluster.come(replace(broker(4, epoch=50), possibly_short=True))
+    cluster.come(short(4, 50))
     cluster.hear(4)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,)), "it copies what it had not synced"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from cluster.state import BrokerRegistration, PartitionState, ReplicaAssignment
-from tests.cluster.controller_stage import TP, Cluster, broker
+from cluster.state import ReplicaAssignment
+from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.model import NO_LEADER
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
-
-
-def short(broker_id: int, epoch: int) -> BrokerRegistration:
-    return replace(broker(broker_id, epoch), possibly_short=True)
 
 
 def shed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs: str) -> Cluster:
@@ -40,12 +34,6 @@ def back_short(cluster: Cluster, *broker_ids: int) -> None:
     cluster.settle()
 
 
-def tell(cluster: Cluster, ends: dict[int, int]) -> None:
-    assert {broker_id for broker_id, _ in cluster.asked} == ends.keys()
-    for broker_id, end in ends.items():
-        cluster.tell_end(broker_id, end)
-
-
 def catch_up(cluster: Cluster, *isr: int) -> None:
     cluster.leader_tells_isr(TP, *isr)
     cluster.settle()
@@ -58,7 +46,7 @@ def test_who_goes_leads_again_where_the_only_heir_has_lost_something() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.news()
-    tell(cluster, {1: 7, 4: 5})
+    cluster.tell_ends({1: 7, 4: 5})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
     assert cluster.news() == ["tell 1: t-0 leader=1 isr=1", "tell 4: t-0 leader=1 isr=1"]
@@ -76,7 +64,7 @@ def test_an_heir_that_has_everything_leads_again_and_who_goes_has_its_log_until_
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.silent.add(4)
-    tell(cluster, {1: 7, 4: 7})
+    cluster.tell_ends({1: 7, 4: 7})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (4, (4,))
     assert cluster.holders_told() == {1, 4}
@@ -91,7 +79,7 @@ def test_an_heir_that_has_everything_leads_again_and_who_goes_has_its_log_until_
 def test_of_several_heirs_and_those_who_go_the_one_who_has_most_leads() -> None:
     cluster = shed((1, 2), (3, 4))
     back_short(cluster, 3, 4)
-    tell(cluster, {1: 7, 2: 8, 3: 5, 4: 6})
+    cluster.tell_ends({1: 7, 2: 8, 3: 5, 4: 6})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (2, (2,), [])
     catch_up(cluster, 2, 3, 4)
@@ -103,7 +91,7 @@ def test_where_one_heir_knows_of_a_loss_and_another_does_not_who_goes_and_has_mo
     cluster = shed((1, 2), (3, 4))
     back_short(cluster, 3, 4)
     cluster.tell_end(3, 5, lacks=True)
-    tell(cluster, {1: 10, 2: 10, 4: 6})
+    cluster.tell_ends({1: 10, 2: 10, 4: 6})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (1, (1,), [])
 
@@ -139,7 +127,7 @@ def test_it_is_waited_for_who_goes_and_is_away_but_not_for_ever() -> None:
     cluster.play(cluster.controller.time_passed(299_999))
     assert (cluster.state().leader, cluster.asked) == (NO_LEADER, [])
     cluster.play(cluster.controller.time_passed(300_000))
-    tell(cluster, {4: 5})
+    cluster.tell_ends({4: 5})
     cluster.settle()
     assert cluster.state().leader == 4
 
@@ -150,7 +138,7 @@ def test_who_goes_and_is_back_is_asked_and_leads() -> None:
     back_short(cluster, 4)
     cluster.come(broker(1, 60))
     cluster.settle()
-    tell(cluster, {1: 7, 4: 5})
+    cluster.tell_ends({1: 7, 4: 5})
     cluster.settle()
     assert cluster.state().leader == 1
 
@@ -174,7 +162,7 @@ def test_the_next_controller_asks_who_goes_too() -> None:
     cluster.reign(2)
     cluster.settle()
     back_short(cluster, 3, 4)
-    tell(cluster, {1: 7, 2: 8, 3: 5, 4: 6})
+    cluster.tell_ends({1: 7, 2: 8, 3: 5, 4: 6})
     cluster.settle()
     assert (cluster.state().leader, cluster.stops) == (2, [])
 
@@ -183,7 +171,7 @@ def test_of_a_move_that_is_taken_back_who_stays_now_leads_where_the_only_one_in_
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.reassign(TP)
-    tell(cluster, {1: 7, 4: 5})
+    cluster.tell_ends({1: 7, 4: 5})
     cluster.settle()
     cluster.answer_stops()
     cluster.settle()
@@ -193,13 +181,13 @@ def test_of_a_move_that_is_taken_back_who_stays_now_leads_where_the_only_one_in_
 def test_one_that_goes_down_once_more_before_its_leadership_is_written_is_in_doubt_again() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
-    tell(cluster, {1: 7, 4: 7})
+    cluster.tell_ends({1: 7, 4: 7})
     assert [write.state.leader for write in cluster.waiting] == [4]
     cluster.live.pop(4)
     cluster.come(short(4, 70))
     cluster.settle()
     assert cluster.state().leader == NO_LEADER
-    tell(cluster, {1: 7, 4: 6})
+    cluster.tell_ends({1: 7, 4: 6})
     cluster.settle()
     assert cluster.state().leader == 1
 
@@ -269,7 +257,7 @@ def test_an_unclean_election_takes_who_goes_before_one_that_stays_and_has_less()
     cluster.settle()
     cluster.die(4)
     cluster.settle()
-    tell(cluster, {1: 7, 2: 7, 3: 5})
+    cluster.tell_ends({1: 7, 2: 7, 3: 5})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (1, (1,), [])
     cluster.come(broker(4, 70))
@@ -292,7 +280,7 @@ def test_under_the_next_controller_an_unclean_election_takes_nobody_who_has_just
     cluster.settle()
     cluster.die(3)
     cluster.settle()
-    tell(cluster, {1: 0, 2: 0, 4: 5})
+    cluster.tell_ends({1: 0, 2: 0, 4: 5})
     cluster.settle()
     assert cluster.state().leader == 4
 
@@ -309,64 +297,3 @@ def test_somebody_may_give_up_what_the_heirs_alone_have_and_who_goes_leads() -> 
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
     assert not cluster.controller.undecided(TP)
-
-
-def nobody_in_sync_lives(**configs: str) -> Cluster:
-    """Brokers 2 and 3 are behind."""
-    cluster = Cluster(1, 2, 3)
-    cluster.create("t", (1, 2, 3), **configs)
-    cluster.settle()
-    cluster.leader_tells_isr(TP, 1)
-    cluster.die(1)
-    cluster.settle()
-    return cluster
-
-
-def test_an_unclean_election_takes_whoever_reaches_farthest_and_forgets_the_isr() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
-    assert cluster.state().leader == NO_LEADER
-    tell(cluster, {2: 5, 3: 6})
-    cluster.settle()
-    assert cluster.state() == PartitionState(3, 2, (3,), 1)
-
-
-def test_an_unclean_election_does_not_wait_for_ever_for_one_that_is_registered_and_silent() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
-    cluster.tell_end(3, 0)
-    for now_ms in (0, 299_999):
-        cluster.play(cluster.controller.time_passed(now_ms))
-    assert cluster.waiting == []
-    cluster.play(cluster.controller.time_passed(300_000))
-    assert [write.state.leader for write in cluster.waiting] == [3]
-
-
-def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
-    cluster = Cluster(1, 2, 3, 4)
-    cluster.create("t", (1, 2, 3, 4), **UNCLEAN)
-    cluster.settle()
-    cluster.leader_tells_isr(TP, 1)
-    cluster.die(1)
-    cluster.settle()
-    cluster.tell_end(2, 6)
-    cluster.tell_end(3, 5)
-    cluster.live.pop(3)
-    cluster.come(broker(3, 60))
-    cluster.settle()
-    assert {broker_id for broker_id, _ in cluster.asked} == {2, 3, 4}, "2 may have gone down with it"
-    assert cluster.state().leader == NO_LEADER
-
-
-def test_a_wish_that_nobody_is_there_for_any_more_is_over() -> None:
-    cluster = nobody_in_sync_lives()
-    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
-    assert cluster.controller.undecided(TP)
-    cluster.die(2, 3)
-    assert not cluster.controller.undecided(TP)
-
-
-def test_where_one_that_was_in_sync_is_back_first_it_leads_and_what_was_told_is_forgotten() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
-    cluster.tell_end(3, 6)
-    cluster.come(broker(1, 60))
-    cluster.settle()
-    assert (cluster.state().leader, cluster.controller.polls) == (1, {})

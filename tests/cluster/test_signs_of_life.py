@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cluster.signs_of_life import SignsOfLife
-from cluster.state import BrokerRegistration, PartitionState
-from tests.cluster.controller_stage import Cluster, broker
+from cluster.state import PartitionState
+from tests.cluster.controller_stage import Cluster, broker, short
 from tidelog.model import NO_LEADER, TopicPartition
-
-
-def short(broker_id: int, epoch: int) -> BrokerRegistration:
-    return replace(broker(broker_id, epoch), possibly_short=True)
 
 
 def settled(*broker_ids: int, controller_id: int = 9) -> Cluster:

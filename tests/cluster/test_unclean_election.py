@@ -1,0 +1,178 @@
+"""Who leads where a topic, or somebody who asks for it, gives up what only those have who are not there."""
+
+from __future__ import annotations
+
+from cluster.state import PartitionState
+from tests.cluster.controller_stage import TP, Cluster, broker, short
+from tidelog.model import NO_LEADER
+
+UNCLEAN = {"unclean.leader.election.enable": "true"}
+
+
+def nobody_in_sync_lives(**configs: str) -> Cluster:
+    """Brokers 2 and 3 are behind."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), **configs)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    cluster.die(1)
+    cluster.settle()
+    return cluster
+
+
+def test_an_unclean_election_takes_whoever_reaches_farthest_and_forgets_the_isr() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    assert cluster.state().leader == NO_LEADER
+    cluster.tell_ends({2: 5, 3: 6})
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 2, (3,), 1)
+
+
+def test_an_unclean_election_does_not_wait_for_ever_for_one_that_is_registered_and_silent() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    cluster.tell_end(3, 0)
+    for now_ms in (0, 299_999):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.waiting == []
+    cluster.play(cluster.controller.time_passed(300_000))
+    assert [write.state.leader for write in cluster.waiting] == [3]
+
+
+def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3, 4), **UNCLEAN)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    cluster.die(1)
+    cluster.settle()
+    cluster.tell_end(2, 6)
+    cluster.tell_end(3, 5)
+    cluster.live.pop(3)
+    cluster.come(broker(3, 60))
+    cluster.settle()
+    assert {broker_id for broker_id, _ in cluster.asked} == {2, 3, 4}, "2 may have gone down with it"
+    assert cluster.state().leader == NO_LEADER
+
+
+def test_a_wish_that_nobody_is_there_for_any_more_is_over() -> None:
+    cluster = nobody_in_sync_lives()
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    assert cluster.controller.undecided(TP)
+    cluster.die(2, 3)
+    assert not cluster.controller.undecided(TP)
+
+
+def test_where_one_that_was_in_sync_is_back_first_it_leads_and_what_was_told_is_forgotten() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    cluster.tell_end(3, 6)
+    cluster.come(broker(1, 60))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.controller.polls) == (1, {})
+
+
+# --- of several that reach as far --------------------------------------------------------------------------
+
+
+def test_one_that_tells_that_it_lacks_something_comes_behind_another() -> None:
+    cluster = nobody_in_sync_lives(**UNCLEAN)
+    cluster.tell_end(2, 5, lacks=True)
+    cluster.tell_end(3, 5)
+    cluster.settle()
+    assert cluster.state().leader == 3
+
+
+def test_of_two_that_tell_nothing_one_that_has_refused_before_comes_behind_the_other() -> None:
+    cluster = nobody_in_sync_lives()
+    cluster.play(cluster.controller.replicas_answered(2, [], [], [TP]))
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    for now_ms in (0, 300_000):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    cluster.settle()
+    assert cluster.state().leader == 3
+
+
+def one_in_sync_is_back_and_may_be_short() -> Cluster:
+    """Broker 2, which waits for 3, who was in sync with it; broker 1 was not, and was there all the time."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 2, 3)
+    cluster.die(2, 3)
+    cluster.settle()
+    cluster.come(short(2, 98))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (NO_LEADER, (2, 3))
+    return cluster
+
+
+def test_one_that_was_in_sync_comes_first() -> None:
+    cluster = one_in_sync_is_back_and_may_be_short()
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.tell_ends({1: 5, 2: 5})
+    cluster.settle()
+    assert cluster.state().leader == 2
+
+
+def test_one_that_was_in_sync_comes_first_even_if_it_is_about_to_leave() -> None:
+    cluster = one_in_sync_is_back_and_may_be_short()
+    cluster.play(cluster.controller.shutdown_wanted(2))
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.tell_ends({1: 5, 2: 5})
+    cluster.settle()
+    assert cluster.state().leader == 2
+
+
+def test_one_that_is_about_to_leave_comes_last() -> None:
+    cluster = nobody_in_sync_lives()
+    cluster.play(cluster.controller.shutdown_wanted(2))
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.tell_ends({2: 5, 3: 5})
+    cluster.settle()
+    assert cluster.state().leader == 3
+
+
+# --- as long as one of those in sync lives and may have everything -------------------------------------------
+
+
+def all_went_down_and_those_in_sync_are_back() -> Cluster:
+    """Brokers 1 and 2, who may be short; broker 3 was behind, and is away."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), **UNCLEAN)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.die(1, 2, 3)
+    cluster.settle()
+    cluster.come(short(1, 97), short(2, 98))
+    cluster.settle()
+    assert cluster.state().leader == NO_LEADER
+    return cluster
+
+
+def test_nobody_who_was_behind_is_elected_as_long_as_those_in_sync_live_and_may_have_everything() -> None:
+    cluster = all_went_down_and_those_in_sync_are_back()
+    cluster.come(broker(3, 99))
+    cluster.settle()
+    cluster.tell_ends({1: 7, 2: 8})
+    cluster.settle()
+    assert cluster.state().leader == 2
+
+
+def test_whoever_was_behind_is_elected_once_those_in_sync_are_gone_again() -> None:
+    cluster = all_went_down_and_those_in_sync_are_back()
+    cluster.die(1, 2)
+    cluster.come(broker(3, 99))
+    cluster.settle()
+    assert cluster.state().leader == 3
+
+
+def test_one_whose_log_may_be_short_is_no_hope_once_it_is_out_of_sync() -> None:
+    """What its leader wrote before it went down itself is seen late: 2 had been out of sync by then."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), **UNCLEAN)
+    cluster.settle()
+    cluster.silent.add(3)
+    cluster.come(short(1, 97), short(2, 98))
+    cluster.leader_tells_isr(TP, 1, 3)
+    cluster.die(1, 3)
+    cluster.settle()
+    assert cluster.state().leader == 2
