@@ -23,7 +23,8 @@ _RETRY_S = 0.1
 class Registration:
     """`/brokers/ids/N`, made and made again.
 
-    on_lost()             at once when the registration is found gone: stop leading, there is another world now
+    on_lost()             at once when the registration is found gone, and before this broker takes it away itself: stop
+                          leading, there is another world now
     on_registered(epoch)  after each registration but the first, whose epoch `start` returns
     on_absolved()         the controller took the mark `possibly_short` from it
     on_taken(error)       another live process has our id: this one must end
@@ -71,11 +72,13 @@ class Registration:
         return epoch
 
     async def stop(self) -> None:
-        """Removes the registration (as far as ZooKeeper can be reached), so that nobody has to find out."""
+        """Leads no more, and removes the registration as far as ZooKeeper can be reached: nobody has to find out."""
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
-        epoch, self._registration = self.broker_epoch, replace(self._registration, epoch=-1)
+        epoch = self.broker_epoch
+        # Others may lead soon, and nobody looks any more whether they do.
+        self._resign()
         if epoch >= 0 and self._coordination.store.connected:
             try:
                 await self._coordination.unregister_broker(self._registration.broker_id, epoch)
@@ -125,6 +128,10 @@ class Registration:
         """Once for each registration, and at once: the next session is soon confirmed, and it vouches for nothing."""
         if self.broker_epoch >= 0:
             log.warning("the registration of broker %d is gone", self._registration.broker_id)
+            self._resign()
+
+    def _resign(self) -> None:
+        if self.broker_epoch >= 0:
             self._registration = replace(self._registration, epoch=-1)
             self._on_lost()
 

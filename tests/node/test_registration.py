@@ -145,7 +145,34 @@ async def test_a_polite_stop_takes_the_registration_away(zookeeper: MemoryZooKee
     await node.start()
     await node.registration.stop()
     assert await node.coordination.read_brokers() == {}
-    assert node.story == []
+    assert node.story == ["lost"]
+
+
+@on_virtual_time
+async def test_who_takes_its_registration_away_is_told_to_lead_no_more_though_it_does_not_hear_that_it_is_gone(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    """Others lead as soon as it is gone, and acknowledge what this one would not tell of (seed 16271)."""
+    node = Node(zookeeper)
+    epoch = await node.start()
+    others = Coordination(zookeeper.connect(), VirtualClock(), patience_ms=1000)
+    node.store.way.cut(requests=False)
+    stopping = asyncio.create_task(node.registration.stop())
+    while await others.is_registered(1, epoch):
+        await asyncio.sleep(0.01)
+    assert (node.story, stopping.done()) == (["lost"], False)
+    node.store.way.heal()
+    await stopping
+
+
+@on_virtual_time
+async def test_who_stops_while_zookeeper_cannot_be_reached_leads_no_more_either(zookeeper: MemoryZooKeeper) -> None:
+    """Its next session would soon be confirmed, and nobody would look any more for what the last one was good for."""
+    node = Node(zookeeper)
+    await node.start()
+    node.store.way.refuse()
+    await node.registration.stop()
+    assert node.story == ["lost"]
 
 
 @on_virtual_time
