@@ -156,10 +156,12 @@ async def test_who_takes_its_registration_away_is_told_to_lead_no_more_though_it
     node = Node(zookeeper)
     epoch = await node.start()
     others = Coordination(zookeeper.connect(), VirtualClock(), patience_ms=1000)
+    gone = asyncio.Event()
+    others.store.subscribe(lambda event: gone.set())
+    assert await others.is_registered(1, epoch, watch=True)
     node.store.way.cut(requests=False)
     stopping = asyncio.create_task(node.registration.stop())
-    while await others.is_registered(1, epoch):
-        await asyncio.sleep(0.01)
+    await gone.wait()
     assert (node.story, stopping.done()) == (["lost"], False)
     node.store.way.heal()
     await stopping
