@@ -71,6 +71,7 @@ class Broker:
         self._journal = NO_JOURNAL
         self._observation = Observation()
         self._request_times: dict[str, RequestTimes] = {}
+        self._hands_over = False
         self.failure: Exception | None = None
 
     async def start(self) -> None:
@@ -210,7 +211,7 @@ class Broker:
             max_lag_ms=settings.replica_lag_time_max_ms,
             topic_defaults=self._settings.topic_defaults,
             on_storage_error=self.end,
-            cut_off=lambda: self._session.cut_off,
+            cut_off=self._cut_off,
             journal=self._journal,
             pace=pace,
         )
@@ -232,7 +233,7 @@ class Broker:
             coordination,
             lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
             # A session may be ended by others at once; its connection is then the first to go.
-            may_be_deposed=lambda: self._session.cut_off or not coordination.store.connected,
+            may_be_deposed=lambda: self._cut_off() or not coordination.store.connected,
             dice=self._world.dice,
         )
         in_zookeeper = ZooKeeperOffsetHandlers(
@@ -332,9 +333,12 @@ class Broker:
 
     # --- standing with ZooKeeper -------------------------------------------------------------------------------
 
+    def _cut_off(self) -> bool:
+        return self._session.cut_off or self._hands_over
+
     def _on_registration_lost(self) -> None:
         self._identity.broker_epoch = -1
-        self._replicas.resign_all()
+        self._replicas.registration_lost()
 
     def _on_registered(self, broker_epoch: int) -> None:
         self._identity.broker_epoch = broker_epoch
@@ -363,5 +367,10 @@ class Broker:
         if self.failure is not None:
             return
         timeout_ms = self._settings.controlled_shutdown_timeout_ms
-        if not await Handover(self._identity, self._metadata, self._shell, timeout_ms).hand_over():
+        # From the asking on others may lead, and whoever tells this broker may be slower than their first answers.
+        self._hands_over = True
+        remaining = await Handover(self._identity, self._metadata, self._shell, timeout_ms).hand_over()
+        if remaining is None:
             log.warning("stopping with %d partitions still led", len(self._replicas.led()))
+            return
+        self._replicas.resign_all(but=remaining)

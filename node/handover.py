@@ -11,6 +11,7 @@ from node.identity import Identity
 from node.metadata_cache import MetadataCache
 from tidelog.control_messages import ControlledShutdownRequest
 from tidelog.errors import TidelogError, error_for
+from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -26,17 +27,17 @@ class Handover:
         self._shell = shell
         self._timeout_ms = timeout_ms
 
-    async def hand_over(self) -> bool:
-        """Whether a controller has moved what could be moved, before the time was over."""
+    async def hand_over(self) -> frozenset[TopicPartition] | None:
+        """What nobody else could take over, once a controller has moved the rest; None: before, the time was over."""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                while not await self._attempt():  # noqa: ASYNC110 — each turn asks the controller anew
+                while (remaining := await self._attempt()) is None:  # noqa: ASYNC110 — each turn asks anew
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError:
-            return False
-        return True
+            return None
+        return remaining
 
-    async def _attempt(self) -> bool:
+    async def _attempt(self) -> frozenset[TopicPartition] | None:
         request = ControlledShutdownRequest(self._identity.broker_id, self._identity.broker_epoch)
         try:
             answer = await self._line.ask(request, self._shell.controlled_shutdown, self._timeout_ms)
@@ -44,6 +45,6 @@ class Handover:
                 raise refusal
         except TidelogError as error:
             log.info("the controller did not take over yet: %s", error)
-            return False
+            return None
         log.info("handed over, %d partitions remain", len(answer.remaining))
-        return True
+        return frozenset(TopicPartition(each.topic, each.partition) for each in answer.remaining)

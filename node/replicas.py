@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,9 +42,10 @@ log = logging.getLogger(__name__)
 class Replicas:
     """The hosted partitions by name.
 
-    cut_off           the broker has not heard of ZooKeeper for a session timeout: another leader may exist, so that
-                      only what the whole ISR confirms, or what is committed anyway, may be said (DESIGN 5). Asked
-                      each time: a process that was stopped finds requests waiting for it before any timer of its own
+    cut_off           the broker has not heard of ZooKeeper for a session timeout, or hands over what it leads: another
+                      leader may exist, so that only what the whole ISR confirms, or what is committed anyway, may be
+                      said (DESIGN 5). Asked each time: a process that was stopped finds requests waiting for it before
+                      any timer of its own
     pace              of what waits for disks on the event loop
     on_storage_error  told once when no log directory is left; by then every replica is offline
     leaderships       what it has acted on, in this life and before
@@ -291,13 +292,22 @@ class Replicas:
 
     # --- stopping --------------------------------------------------------------------------------------------
 
-    def resign_all(self) -> None:
-        """The registration is gone: whatever this broker leads, somebody else may lead already."""
+    def registration_lost(self) -> None:
+        """Whatever this broker leads, somebody else may lead already, and nothing that it was told holds any more."""
         self.resignations += 1
+        self.resign_all()
+
+    def resign_all(self, but: Container[TopicPartition] = ()) -> None:
+        """Others lead, `but` these."""
         for replica in self:
-            if replica.partition.is_leader:
-                replica.partition.stop()
-                self.epoch_ended(replica)
+            if replica.topic_partition not in but:
+                self.resign(replica)
+
+    def resign(self, replica: Replica) -> None:
+        """Another leads, or soon will. To follow it this broker has to hear who it is."""
+        if replica.partition.is_leader:
+            replica.partition.stop()
+            self.epoch_ended(replica)
 
     def code_of(self, error: BrokerError, tp: TopicPartition) -> int:
         """What to answer for a partition where this went wrong; if it was the disk, that is offline from now on."""

@@ -98,7 +98,7 @@ def _leadership(facts: PartitionFacts) -> Iterator[Finding]:
     leader_id, told = leader
     if told.cut_off:
         sentence = (
-            f"the leader, broker {leader_id}, has not heard of ZooKeeper for a session timeout:"
+            f"the leader, broker {leader_id}, has not heard of ZooKeeper for a session timeout, or is leaving:"
             " another may be elected, and it changes no ISR meanwhile"
         )
         yield Finding(LEADER, True, sentence, {"leader": leader_id})

@@ -62,7 +62,7 @@ class ReplicaReport(Message):
     proposed_isr         what it asks ZooKeeper to write; empty where nothing is pending
     epoch_start_offset   until the high watermark reaches it, the leader does not tell where the committed log ends
     synced_end           up to where the disk has it, where an acknowledgement waits for that; else −1
-    cut_off              it has not heard of ZooKeeper for a session timeout
+    cut_off              it has not heard of ZooKeeper for a session timeout, or hands over what it leads
     """
 
     role: str

@@ -81,6 +81,7 @@ class ControlRequests:
         RequestTimedOutError also where no file descriptor is left to note down what is to be remembered before anybody
         acts upon it, or to make a log; then the others have their roles.
         """
+        self._resign_early(request)
         async with self._turn(context.deadline_ms, resignations) as raise_if_resigned:
             if not self._admit(request):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
@@ -143,6 +144,7 @@ class ControlRequests:
         RequestTimedOutError also where no file descriptor is left to delete with, or where it is not known yet what
         became of an ISR that was proposed before.
         """
+        self._resign_early(request)
         async with self._turn(context.deadline_ms, resignations):
             if not self._admit(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
@@ -215,6 +217,25 @@ class ControlRequests:
                 self._waiting.changed(replica.topic_partition)
 
     # --- leading and following -------------------------------------------------------------------------------
+
+    def _resign_early(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> None:
+        """What is others' in a later epoch this broker leads no more from now on.
+
+        They may have heard of it already, and acknowledge; to act on it here waits for its turn, and for the disk.
+        """
+        if request.controller_epoch < self._metadata.controller_epoch:
+            return
+        for each in request.partitions:
+            replica = self._replicas.get(TopicPartition(each.topic, each.partition))
+            if replica is not None and self._is_others(replica, each):
+                self._replicas.resign(replica)
+
+    def _is_others(self, replica: Replica, told: PartitionStateMessage | StopReplicaPartition) -> bool:
+        if told.leader_epoch <= replica.partition.leader_epoch:
+            return False
+        if isinstance(told, StopReplicaPartition):
+            return True
+        return told.leader != self._broker_id and self._leaderships.refusal(replica, told) is None
 
     async def _hosted(self, tp: TopicPartition, topic: TopicInfo | None, state: PartitionStateMessage) -> Replica:
         replica = self._replicas.get(tp)

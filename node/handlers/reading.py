@@ -49,7 +49,7 @@ def read_partition(
             replica.leader_or_raise(leader_epoch)
         if replicas.cut_off and not for_follower and asked.fetch_offset > log.log_end_offset:
             # Somebody else may lead by now, and know more: "out of range" would have a consumer start anew.
-            raise OffsetNotAvailableError(f"{replica.topic_partition}: cut off from ZooKeeper, the end is not known")
+            raise OffsetNotAvailableError(f"{replica.topic_partition}: another may lead by now, the end is not known")
         replica.in_range_or_raise(asked.fetch_offset)
         bound = log.log_end_offset if for_follower else partition.high_watermark
         if bound > asked.fetch_offset and (first or budget > 0):

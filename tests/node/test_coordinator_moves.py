@@ -120,7 +120,7 @@ async def perform(cluster: GroupCluster, step: tuple[str, int, int]) -> None:
     elif action == "heal":
         cluster.heal()
     elif action == "lost session" and node is not None and node.alive:
-        node.replicas.resign_all()
+        node.replicas.registration_lost()
         await elect(cluster, broker_id % 3 + 1)
     elif action == "wait":
         await asyncio.sleep(amount / 1000)

@@ -160,7 +160,7 @@ def test_whoever_waits_for_a_coordinator_that_is_none_any_more_is_told_so(end: s
             if end == "another leads":
                 await cluster.elect(2, tp=OFFSETS)
             elif end == "its registration is gone":
-                node.replicas.resign_all()
+                node.replicas.registration_lost()
             elif end == "its disk fails":
                 node.log(OFFSETS).broken = True
                 assert await cluster.commit(4, group="a third", to=1) == NotCoordinatorError.code

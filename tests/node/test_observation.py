@@ -95,7 +95,7 @@ async def test_a_broker_that_lost_its_leaderships_is_not_ready_before_it_is_told
         await cluster.elect(1)
         await inform(cluster, 1)
         assert readiness(cluster, 1) is None
-        cluster.nodes[1].replicas.resign_all()
+        cluster.nodes[1].replicas.registration_lost()
         assert readiness(cluster, 1) == "not serving yet: t-0"
 
 

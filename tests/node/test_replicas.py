@@ -35,7 +35,7 @@ from tidelog.errors import (
     StorageError,
 )
 from tidelog.messages import DescribePartition
-from tidelog.model import TopicPartition
+from tidelog.model import LATEST_TIMESTAMP, TopicPartition
 
 
 @on_virtual_time
@@ -304,7 +304,7 @@ async def test_a_broker_whose_registration_is_gone_leads_nothing() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert cluster.leader.replicas.led() == [TP]
-        cluster.leader.replicas.resign_all()
+        cluster.leader.replicas.registration_lost()
         assert cluster.leader.replicas.led() == []
         assert (await cluster.produce(b"a"))[0] == NotLeaderOrFollowerError.code
 
@@ -334,7 +334,7 @@ async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_lea
         if waits_for == "its turn":
             told.append(asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1)))
             await asyncio.sleep(0.1)
-        node.replicas.resign_all()
+        node.replicas.registration_lost()
         written.set()
         for answer in told:
             with pytest.raises(StaleBrokerEpochError):
@@ -354,7 +354,7 @@ async def test_what_was_said_to_a_registration_that_goes_before_it_is_looked_at_
         context = RequestContext(b"", "", 1, -1, between_brokers=True)
         answer = node.handlers.handle(cluster.leader_and_isr(), context)
         assert isinstance(answer, Awaitable)
-        node.replicas.resign_all()
+        node.replicas.registration_lost()
         with pytest.raises(StaleBrokerEpochError):
             await answer
         assert node.replicas.led() == []
@@ -378,6 +378,68 @@ async def test_who_is_told_to_lead_and_stops_before_it_does_leads_nothing() -> N
         with pytest.raises(StaleBrokerEpochError):
             await node.ask(cluster.leader_and_isr(), sender_epoch=1)
         assert node.replicas.led() == []
+
+
+@on_virtual_time
+async def test_who_is_told_that_another_leads_leads_no_more_however_long_its_disk_takes_to_note_that_down() -> None:
+    """The other may have been told before, and need nobody here: it acknowledges what this one would not tell of."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node = cluster.nodes[1]
+        written = notes_when_told(node)
+        told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
+        await asyncio.sleep(0.1)
+        assert not told.done()
+        assert node.replicas.led() == []
+        assert (await node.look_up(LATEST_TIMESTAMP))[0] == NotLeaderOrFollowerError.code
+        written.set()
+        assert [each.error_code for each in (await told).partitions] == [0]
+        assert node.replica().partition.leader == 2
+
+
+@on_virtual_time
+async def test_who_is_told_to_stop_for_a_later_leader_leads_no_more_however_long_its_turn_takes_to_come() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        other = TP._replace(partition=1)
+        await cluster.elect(2, tell=(), tp=other)
+        node = cluster.nodes[1]
+        written = notes_when_told(node)
+        before = asyncio.ensure_future(node.ask(cluster.leader_and_isr(other), sender_epoch=1))
+        await asyncio.sleep(0.1)
+        epoch = node.replica().partition.leader_epoch
+        for later, led in ((0, [TP]), (1, [])):
+            stop = StopReplicaPartition(*TP, epoch + later, delete=False)
+            asked = asyncio.ensure_future(node.ask(StopReplicaRequest(1, 1, (stop,)), sender_epoch=1))
+            await asyncio.sleep(0.1)
+            assert (asked.done(), node.replicas.led()) == (False, led)
+        written.set()
+        await before
+        await asked
+
+
+@pytest.mark.parametrize("told_by", ["a dead controller", "a ZooKeeper that has gone back"])
+@on_virtual_time
+async def test_nobody_stops_leading_for_what_it_will_refuse(told_by: str) -> None:
+    async with MemoryCluster() as cluster:
+        cluster.controller_epoch = 5
+        await cluster.elect(1)
+        node = cluster.nodes[1]
+        request = cluster.leader_and_isr()
+        (state,) = request.partitions
+        later = replace(state, leader=2, leader_epoch=state.leader_epoch + 1)
+        if told_by == "a dead controller":
+            request = replace(request, controller_epoch=4, partitions=(replace(later, partition_epoch=99),))
+        else:
+            request = replace(request, partitions=(replace(later, partition_epoch=state.partition_epoch),))
+        written = notes_when_told(node)
+        told = asyncio.ensure_future(node.ask(request, sender_epoch=1))
+        await asyncio.sleep(0.1)
+        assert node.replicas.led() == [TP]
+        written.set()
+        await told
+        assert node.replicas.led() == [TP]
 
 
 @on_virtual_time

@@ -1,4 +1,4 @@
-"""A whole broker that stops while ZooKeeper is silent."""
+"""A whole broker that stops: what it tells meanwhile, and who waits for it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cluster.memory import MemoryZooKeeper
+from cluster.state import PartitionState, VersionedState
 from cluster.store import Store
 from node.broker import Broker
+from node.controller_line import ControllerLine
+from node.housekeeping import Housekeeping
 from node.purgatory import DelayedOperation
 from node.router import Router
 from node.settings import BrokerSettings
 from node.watchdog import Guard
 from node.world import RealWorld
+from tidelog.control_messages import ControlledShutdownResponse, TopicInfo
 from tidelog.errors import StorageError
+from tidelog.messages import DescribePartition
 from tidelog.model import TopicPartition
 
 WAIT_MS = 300
@@ -57,16 +64,19 @@ class Fetch(DelayedOperation):
         self.answered.set()
 
 
-async def test_who_waits_at_a_broker_that_stops_is_answered_in_time_though_zookeeper_is_silent(tmp_path: Path) -> None:
-    world = World()
-    settings = BrokerSettings(
+def settings_in(directory: Path) -> BrokerSettings:
+    return BrokerSettings(
         broker_id=1,
-        log_dirs=(str(tmp_path),),
+        log_dirs=(str(directory),),
         zookeeper="127.0.0.1:1",
         listeners=("TIDELOG://127.0.0.1:1", "REPLICATION://127.0.0.1:2"),
         zookeeper_session_timeout_ms=20_000,
     )
-    broker = Broker(settings, world)
+
+
+async def test_who_waits_at_a_broker_that_stops_is_answered_in_time_though_zookeeper_is_silent(tmp_path: Path) -> None:
+    world = World()
+    broker = Broker(settings_in(tmp_path), world)
     await broker.start()
     broker.end(StorageError("so that it stops without handing over"))
     world.store.way.cut()
@@ -78,3 +88,42 @@ async def test_who_waits_at_a_broker_that_stops_is_answered_in_time_though_zooke
     assert not stopping.done()
     world.store.way.heal()
     await stopping
+
+
+async def lead(broker: Broker, *tps: TopicPartition) -> None:
+    """As a controller would have told it to."""
+    for tp in tps:
+        replica = await broker.replicas.host(tp, TopicInfo(tp.topic, "AAAAAAAAAAAAAAAAAAAAAQ", {}, 2), in_sync=True)
+        state = VersionedState(PartitionState(1, 0, (1,), 1), 0)
+        replica.partition.make_leader(state, (1, 2), {}, 0, 0)
+
+
+@pytest.mark.parametrize("outcome", ["in time", "never"])
+async def test_a_broker_that_hands_over_does_not_vouch_for_an_end_and_leads_only_what_nobody_else_could_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    """Others may lead before it is told, be it that its own disk keeps it from hearing it out."""
+    broker = Broker(replace(settings_in(tmp_path), controlled_shutdown_timeout_ms=50), World())
+    moved, kept = TopicPartition("t", 0), TopicPartition("t", 1)
+    vouched: list[bool] = []
+    led: list[list[TopicPartition]] = []
+
+    async def ask(line: object, request: object, *_: object) -> ControlledShutdownResponse:
+        vouched.append(not broker.replicas.cut_off)
+        if outcome == "never":
+            await asyncio.Event().wait()
+        return ControlledShutdownResponse(0, (DescribePartition(*kept),))
+
+    async def stop(housekeeping: Housekeeping) -> None:
+        led.append(broker.replicas.led())
+        vouched.append(not broker.replicas.cut_off)
+
+    monkeypatch.setattr(ControllerLine, "ask", ask)
+    monkeypatch.setattr(Housekeeping, "stop", stop)
+    await broker.start()
+    await lead(broker, moved, kept)
+    assert not broker.replicas.cut_off
+    await broker.stop()
+    assert vouched == [False, False]
+    assert led == [[kept] if outcome == "in time" else [moved, kept]]
+    assert broker.replicas.led() == []

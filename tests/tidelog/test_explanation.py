@@ -102,7 +102,7 @@ def test_nothing_is_said_of_a_partition_that_is_as_it_should_be() -> None:
         ),
         (
             with_leader(cut_off=True),
-            "the leader, broker 1, has not heard of ZooKeeper for a session timeout:"
+            "the leader, broker 1, has not heard of ZooKeeper for a session timeout, or is leaving:"
             " another may be elected, and it changes no ISR meanwhile",
         ),
     ],
