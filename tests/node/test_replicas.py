@@ -390,11 +390,10 @@ async def test_who_is_told_that_another_leads_leads_no_more_however_long_its_dis
         written = notes_when_told(node)
         told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
         await asyncio.sleep(0.1)
-        assert not told.done()
-        assert node.replicas.led() == []
-        assert (await node.look_up(LATEST_TIMESTAMP))[0] == NotLeaderOrFollowerError.code
+        meanwhile = told.done(), node.replicas.led(), (await node.look_up(LATEST_TIMESTAMP))[0]
         written.set()
         assert [each.error_code for each in (await told).partitions] == [0]
+        assert meanwhile == (False, [], NotLeaderOrFollowerError.code)
         assert node.replica().partition.leader == 2
 
 
@@ -409,14 +408,16 @@ async def test_who_is_told_to_stop_for_a_later_leader_leads_no_more_however_long
         before = asyncio.ensure_future(node.ask(cluster.leader_and_isr(other), sender_epoch=1))
         await asyncio.sleep(0.1)
         epoch = node.replica().partition.leader_epoch
-        for later, led in ((0, [TP]), (1, [])):
+        asked, led = [], []
+        for later in (0, 1):
             stop = StopReplicaPartition(*TP, epoch + later, delete=False)
-            asked = asyncio.ensure_future(node.ask(StopReplicaRequest(1, 1, (stop,)), sender_epoch=1))
+            asked.append(asyncio.ensure_future(node.ask(StopReplicaRequest(1, 1, (stop,)), sender_epoch=1)))
             await asyncio.sleep(0.1)
-            assert (asked.done(), node.replicas.led()) == (False, led)
+            led.append(node.replicas.led())
+        waited = not any(each.done() for each in asked)
         written.set()
-        await before
-        await asked
+        await asyncio.gather(before, *asked)
+        assert (waited, led) == (True, [[TP], []])
 
 
 @pytest.mark.parametrize("told_by", ["a dead controller", "a ZooKeeper that has gone back"])
@@ -436,10 +437,10 @@ async def test_nobody_stops_leading_for_what_it_will_refuse(told_by: str) -> Non
         written = notes_when_told(node)
         told = asyncio.ensure_future(node.ask(request, sender_epoch=1))
         await asyncio.sleep(0.1)
-        assert node.replicas.led() == [TP]
+        meanwhile = node.replicas.led()
         written.set()
         await told
-        assert node.replicas.led() == [TP]
+        assert meanwhile == node.replicas.led() == [TP]
 
 
 @on_virtual_time
