@@ -167,7 +167,12 @@ class Store(Protocol):
 
     @property
     def confirmed_at_ms(self) -> int:
-        """When (monotonic) the last answered request was *sent*; plus the timeout, the session lives surely."""
+        """When (monotonic) the last sync or write that was answered was *sent*; plus the timeout, the session lives
+        surely.
+
+        Their answers, a refusal too, come through the leader of the ensemble, which keeps the sessions. A read says
+        nothing of them: a server that has lost its leader goes on answering it for a while.
+        """
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Calls `listener` on the loop for every event; it must not block. Returns what ends it (idempotent)."""

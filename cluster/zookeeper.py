@@ -2,7 +2,8 @@
 
 kazoo runs threads of its own. Its callbacks only put a call on the event loop's inbox; everything else happens
 there. kazoo's notion of a session is too kind for us (SUSPENDED may already be over, LOST comes late), so the
-store notes when the last answered request was sent: from then on the session lives at least its timeout.
+store notes when the last request was sent that the leader of the ensemble answered: from then on the session lives
+at least its timeout.
 """
 
 from __future__ import annotations
@@ -202,22 +203,23 @@ class ZooKeeperStore:
         return sorted(await self._request(lambda: self._client.get_children_async(path, watch=watcher)))
 
     async def sync(self, path: str) -> None:
-        await self._request(lambda: self._client.sync_async(path))
+        await self._request(lambda: self._client.sync_async(path), by_leader=True)
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, NodeStat]:
         made, stat = await self._request(
-            lambda: self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequence, include_data=True)
+            lambda: self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequence, include_data=True),
+            by_leader=True,
         )
         return made, _stat(stat)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        stat = await self._request(lambda: self._client.set_async(path, data, version))
+        stat = await self._request(lambda: self._client.set_async(path, data, version), by_leader=True)
         return int(stat.version)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._request(lambda: self._client.delete_async(path, version))
+        await self._request(lambda: self._client.delete_async(path, version), by_leader=True)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         transaction = self._client.transaction()
@@ -231,7 +233,7 @@ class ZooKeeperStore:
                     transaction.set_data(path, data, version)
                 case Delete(path, version):
                     transaction.delete(path, version)
-        answers = await self._request(transaction.commit_async)
+        answers = await self._request(transaction.commit_async, by_leader=True)
         for index, answer in enumerate(answers):
             if isinstance(answer, Exception) and not isinstance(answer, _BYSTANDERS):
                 raise TransactionFailedError(index, _translate(answer, operations[index].path))
@@ -262,8 +264,8 @@ class ZooKeeperStore:
         except TimeoutError:
             return
 
-    async def _request(self, send: Callable[[], Any]) -> Any:
-        """Sends and waits at most one session timeout."""
+    async def _request(self, send: Callable[[], Any], *, by_leader: bool = False) -> Any:
+        """Sends and waits at most one session timeout. What is answered `by_leader` confirms the session."""
         if self._closing:
             raise SessionExpiredError("the session is closed")
         if not self._client.connected:
@@ -281,7 +283,8 @@ class ZooKeeperStore:
         except TimeoutError:
             raise OutcomeUnknownError(f"ZooKeeper at {self._hosts} does not answer") from None
         error = result.exception
-        if error is None or (type(error) in _ERRORS and not isinstance(error, kazoo_errors.SessionExpiredError)):
+        no = type(error) in _ERRORS and not isinstance(error, kazoo_errors.SessionExpiredError)
+        if by_leader and (error is None or no):
             self._confirmed_at_ms = max(self._confirmed_at_ms, sent_at_ms)
         if error is not None:
             raise _translate(error, "") from error

@@ -17,7 +17,7 @@ _HEARTBEATS_PER_TIMEOUT = 6
 
 
 class Session:
-    """Keeps asking ZooKeeper something, so that `Store.confirmed_at_ms` is fresh while all is well."""
+    """Keeps asking the leader of ZooKeeper, so that `Store.confirmed_at_ms` is fresh while all is well."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class Session:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the session may be over without our knowing: no request sent since has been answered.
+        """Whether the session may be over without our knowing: no request sent since has been confirmed.
 
-        True from one session timeout after the sending of the last answered request on (DESIGN 5).
+        True from one session timeout after the sending of the last confirmed request on (DESIGN 5).
         """
         return self.silence_ms >= self._store.session_timeout_ms
 
     @property
     def silence_ms(self) -> int:
-        """Since the sending of the last request that ZooKeeper answered."""
+        """Since the sending of the last request that ZooKeeper confirmed."""
         return self._clock.monotonic_ms() - self._store.confirmed_at_ms
 
     def _on_event(self, event: StoreEvent) -> None:
@@ -71,10 +71,11 @@ class Session:
             self._journal.session(event.state.value)
 
     async def _beat(self) -> None:
+        """One at a time, each with the deadline of the store."""
         pause_s = self._store.session_timeout_ms / 1000 / _HEARTBEATS_PER_TIMEOUT
         while True:
             try:
-                await self._store.exists("/")
+                await self._store.sync("/")
             except StoreError as error:
                 log.debug("heartbeat: %s", error)
             await asyncio.sleep(pause_s)

@@ -147,7 +147,7 @@ class MemoryStore:
         return await self._read(read)
 
     async def sync(self, path: str) -> None:
-        await self._ask(self._zookeeper.sync)
+        await self._ask(self._zookeeper.sync, by_leader=True)
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -184,7 +184,7 @@ class MemoryStore:
         if self.lose_requests:
             self.lose_requests -= 1
             raise OutcomeUnknownError("the request was lost")
-        committed: Committed = await self._ask(work)
+        committed: Committed = await self._ask(work, by_leader=True)
         if self.lose_answers:
             self.lose_answers -= 1
             raise OutcomeUnknownError("the answer was lost")
@@ -200,8 +200,10 @@ class MemoryStore:
         found: T = await self._ask(work)
         return found
 
-    async def _ask(self, work: Work) -> Any:
-        """What is answered within a session timeout; raised where it is an error."""
+    async def _ask(self, work: Work, *, by_leader: bool = False) -> Any:
+        """What is answered within a session timeout; raised where it is an error. What is answered `by_leader`
+        confirms the session.
+        """
         if self._closed:
             raise SessionExpiredError("the session is closed")
         if self._link is None or not self.connected:
@@ -217,7 +219,7 @@ class MemoryStore:
         finally:
             timer.cancel()
             del self._pending[answered]
-        if not isinstance(outcome, OutcomeUnknownError):
+        if by_leader and not isinstance(outcome, OutcomeUnknownError):
             self.confirmed_at_ms = max(self.confirmed_at_ms, sent_at_ms)
         if isinstance(outcome, StoreError):
             raise outcome

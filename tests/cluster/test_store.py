@@ -51,6 +51,10 @@ class Events:
                 await self._news.wait()
 
 
+async def until_later_than(clock: SystemClock, ms: int) -> None:
+    await eventually(lambda: asyncio.sleep(0, clock.monotonic_ms() > ms))
+
+
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(10):
         while not await condition():  # noqa: ASYNC110
@@ -256,14 +260,49 @@ async def test_an_expired_session_is_announced_and_followed_by_another(server: S
     await other.close()
 
 
-async def test_the_session_timer_starts_at_the_sending_of_what_was_answered(server: Server) -> None:
+async def refused(request: Awaitable[object]) -> None:
+    """The store says no."""
+    with pytest.raises((NoNodeError, TransactionFailedError)):
+        await request
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.sync("/"),
+        lambda store: store.create("/a"),
+        lambda store: store.set("/there", b""),
+        lambda store: store.delete("/there"),
+        lambda store: store.multi([Check("/there", 0)]),
+        lambda store: refused(store.set("/nowhere", b"")),
+        lambda store: refused(store.multi([Check("/nowhere", 0)])),
+    ],
+)
+async def test_the_session_timer_starts_at_the_sending_of_what_the_leader_answered(
+    server: Server, ask: Callable[[Store], Awaitable[object]]
+) -> None:
     store = await server.connect()
     clock = SystemClock()
+    await store.create("/there")
+    await until_later_than(clock, store.confirmed_at_ms)
     before_ms = clock.monotonic_ms()
-    await store.exists("/")
+    await ask(store)
     after_ms = clock.monotonic_ms()
     assert before_ms <= store.confirmed_at_ms <= after_ms
     assert store.session_timeout_ms == TIMEOUT_MS
+    await store.close()
+
+
+async def test_a_read_does_not_start_the_session_timer_since_any_server_answers_it(server: Server) -> None:
+    store = await server.connect()
+    await store.create("/a")
+    confirmed_ms = store.confirmed_at_ms
+    await until_later_than(SystemClock(), confirmed_ms)
+    await store.get("/a")
+    await store.exists("/a")
+    await store.children("/")
+    await refused(store.get("/b"))
+    assert store.confirmed_at_ms == confirmed_ms
     await store.close()
 
 

@@ -51,6 +51,7 @@ async def test_a_killed_zookeeper_that_comes_back_finds_the_session_and_its_ephe
     async with asyncio.timeout(20):
         await back.wait()
     assert store.confirmed_at_ms == confirmed_ms, "connected again is not yet answered"
+    await store.sync("/")
     after = await store.exists("/e")
     assert after is not None
     assert (after.czxid, after.owner) == (before.czxid, store.session_id)
