@@ -97,15 +97,19 @@ class ControllerShell:
     async def stop(self) -> None:
         """Gives up the seat, if it is ours, so that the next controller need not wait."""
         self._unsubscribe()
-        seat = self._seat if self._reign is not None else None
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if seat is not None and self._coordination.store.connected:
-            try:
+        store = self._coordination.store
+        if not store.connected:
+            return
+        try:
+            # Also where no reign has begun: an election may have been under way, and what is read comes after it.
+            seat = await self._coordination.read_seat()
+            if seat.owner == store.session_id:
                 await self._coordination.leave_seat(seat)
-            except StoreError as error:
-                log.info("the controller's seat was left to its session: %s", error)
+        except (StoreError, znodes.MalformedZnodeError) as error:
+            log.info("the controller's seat was left to its session: %s", error)
 
     @property
     def is_controller(self) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from cluster import znodes
 from cluster.coordination import Coordination
-from cluster.memory import MemoryZooKeeper
+from cluster.memory import MemoryZooKeeper, Weather
 from cluster.state import PartitionState
+from cluster.store import NoNodeError
 from node.controller_channel import MOST_BACKOFF_MS
 from node.controller_shell import ControllerShell
 from node.identity import Identity
@@ -319,6 +322,68 @@ async def test_reigns_that_fail_at_once_follow_one_another_ever_more_slowly_what
     epoch = (await coordination.read_seat()).epoch
     assert 100 < epoch < 60_000 / MOST_BACKOFF_MS + 10, "each of them costs the cluster an epoch"
     await shell.stop()
+
+
+class Alone:
+    """A broker that runs for the seat, and has a ZooKeeper from which every answer takes its time."""
+
+    def __init__(self) -> None:
+        weather = Weather(request_ms=(20, 20), answer_ms=(20, 20))
+        self.zookeeper = MemoryZooKeeper(VirtualClock(), SESSION_TIMEOUT_MS, weather=weather)
+        self.store = self.zookeeper.connect()
+        self.coordination = Coordination(self.store, VirtualClock())
+        settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+        self.shell = ControllerShell(settings, self.coordination, VirtualClock(), Identity("", 1, broker_epoch=1))
+
+    async def run_for_the_seat(self) -> None:
+        """Until it has asked for it."""
+        asked = asyncio.Event()
+        await self.coordination.ensure_paths()
+        self.store.way.on_write = lambda write: asked.set()
+        await self.shell.start()
+        await asked.wait()
+
+    def holder(self) -> int:
+        """Whose session holds the seat; 0 nobody's."""
+        try:
+            return self.zookeeper.node(znodes.CONTROLLER).owner
+        except NoNodeError:
+            return 0
+
+
+@on_virtual_time
+async def test_a_seat_that_is_won_while_its_winner_stops_is_given_up() -> None:
+    for under_way_s in (0.001, 0.03):
+        broker = Alone()
+        await broker.run_for_the_seat()
+        await asyncio.sleep(under_way_s)
+        assert broker.holder() == (0 if under_way_s < 0.02 else broker.store.session_id)
+        await broker.shell.stop()
+        assert (await broker.coordination.read_seat()).epoch == 1, "it was won"
+        assert broker.holder() == 0
+
+
+@on_virtual_time
+async def test_who_stops_while_zookeeper_is_silent_leaves_the_seat_to_its_session(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "node.controller_shell")
+    broker = Alone()
+    await broker.run_for_the_seat()
+    await asyncio.sleep(0.03)
+    broker.store.way.cut()
+    await broker.shell.stop()
+    assert broker.holder() == broker.store.session_id
+    assert [message for message in caplog.messages if "left to its session" in message]
+
+
+def test_who_stops_leaves_the_seat_of_another_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        reigning = cluster.zookeeper.node(znodes.CONTROLLER).czxid
+        await cluster.brokers[2].shell.stop()
+        assert cluster.zookeeper.node(znodes.CONTROLLER).czxid == reigning
+
+    run(story)
 
 
 def told_topics(broker: Broker) -> dict[str, str]:
