@@ -114,6 +114,8 @@ class ClusterClient:
         self._moved: set[int] = set()
         self._opening: dict[int, asyncio.Task[Peer]] = {}
         self._avoid_until_ms: dict[Endpoint, int] = {}
+        #: Who told of the picture last.
+        self._teller: Endpoint | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._failed_rounds = 0
         self._ageing: asyncio.Task[None] | None = None
@@ -288,6 +290,11 @@ class ClusterClient:
                 await self.backoff(attempt, limit_ms)
                 attempt += 1
 
+    def doubt(self) -> None:
+        """What was told last is too old: for some seconds others are asked before the broker that told it."""
+        if self._teller is not None:
+            self._avoid(self._teller)
+
     def refresh_soon(self) -> asyncio.Task[None]:
         """The refresh that is under way, or a new one: however many ask, one request is in flight."""
         if self._refreshing is None:
@@ -449,6 +456,7 @@ class ClusterClient:
                 continue
             assert isinstance(answer, MetadataResponse)
             self._failed_rounds = 0
+            self._teller = self._addresses.get(peer.peer.broker_id)
             self._merge(answer)
             return
         self._failed_rounds += 1

@@ -3,6 +3,7 @@
 position       the next offset that the reader gets; None until the start is looked up
 fetch_offset   the next offset to ask the leader for; ≥ position, and equal once the buffer is empty
 …_epoch        the leader epoch of the record before that offset, −1 where it is not known
+ahead_since_ms since when a leader of fetch_epoch or later is looked for, because the known one is of an earlier epoch
 checked_epoch  in whose log the record before fetch_offset was found: the leader's of that epoch
 topic_id       of the topic to which the position belongs, empty until the leader is known
 paused         the reader wants nothing of it for now; what was fetched ahead is kept while there is room
@@ -79,6 +80,7 @@ class PartitionBuffer:
         "_decoded",
         "_epochs_read",
         "_max_decompressed_bytes",
+        "ahead_since_ms",
         "attempts",
         "attempts_elsewhere",
         "awaits_commit",
@@ -113,6 +115,7 @@ class PartitionBuffer:
         self._max_decompressed_bytes = max_decompressed_batch_bytes
         self.position: int | None = None
         self.fetch_offset = self.fetch_epoch = self.position_epoch = self.checked_epoch = -1
+        self.ahead_since_ms: int | None = None
         self.topic_id = ""
         self.reset_to = reset_to
         self.generation = self.moves = 0
@@ -167,6 +170,7 @@ class PartitionBuffer:
         self.in_flight = False  # what is on its way does not count any more, and nobody waits for it
         self.awaits_commit = False
         self.error = None
+        self.ahead_since_ms = None
         self.attempts = self.attempts_elsewhere = self.retry_at_ms = self._cursor = 0
         self._chunks.clear()
         self._decoded.clear()

@@ -155,6 +155,9 @@ class Fetcher:
                 self._positions.nowhere(buffer)
             elif buffer.retry_at_ms > now_ms:
                 later_ms = buffer.retry_at_ms if later_ms is None else min(later_ms, buffer.retry_at_ms)
+            elif not starting and is_of_topic and self._positions.is_ahead(buffer, leader):
+                self._client.doubt()
+                leaderless = True
             elif not starting and not (is_of_topic and buffer.is_unchecked_in(leader.epoch)):
                 # Of another topic of the name, the broker that told of it may be behind; the leader says which it is.
                 fetches.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))

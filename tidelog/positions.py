@@ -51,6 +51,8 @@ _log = logging.getLogger(__name__)
 
 #: For the answers to one question. Partitions whose leader is silent are asked about again, those of others go on.
 _PATIENCE_MS = 5_000
+#: Brokers hear of a new leader one after the other; an epoch of which none has told for longer never was.
+_UNHEARD_EPOCH_GRACE_MS = 3_000
 #: What to do about an offset that is of no use, where nobody has said it beforehand.
 _WAYS_OUT = "seek elsewhere, or set auto_offset_reset to earliest, latest, a duration or a time"
 
@@ -137,11 +139,28 @@ class Positions:
         if self._still_leads(leader, buffer):
             buffer.checked_epoch = leader.epoch
 
+    def is_ahead(self, buffer: PartitionBuffer, leader: Leader) -> bool:
+        """Whether a later leader is to be looked for: whoever has read in a later epoch has read from it.
+
+        The leader that is known may be deposed and not have heard of it, and so may whoever told of it.
+        """
+        if buffer.fetch_epoch <= leader.epoch or not buffer.is_unchecked_in(leader.epoch):
+            return False
+        now_ms = self._client.clock.monotonic_ms()
+        if buffer.ahead_since_ms is None:
+            buffer.ahead_since_ms = now_ms
+        return now_ms - buffer.ahead_since_ms < _UNHEARD_EPOCH_GRACE_MS
+
     async def check(self, led: Led) -> None:
         """Ask a leader whether it has what was read."""
         epochs = {buffer.topic_partition: buffer.fetch_epoch for buffer, _, _ in led}
         doubtful: list[tuple[PartitionBuffer, Leader, EpochEndOffset]] = []
-        for buffer, leader, end in await self._ask(_ENDS_OF_EPOCHS.try_ask, epochs, led):
+        answers = await self._ask(_ENDS_OF_EPOCHS.try_ask, epochs, led)
+        answered = {buffer.topic_partition for buffer, _, _ in answers}
+        for buffer, _, _ in led:
+            if buffer.topic_partition not in answered:
+                buffer.ahead_since_ms = None  # a leader that cannot tell may be deposed: another is looked for again
+        for buffer, leader, end in answers:
             if not self._still_leads(leader, buffer):
                 continue  # who answered may have been another; the new one is asked next
             if end.leader_epoch < 0 or end.end_offset < buffer.fetch_offset:

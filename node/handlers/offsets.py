@@ -17,6 +17,7 @@ from storage.record_search import LongSearchError, QuickSearcher, Search
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,
+    OffsetNotAvailableError,
     RequestTimedOutError,
     UnreadableRecordsError,
 )
@@ -31,6 +32,7 @@ from tidelog.messages import (
     OffsetForLeaderEpochResponse,
 )
 from tidelog.model import (
+    CONSUMER_REPLICA_ID,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
@@ -182,13 +184,19 @@ def _answer(part: ListOffsetsPartition, timestamp: int, offset: int, epoch: int 
 
 def offset_for_leader_epoch(replicas: Replicas, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Where epochs end in this leader's log."""
-    return OffsetForLeaderEpochResponse(tuple(_end_of_epoch(replicas, part) for part in request.partitions))
+    for_consumer = request.replica_id == CONSUMER_REPLICA_ID
+    return OffsetForLeaderEpochResponse(
+        tuple(_end_of_epoch(replicas, part, for_consumer=for_consumer) for part in request.partitions)
+    )
 
 
-def _end_of_epoch(replicas: Replicas, part: EpochPartition) -> EpochEndOffset:
+def _end_of_epoch(replicas: Replicas, part: EpochPartition, *, for_consumer: bool) -> EpochEndOffset:
     try:
         replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
         replica.leader_or_raise(part.current_leader_epoch)
+        if replicas.cut_off and for_consumer and part.leader_epoch > replica.partition.leader_epoch:
+            # Somebody else may lead by now, in that epoch: "there is none" would have a consumer start anew.
+            raise OffsetNotAvailableError(f"{replica.topic_partition}: cut off from ZooKeeper, later epochs may run")
         found = replica.log.end_offset_for_epoch(part.leader_epoch)
     except BrokerError as error:
         return EpochEndOffset(part.topic, part.partition, error.code)

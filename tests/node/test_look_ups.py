@@ -200,6 +200,21 @@ async def test_epochs_end_where_the_next_one_begins() -> None:
 
 
 @on_virtual_time
+async def test_a_leader_cut_off_from_zookeeper_denies_no_epoch_that_may_have_begun_since() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.leader.cut_off = True
+        answers = []
+        follower = cluster.nodes[2]
+        for asked, replica_id, sender_epoch in ((0, -1, -1), (1, -1, -1), (1, 2, follower.epoch)):
+            request = OffsetForLeaderEpochRequest((EpochPartition(TP.topic, 0, 0, asked),), replica_id)
+            end = (await cluster.leader.ask(request, sender_epoch=sender_epoch)).partitions[0]
+            answers.append((end.error_code, end.leader_epoch, end.end_offset))
+        assert answers == [(0, 0, 1), (OffsetNotAvailableError.code, -1, -1), (0, -1, -1)]
+
+
+@on_virtual_time
 async def test_the_leader_describes_its_replicas() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from tests.tidelog.fake_coordinator import FakeCoordinator
@@ -208,6 +208,7 @@ class FakeCluster:
         self.requests: list[tuple[int, Request]] = []
         self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
         self.known_to: dict[int, set[str]] = {}
+        self._behind: dict[int, dict[str, list[FakePartition]]] = {}
         self.late_metadata: deque[MetadataResponse] = deque()
         self.coordinator = FakeCoordinator(self)
         self.zookeeper = FakeZooKeeperOffsets(self)
@@ -248,6 +249,16 @@ class FakeCluster:
         if others:
             partition.elect(others[partition.epoch % len(others)])
         return partition.leader
+
+    def leave_behind(self, broker: int) -> None:
+        """From now on it hears of nothing: who leads as of now leads in its picture, itself among them."""
+        self._behind[broker] = {
+            topic: [replace(each, batches=list(each.batches), grown=asyncio.Event()) for each in partitions]
+            for topic, partitions in self.partitions.items()
+        }
+
+    def _seen_by(self, broker: int) -> dict[str, list[FakePartition]]:
+        return self._behind.get(broker, self.partitions)
 
     def sent(self, kind: type[Request]) -> list[Request]:
         return [request for _, request in self.requests if isinstance(request, kind)]
@@ -312,9 +323,10 @@ class FakeCluster:
         """What this broker tells now, or, of `late_metadata`, what it should have told long ago."""
         if self.late_metadata:
             return self.late_metadata.popleft()
+        seen = self._seen_by(broker)
         topics = []
-        for name in self.partitions if request.topics is None else request.topics:
-            if name not in self.partitions or name not in self.known_to.get(broker, self.partitions):
+        for name in seen if request.topics is None else request.topics:
+            if name not in seen or name not in self.known_to.get(broker, seen):
                 topics.append(TopicMetadata(name, UnknownTopicOrPartitionError.code))
                 continue
             partitions = tuple(
@@ -322,14 +334,14 @@ class FakeCluster:
                     each.number, 0 if each.leader > 0 else LeaderNotAvailableError.code, each.leader, each.epoch,
                     tuple(self.live), tuple(id for id, alive in self.live.items() if alive),
                 )
-                for each in self.partitions[name]
+                for each in seen[name]
             )  # fmt: skip
             topics.append(TopicMetadata(name, 0, self.topic_ids[name], name == OFFSETS_TOPIC, partitions))
         brokers = tuple(BrokerAddress(id, "fake", 1000 + id) for id, alive in self.live.items() if alive)
         return MetadataResponse(CLUSTER_ID, self.controller, brokers, tuple(topics))
 
     def _led(self, broker: int, topic: str, number: int, epoch: int = -1) -> FakePartition:
-        partitions = self.partitions.get(topic, [])
+        partitions = self._seen_by(broker).get(topic, [])
         if number >= len(partitions):
             raise UnknownTopicOrPartitionError
         partition = partitions[number]
@@ -361,7 +373,7 @@ class FakeCluster:
             if any(each.records or each.error_code for each in answers) or left < 1e-6:
                 return FetchResponse(tuple(answers))
             waits = [
-                asyncio.ensure_future(self.partitions[each.topic][each.partition].grown.wait())
+                asyncio.ensure_future(self._seen_by(broker)[each.topic][each.partition].grown.wait())
                 for each in request.partitions
             ]
             await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)

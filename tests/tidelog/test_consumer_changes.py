@@ -23,7 +23,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.group_messages import OffsetCommitPartition
-from tidelog.messages import FetchRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest
+from tidelog.messages import FetchRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, Request
 from tidelog.model import TopicPartition
 from tidelog.records.header import read_header
 
@@ -373,6 +373,90 @@ async def test_whatever_is_compacted_and_trimmed_nobody_is_told_that_logs_part_t
                 except OffsetOutOfRangeError as error:
                     assert not isinstance(error, LogTruncationError)
                     consumer.seek(P0, partition.first_offset)
+
+
+# --- a leader that was deposed and has not heard of it --------------------------------------------
+
+
+def a_group_that_read_under_a_later_leader(cluster: FakeCluster, *behind: int) -> FakePartition:
+    """Broker 1 was deposed, and neither it nor the others that are `behind` know it."""
+    (partition,) = cluster.create("t")
+    put(partition, *[b"%d" % number for number in range(10)])
+    for broker in (1, *behind):
+        cluster.leave_behind(broker)
+    partition.elect(2)
+    batches(partition, b"10", b"11")
+    cluster.coordinator.move("g")
+    cluster.coordinator.committed["g"][P0] = OffsetCommitPartition("t", 0, 11, 1)
+    return partition
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+@pytest.mark.parametrize("behind", [(), (3,), (3, 4, 5)])
+@on_virtual_time
+async def test_who_hears_first_of_a_leader_that_was_deposed_begins_where_its_group_left_off(
+    behind: tuple[int, ...], policy: str
+) -> None:
+    cluster = FakeCluster(brokers=5)
+    a_group_that_read_under_a_later_leader(cluster, *behind)
+    async with a_consumer(cluster, group_id="g", bootstrap_servers="fake:1001", auto_offset_reset=policy) as consumer:
+        consumer.assign([P0])
+        assert await read(consumer, 1) == [(0, 11, b"11")]
+    assert {broker for broker, each in cluster.requests if isinstance(each, OffsetForLeaderEpochRequest)} == {2}
+
+
+@on_virtual_time
+async def test_a_later_leader_that_cannot_be_reached_at_first_is_waited_for() -> None:
+    cluster = FakeCluster()
+    a_group_that_read_under_a_later_leader(cluster, 3)
+    began = seconds()
+    cluster.fault_of = lambda broker, request: (
+        Fault.SWALLOW if broker == 2 and isinstance(request, MetadataRequest) and seconds() < began + 2 else None
+    )
+    async with a_consumer(cluster, group_id="g", auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        assert await read(consumer, 1) == [(0, 11, b"11")]
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+@on_virtual_time
+async def test_an_epoch_that_no_broker_has_heard_of_for_seconds_is_asked_about_as_any_other(brokers: int) -> None:
+    cluster = FakeCluster(brokers)
+    p0, p1 = cluster.create("t", 2)
+    p1.leader = p0.leader
+    batches(p0, b"0", b"1")
+    batches(p1, b"0", b"1")
+    cluster.coordinator.committed["g"] = {
+        P0: OffsetCommitPartition("t", 0, 1, 7),
+        P1: OffsetCommitPartition("t", 1, 1, 0),
+    }
+    async with a_consumer(cluster, group_id="g", auto_offset_reset="none") as consumer:
+        consumer.assign([P0, P1])
+        started = seconds()
+        assert await read(consumer, 1, 500) == [(1, 1, b"1")], "nobody else waits for it"
+        with pytest.raises(LogTruncationError, match="t-0"):
+            await consumer.poll(5000)
+        assert 3 <= seconds() - started < 4.5
+        assert len(cluster.sent(MetadataRequest)) < 30, "as often as for a leader that is being elected"
+
+
+@on_virtual_time
+async def test_while_a_leader_cannot_know_of_a_later_epoch_the_later_leader_is_looked_for_again_and_again() -> None:
+    cluster = FakeCluster()
+    a_group_that_read_under_a_later_leader(cluster, 3)
+
+    def fault_of(broker: int, request: Request) -> Fault | None:
+        if broker == 1 and isinstance(request, OffsetForLeaderEpochRequest):
+            cluster.refusals[OffsetForLeaderEpochRequest].append(OffsetNotAvailableError.code)
+        hidden = broker == 2 and isinstance(request, MetadataRequest) and seconds() < began + 20
+        return Fault.SWALLOW if hidden else None
+
+    began = seconds()
+    cluster.fault_of = fault_of
+    async with a_consumer(cluster, group_id="g", auto_offset_reset="none") as consumer:
+        consumer.assign([P0])
+        assert await read(consumer, 1, 35_000) == [(0, 11, b"11")]
+    assert any(broker == 1 and isinstance(each, OffsetForLeaderEpochRequest) for broker, each in cluster.requests)
 
 
 # --- a topic that was deleted ---------------------------------------------------------------------
