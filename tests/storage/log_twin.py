@@ -215,7 +215,10 @@ def compacted(
     survives: Callable[[int], bool],
     gone: set[int],
 ) -> Segment:
-    """A cleaned segment of those records of `old` that survive; a batch of which none does stays empty or goes."""
+    """A cleaned segment of those records of `old` that survive; a batch of which none does stays empty or goes.
+
+    The last one stays, as the cleaner has it: it tells who recovers an unsynced log that nothing is missing.
+    """
     cleaned = Segment(directory, old[0].base_offset, files, 100, CLEANED_SUFFIX)
     for segment in old:
         data = segment.log.read(0, segment.size)
@@ -225,7 +228,7 @@ def compacted(
             gone.update(offset for offset in outline.offsets if not survives(offset))
             if kept:
                 part = excerpt_batch(outline, kept)
-            elif header.base_offset % 2:
+            elif header.base_offset % 2 or header.last_offset + 1 == old[-1].next_offset:
                 part = empty_batch(header)
             else:
                 continue
