@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.state import PartitionState
 from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.model import NO_LEADER
@@ -105,17 +107,11 @@ def one_in_sync_is_back_and_may_be_short() -> Cluster:
     return cluster
 
 
-def test_one_that_was_in_sync_comes_first() -> None:
+@pytest.mark.parametrize("leaving", [False, True], ids=["stays", "is about to leave"])
+def test_one_that_was_in_sync_comes_first_even_if_it_is_about_to_leave(leaving: bool) -> None:
     cluster = one_in_sync_is_back_and_may_be_short()
-    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
-    cluster.tell_ends({1: 5, 2: 5})
-    cluster.settle()
-    assert cluster.state().leader == 2
-
-
-def test_one_that_was_in_sync_comes_first_even_if_it_is_about_to_leave() -> None:
-    cluster = one_in_sync_is_back_and_may_be_short()
-    cluster.play(cluster.controller.shutdown_wanted(2))
+    if leaving:
+        cluster.play(cluster.controller.shutdown_wanted(2))
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     cluster.tell_ends({1: 5, 2: 5})
     cluster.settle()

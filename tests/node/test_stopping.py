@@ -105,18 +105,18 @@ async def test_a_broker_that_hands_over_does_not_vouch_for_an_end_and_leads_only
     """Others may lead before it is told, be it that its own disk keeps it from hearing it out."""
     broker = Broker(replace(settings_in(tmp_path), controlled_shutdown_timeout_ms=50), World())
     moved, kept = TopicPartition("t", 0), TopicPartition("t", 1)
-    vouched: list[bool] = []
+    cut_off: list[bool] = []
     led: list[list[TopicPartition]] = []
 
     async def ask(line: object, request: object, *_: object) -> ControlledShutdownResponse:
-        vouched.append(not broker.replicas.cut_off)
+        cut_off.append(broker.replicas.cut_off)
         if outcome == "never":
             await asyncio.Event().wait()
         return ControlledShutdownResponse(0, (DescribePartition(*kept),))
 
     async def stop(housekeeping: Housekeeping) -> None:
         led.append(broker.replicas.led())
-        vouched.append(not broker.replicas.cut_off)
+        cut_off.append(broker.replicas.cut_off)
 
     monkeypatch.setattr(ControllerLine, "ask", ask)
     monkeypatch.setattr(Housekeeping, "stop", stop)
@@ -124,6 +124,6 @@ async def test_a_broker_that_hands_over_does_not_vouch_for_an_end_and_leads_only
     await lead(broker, moved, kept)
     assert not broker.replicas.cut_off
     await broker.stop()
-    assert vouched == [False, False]
+    assert cut_off == [True, True]
     assert led == [[kept] if outcome == "in time" else [moved, kept]]
     assert broker.replicas.led() == []

@@ -38,12 +38,18 @@ class NetworkFault(BrokerFault):
         self.victims = (victim,)
         return victim, who
 
-    async def install(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
+    def prepare(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
+        """Not in force yet. What goes on `meanwhile` and installs and removes them begins later, and so ends earlier."""
         network = cast(Namespaces, target.furnishing(Need.NETWORK))
         made = [Installed(network, rule(network)) for rule in rules]
         for rule in made:
             self._rules.append(rule)
             self.mend(rule.remove)
+        return made
+
+    async def install(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
+        made = self.prepare(target, rules)
+        for rule in made:
             await rule.install(target.undo)
         return made
 
@@ -267,16 +273,16 @@ class Resets(NetworkFault):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = await self.aim(target, dice)
-        self.meanwhile(self._on_and_off(target, str(victim)))
+        refused = ("REJECT", "--reject-with", "tcp-reset")
+        others = [str(each) for each in target.broker_ids if each != victim]
+        made = [one_way(each, str(victim), "-p", "tcp", target=refused) for each in (*others, CLIENTS)]
+        self.meanwhile(self._on_and_off(target, self.prepare(target, made)))
         return f"TCP resets for all that {who} receives, 2 s on, 2 s off"
 
-    async def _on_and_off(self, target: Target, victim: str) -> None:
-        refused = ("REJECT", "--reject-with", "tcp-reset")
-        others = [str(each) for each in target.broker_ids if str(each) != victim]
+    async def _on_and_off(self, target: Target, rules: list[Installed]) -> None:
         while True:
-            rules = await self.install(
-                target, [one_way(each, victim, "-p", "tcp", target=refused) for each in (*others, CLIENTS)]
-            )
+            for rule in rules:
+                await rule.install(target.undo)
             await asyncio.sleep(2)
             for rule in rules:
                 await rule.remove()

@@ -37,7 +37,7 @@ def one_way(source: str, destination: str, *match: str, target: tuple[str, ...] 
 
 
 class Installed:
-    """A rule that is in force from `install` to `remove`."""
+    """A rule that is in force from `install` to `remove`, and may be so again."""
 
     def __init__(self, network: Namespaces, rule: Rule) -> None:
         self._network = network
@@ -48,13 +48,15 @@ class Installed:
         self._spec = (rule.chain, *rule.match, "-m", "comment", "--comment", self._comment, "-j", *rule.target)
         self._removed: Callable[[], None] = lambda: None
         self._installed = False
-        #: What the rule was applied to, as it was last looked at.
+        self._earlier = 0
+        #: What the rule was applied to whenever it was in force, as it was last looked at.
         self.packets = 0
 
     async def install(self, undo: UndoLog) -> None:
         command = (*self._inside, *self._iptables, "-D", *self._spec)
         self._removed = undo.to_run(*quietly(*command))
         await run_aside(*self._inside, *self._iptables, "-I", *self._spec)
+        self._earlier = self.packets
         self._installed = True
 
     async def count(self) -> int:
@@ -62,7 +64,7 @@ class Installed:
         if self._installed:
             listed = await run_aside(*self._inside, *self._iptables, "-nvxL", self._chain)
             lines = (line.split() for line in listed.splitlines() if f"/* {self._comment} */" in line)
-            self.packets = next((int(fields[0]) for fields in lines), self.packets)
+            self.packets = next((self._earlier + int(fields[0]) for fields in lines), self.packets)
         return self.packets
 
     async def remove(self) -> None:

@@ -1,0 +1,97 @@
+"""Rules that come and go while a fault lasts: whenever it is healed none of them stays, and all that they met counts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from tests.virtual_time import on_virtual_time
+from tidelog.chaos.fault import Target
+from tidelog.chaos.faults import packets
+from tidelog.chaos.faults.network import Resets
+from tidelog.errors import LocalError
+
+
+class Firewall:
+    """iptables of a machine where each command takes its time, and each rule meets one packet."""
+
+    takes_s = 0.1
+
+    def __init__(self) -> None:
+        self.rules: list[str] = []
+
+    async def __call__(self, *command: str) -> str:
+        """As `run_aside`, which ends what it has begun."""
+        work = asyncio.ensure_future(self._run(*command))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait({work})
+            raise
+
+    async def _run(self, *command: str) -> str:
+        await asyncio.sleep(self.takes_s)
+        comment = next((each for each in command if each.startswith("tidelog-")), "")
+        if "-nvxL" in command:
+            return "\n".join(f"1 40 REJECT tcp /* {rule} */" for rule in self.rules)
+        if "-I" in command:
+            self.rules.append(comment)
+        elif comment in self.rules:
+            self.rules.remove(comment)
+        elif "undo" not in command:
+            raise LocalError("iptables: Bad rule (does a matching rule exist in that chain?).")
+        return ""
+
+
+class Place:
+    """Brokers 1 to 3, whose network is not there."""
+
+    broker_ids = (1, 2, 3)
+
+    def __init__(self) -> None:
+        self.undo = self
+
+    def to_run(self, *command: str) -> Callable[[], None]:
+        return lambda: None
+
+    def furnishing(self, need: object) -> Place:
+        return self
+
+    def inside(self, member: str) -> tuple[str, ...]:
+        return ("nsenter", member)
+
+    def address(self, member: str) -> str:
+        return f"address of {member}"
+
+
+class ResetsOfTheFirst(Resets):
+    async def aim(self, target: Target, dice: random.Random) -> tuple[int, str]:
+        return 1, "broker 1"
+
+
+@pytest.mark.parametrize("tenths", range(100))
+@on_virtual_time
+async def test_resets_that_come_and_go_are_healed_at_any_moment(tenths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    firewall = Firewall()
+    monkeypatch.setattr(packets, "run_aside", firewall)
+    fault = ResetsOfTheFirst()
+    await fault.inject(cast(Target, Place()), random.Random(1))
+    await asyncio.sleep(tenths / 10 + 0.05)
+    await fault.heal()
+    assert firewall.rules == []
+    await asyncio.sleep(10)
+    assert firewall.rules == [], "nobody makes any after that"
+
+
+@on_virtual_time
+async def test_what_a_rule_met_before_it_was_put_up_again_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packets, "run_aside", Firewall())
+    fault = ResetsOfTheFirst()
+    await fault.inject(cast(Target, Place()), random.Random(1))
+    await asyncio.sleep(8)
+    await fault.heal()
+    assert fault.packets == 2 * 3, "from two brokers and the clients, twice"

@@ -1,0 +1,169 @@
+"""Who stops leading, and when: at once, whatever its disk and its queues still have to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from node.server import RequestContext
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
+from tests.node.memory_node import Node
+from tests.virtual_time import on_virtual_time
+from tidelog.control_messages import (
+    StopReplicaPartition,
+    StopReplicaRequest,
+)
+from tidelog.errors import (
+    NotLeaderOrFollowerError,
+    StaleBrokerEpochError,
+)
+from tidelog.model import LATEST_TIMESTAMP
+
+
+@on_virtual_time
+async def test_a_broker_whose_registration_is_gone_leads_nothing() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert cluster.leader.replicas.led() == [TP]
+        cluster.leader.replicas.registration_lost()
+        assert cluster.leader.replicas.led() == []
+        assert (await cluster.produce(b"a"))[0] == NotLeaderOrFollowerError.code
+
+
+def notes_when_told(node: Node) -> asyncio.Event:
+    """From now on what it is told to lead is written down when this is set."""
+    written = asyncio.Event()
+
+    async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        await written.wait()
+        return function(*args, **kwargs)
+
+    node.replicas.leaderships.offload = slowly  # type: ignore[assignment]
+    return written
+
+
+@pytest.mark.parametrize("waits_for", ["the disk", "its turn"])
+@on_virtual_time
+async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_leads_nothing(waits_for: str) -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node = cluster.nodes[2]
+        written = notes_when_told(node)
+        told = [asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))]
+        await asyncio.sleep(0.1)
+        if waits_for == "its turn":
+            told.append(asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1)))
+            await asyncio.sleep(0.1)
+        node.replicas.registration_lost()
+        written.set()
+        for answer in told:
+            with pytest.raises(StaleBrokerEpochError):
+                await answer
+        assert node.replicas.led() == []
+        await cluster.elect(2, tell=[2])
+        assert node.replicas.led() == [TP], "its next registration is told of its next epoch"
+
+
+@on_virtual_time
+async def test_what_was_said_to_a_registration_that_goes_before_it_is_looked_at_is_not_acted_upon() -> None:
+    """The server finds it to be of this registration; the loss stands in the loop's queue before the handling."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node = cluster.nodes[2]
+        context = RequestContext(b"", "", 1, -1, between_brokers=True)
+        answer = node.handlers.handle(cluster.leader_and_isr(), context)
+        assert isinstance(answer, Awaitable)
+        node.replicas.registration_lost()
+        with pytest.raises(StaleBrokerEpochError):
+            await answer
+        assert node.replicas.led() == []
+
+
+@on_virtual_time
+async def test_who_is_told_to_lead_and_stops_before_it_does_leads_nothing() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node = cluster.nodes[2]
+        written = notes_when_told(node)
+        told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
+        await asyncio.sleep(0.1)
+        closing = asyncio.ensure_future(node.replicas.close())
+        await asyncio.sleep(0.1)
+        written.set()
+        with pytest.raises(StaleBrokerEpochError):
+            await told
+        await closing
+        with pytest.raises(StaleBrokerEpochError):
+            await node.ask(cluster.leader_and_isr(), sender_epoch=1)
+        assert node.replicas.led() == []
+
+
+@on_virtual_time
+async def test_who_is_told_that_another_leads_leads_no_more_however_long_its_disk_takes_to_note_that_down() -> None:
+    """The other may have been told before, and need nobody here: it acknowledges what this one would not tell of."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(2, tell=())
+        node = cluster.nodes[1]
+        written = notes_when_told(node)
+        told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
+        await asyncio.sleep(0.1)
+        meanwhile = told.done(), node.replicas.led(), (await node.look_up(LATEST_TIMESTAMP))[0]
+        written.set()
+        assert [each.error_code for each in (await told).partitions] == [0]
+        assert meanwhile == (False, [], NotLeaderOrFollowerError.code)
+        assert node.replica().partition.leader == 2
+
+
+@on_virtual_time
+async def test_who_is_told_to_stop_for_a_later_leader_leads_no_more_however_long_its_turn_takes_to_come() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        other = TP._replace(partition=1)
+        await cluster.elect(2, tell=(), tp=other)
+        node = cluster.nodes[1]
+        written = notes_when_told(node)
+        before = asyncio.ensure_future(node.ask(cluster.leader_and_isr(other), sender_epoch=1))
+        await asyncio.sleep(0.1)
+        epoch = node.replica().partition.leader_epoch
+        asked, led = [], []
+        for later in (0, 1):
+            stop = StopReplicaPartition(*TP, epoch + later, delete=False)
+            asked.append(asyncio.ensure_future(node.ask(StopReplicaRequest(1, 1, (stop,)), sender_epoch=1)))
+            await asyncio.sleep(0.1)
+            led.append(node.replicas.led())
+        waited = not any(each.done() for each in asked)
+        written.set()
+        await asyncio.gather(before, *asked)
+        assert (waited, led) == (True, [[TP], []])
+
+
+@pytest.mark.parametrize("told_by", ["a dead controller", "a ZooKeeper that has gone back"])
+@on_virtual_time
+async def test_nobody_stops_leading_for_what_it_will_refuse(told_by: str) -> None:
+    async with MemoryCluster() as cluster:
+        cluster.controller_epoch = 5
+        await cluster.elect(1)
+        node = cluster.nodes[1]
+        request = cluster.leader_and_isr()
+        (state,) = request.partitions
+        later = replace(state, leader=2, leader_epoch=state.leader_epoch + 1)
+        if told_by == "a dead controller":
+            request = replace(request, controller_epoch=4, partitions=(replace(later, partition_epoch=99),))
+        else:
+            request = replace(request, partitions=(replace(later, partition_epoch=state.partition_epoch),))
+        written = notes_when_told(node)
+        told = asyncio.ensure_future(node.ask(request, sender_epoch=1))
+        await asyncio.sleep(0.1)
+        meanwhile = node.replicas.led()
+        written.set()
+        await told
+        assert meanwhile == node.replicas.led() == [TP]
