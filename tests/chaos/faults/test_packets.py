@@ -1,4 +1,4 @@
-"""Rules that come and go while a fault lasts: whenever it is healed none of them stays, and all that they met counts."""
+"""Rules that come and go while a fault lasts: healed at any moment none of them stays, and all that they met counts."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class NetworkFault(BrokerFault):
         return victim, who
 
     def prepare(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
-        """Not in force yet. What goes on `meanwhile` and installs and removes them begins later, and so ends earlier."""
+        """Not in force yet. What goes on `meanwhile` and installs and removes them begins later, so it ends earlier."""
         network = cast(Namespaces, target.furnishing(Need.NETWORK))
         made = [Installed(network, rule(network)) for rule in rules]
         for rule in made:
