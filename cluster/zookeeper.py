@@ -283,8 +283,8 @@ class ZooKeeperStore:
         except TimeoutError:
             raise OutcomeUnknownError(f"ZooKeeper at {self._hosts} does not answer") from None
         error = result.exception
-        no = type(error) in _ERRORS and not isinstance(error, kazoo_errors.SessionExpiredError)
-        if by_leader and (error is None or no):
+        refused = type(error) in _ERRORS and not isinstance(error, kazoo_errors.SessionExpiredError)
+        if by_leader and (error is None or refused):
             self._confirmed_at_ms = max(self._confirmed_at_ms, sent_at_ms)
         if error is not None:
             raise _translate(error, "") from error

@@ -211,7 +211,7 @@ class Broker:
             max_lag_ms=settings.replica_lag_time_max_ms,
             topic_defaults=self._settings.topic_defaults,
             on_storage_error=self.end,
-            cut_off=self._cut_off,
+            cut_off=self._may_be_deposed,
             journal=self._journal,
             pace=pace,
         )
@@ -233,7 +233,7 @@ class Broker:
             coordination,
             lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
             # A session may be ended by others at once; its connection is then the first to go.
-            may_be_deposed=lambda: self._cut_off() or not coordination.store.connected,
+            may_be_deposed=lambda: self._may_be_deposed() or not coordination.store.connected,
             dice=self._world.dice,
         )
         in_zookeeper = ZooKeeperOffsetHandlers(
@@ -333,7 +333,7 @@ class Broker:
 
     # --- standing with ZooKeeper -------------------------------------------------------------------------------
 
-    def _cut_off(self) -> bool:
+    def _may_be_deposed(self) -> bool:
         return self._session.cut_off or self._hands_over
 
     def _on_registration_lost(self) -> None:

@@ -58,7 +58,7 @@ class LeaderAppends:
                 )
         elif self._replicas.cut_off:
             raise NotLeaderOrFollowerError(
-                f"broker {self._replicas.broker_id} is cut off and may not lead {replica.topic_partition} any more"
+                f"broker {self._replicas.broker_id} may not lead {replica.topic_partition} any more"
             )
         return replica
 

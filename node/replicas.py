@@ -98,7 +98,7 @@ class Replicas:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the broker is cut off as of now."""
+        """Whether another may lead by now what this broker leads."""
         return self._cut_off()
 
     @property

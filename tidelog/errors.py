@@ -569,7 +569,7 @@ class StaleBrokerEpochError(BrokerError):
 
 
 class OffsetNotAvailableError(BrokerError):
-    """The leader cannot say how far records are committed: it is new, or cut off from ZooKeeper (KIP-207)."""
+    """The leader cannot say how far records are committed: it is new, or another may lead by now (KIP-207)."""
 
     code = 78
     retriable = True

@@ -196,7 +196,7 @@ def _end_of_epoch(replicas: Replicas, part: EpochPartition, *, for_consumer: boo
         replica.leader_or_raise(part.current_leader_epoch)
         if replicas.cut_off and for_consumer and part.leader_epoch > replica.partition.leader_epoch:
             # Somebody else may lead by now, in that epoch: "there is none" would have a consumer start anew.
-            raise OffsetNotAvailableError(f"{replica.topic_partition}: cut off from ZooKeeper, later epochs may run")
+            raise OffsetNotAvailableError(f"{replica.topic_partition}: another may lead by now")
         found = replica.log.end_offset_for_epoch(part.leader_epoch)
     except BrokerError as error:
         return EpochEndOffset(part.topic, part.partition, error.code)
