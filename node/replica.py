@@ -48,6 +48,7 @@ class ReplicaLog(EpochView, Protocol):
     """What replication needs of `storage.log.Log`, and what its twin in the tests offers."""
 
     config: LogConfig
+    cuts: int
 
     @property
     def topic_id(self) -> str: ...

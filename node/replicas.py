@@ -25,6 +25,7 @@ from node.syncing import OffloadSync, Syncing
 from node.waiting import Waiting
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError
+from storage.directory_checkpoints import Committed
 from tidelog.clock import Clock
 from tidelog.control_messages import TopicInfo
 from tidelog.errors import (
@@ -344,9 +345,11 @@ class Replicas:
     async def checkpoint_high_watermarks(self) -> None:
         """Write down how far each partition is committed. Those not heard of since the start keep what they had."""
         logs = self._logs.logs()
-        noted = {tp: (logs[tp], offset) for tp, offset in self._recovered_high_watermarks.items() if tp in logs}
-        noted.update((replica.topic_partition, (replica.log, replica.partition.high_watermark)) for replica in self)
-        await self.offload(self._logs.checkpoint_high_watermarks, noted)
+        recovered = self._recovered_high_watermarks.items()
+        committed = {tp: Committed.of(logs[tp], offset) for tp, offset in recovered if tp in logs}
+        for replica in self:
+            committed[replica.topic_partition] = Committed.of(replica.log, replica.partition.high_watermark)
+        await self.offload(self._logs.checkpoint_high_watermarks, committed)
         self.notice_failures()
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from storage import leaderships
 from storage.checkpoints import (
@@ -31,6 +32,25 @@ from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
 
+class Cuttable(Protocol):
+    """`cuts`: how often something was cut off its end."""
+
+    cuts: int
+
+
+class Committed(NamedTuple):
+    """The high watermark of a log, of when it had been cut so often."""
+
+    log: Cuttable
+    cuts: int
+    high_watermark: int
+
+    @classmethod
+    def of(cls, log: Cuttable, high_watermark: int) -> Committed:
+        """As it is now."""
+        return cls(log, log.cuts, high_watermark)
+
+
 class DirectoryCheckpoints:
     """Written on the owner's thread and on others, each time what holds at that moment. All but reading: StorageError.
 
@@ -46,14 +66,16 @@ class DirectoryCheckpoints:
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._leaderships: Mapping[TopicPartition, Leadership] = leaderships.read(files, path)
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
+        self._high_watermarks = read_offsets(files, path / HIGH_WATERMARKS)
         self._log_starts = read_offsets(files, path / LOG_STARTS)
         self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
 
     # --- as last noted -------------------------------------------------------------------------------
 
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Empty where the checkpoint is missing or damaged."""
-        return read_offsets(self._files, self._path / HIGH_WATERMARKS)
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """Empty where the checkpoint was missing or damaged."""
+        return self._high_watermarks
 
     @property
     def leaderships(self) -> Mapping[TopicPartition, Leadership]:
@@ -73,14 +95,19 @@ class DirectoryCheckpoints:
 
     # --- noting --------------------------------------------------------------------------------------
 
-    def write_high_watermarks(self, noted: Mapping[TopicPartition, tuple[object, int]]) -> None:
+    def write_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
         """Replaces the checkpoint, durably, with those of the logs that are here.
 
-        `noted`: of each partition the log and its high watermark. A later log of the name has another one.
+        A later log of the name has another one, and one that was cut meanwhile keeps what is noted since.
         """
         with self._lock:
-            here = {tp: noted[tp][1] for tp, log in list(self._logs.items()) if tp in noted and noted[tp][0] is log}
+            here: dict[TopicPartition, int] = {}
+            for tp, log in list(self._logs.items()):
+                if tp in committed and committed[tp].log is log:
+                    uncut = log.cuts == committed[tp].cuts
+                    here[tp] = committed[tp].high_watermark if uncut else self._high_watermarks.get(tp, 0)
             self._write(HIGH_WATERMARKS, here)
+            self._high_watermarks = here
 
     def write_leaderships(self, leaderships_: Mapping[TopicPartition, Leadership]) -> None:
         """Replaces the checkpoint (all partitions at once), but not durably."""
@@ -122,22 +149,17 @@ class DirectoryCheckpoints:
 
     def log_cut(self, tp: TopicPartition, offset: int) -> None:
         """What was noted beyond holds no more. One that begins before its noted start begins anew."""
-        self.lower(tp, offset)
+        self.distrust(tp, offset)
+        with self._lock:
+            self._lower(HIGH_WATERMARKS, self._high_watermarks, tp, offset)
         if self.log_start(tp) > offset:
             self.forget_log_start(tp)
 
-    def lower(self, tp: TopicPartition, offset: int) -> None:
-        """What lies beyond is neither synced nor compacted."""
+    def distrust(self, tp: TopicPartition, offset: int) -> None:
+        """What lies beyond is neither synced nor compacted. That it was committed tells what the log lacks."""
         with self._lock:
-            for name, offsets in ((RECOVERY_POINTS, self._recovery_points), (CLEANER_OFFSETS, self._cleaner_offsets)):
-                before = offsets.get(tp, 0)
-                if before > offset:
-                    offsets[tp] = offset
-                    try:
-                        self._write(name, offsets)
-                    except StorageError:
-                        offsets[tp] = before  # so that who cuts again does not take it for written
-                        raise
+            self._lower(RECOVERY_POINTS, self._recovery_points, tp, offset)
+            self._lower(CLEANER_OFFSETS, self._cleaner_offsets, tp, offset)
 
     def forget_log_start(self, tp: TopicPartition) -> None:
         """It begins where its first segment does."""
@@ -159,13 +181,24 @@ class DirectoryCheckpoints:
                 (LOG_STARTS, self._log_starts),
                 (CLEANER_OFFSETS, self._cleaner_offsets),
                 (RECOVERY_POINTS, self._recovery_points),
-                (HIGH_WATERMARKS, self.high_watermarks()),
+                (HIGH_WATERMARKS, self._high_watermarks),
             ):
                 if known := offsets.keys() & set(tps):
                     self._write(name, {tp: offset for tp, offset in offsets.items() if tp not in known})
                     for tp in known:
                         del offsets[tp]
             return [log for tp in tps if (log := self._logs.pop(tp, None))]
+
+    def _lower(self, name: str, offsets: dict[TopicPartition, int], tp: TopicPartition, offset: int) -> None:
+        """The caller holds the lock."""
+        before = offsets.get(tp, 0)
+        if before > offset:
+            offsets[tp] = offset
+            try:
+                self._write(name, offsets)
+            except StorageError:
+                offsets[tp] = before  # so that who cuts again does not take it for written
+                raise
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The caller holds the lock."""

@@ -225,10 +225,10 @@ class LogDirectory:
             if recovery_point > log.log_end_offset:
                 self.doubt.note_loss()
             log.abandon()
-            checkpoints.lower(tp, 0)
+            checkpoints.distrust(tp, 0)
             log = opened(0, clean=False)
         if checkpoints.cleaner_offset(tp) > log.log_end_offset:
-            checkpoints.lower(tp, 0)  # of another log than this one: it must not hold once this one is as long
+            checkpoints.distrust(tp, 0)  # of another log than this one: it must not hold once this one is as long
         if log_start > log.log_end_offset:
             _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
             checkpoints.forget_log_start(tp)  # it must not hold once this one is as long

@@ -18,6 +18,7 @@ from typing import TypeVar
 from storage import lost_logs, meta_properties, partition_metadata
 from storage.configs.log_config import LogConfig
 from storage.descriptors import OutOfDescriptorsError
+from storage.directory_checkpoints import Committed
 from storage.files import Files
 from storage.inventory import Inventory
 from storage.leaderships import Leadership
@@ -373,18 +374,18 @@ class LogManager:
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
             with directory.failing():
-                offsets = directory.checkpoints.high_watermarks()
+                offsets = directory.checkpoints.high_watermarks
                 found |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
         return found
 
-    def checkpoint_high_watermarks(self, noted: Mapping[TopicPartition, tuple[object, int]]) -> None:
-        """Replaces the checkpoints durably; of each partition the log and its high watermark.
+    def checkpoint_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
+        """Replaces the checkpoints durably.
 
         May run on another thread; so may all checkpoints.
         """
         for directory in self.directories:
             with directory.failing(later=True):
-                directory.checkpoints.write_high_watermarks(noted)
+                directory.checkpoints.write_high_watermarks(committed)
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
         """As last checkpointed. Where two directories know of one (its log was moved by hand), the later one."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from storage.admission import AdmittedBatch
 from storage.appending import AppendInfo
 from storage.configs.log_config import LogConfig
+from storage.directory_checkpoints import Committed
 from storage.leaderships import Leadership
 from storage.log import HIGH_WATERMARK
 from storage.lookup import SegmentTime, offsets_by_segment_time
@@ -31,6 +33,8 @@ class MemoryLog:
         self.recovery_point = 0
         self.broken = False
         self.written_ms = 0
+        self.cuts = 0
+        self.on_cut: Callable[[int], None] = lambda offset: None
         self._epochs: list[tuple[int, int]] = []
 
     @property
@@ -130,14 +134,18 @@ class MemoryLog:
 
     def truncate_to(self, offset: int) -> None:
         self._write_or_raise()
+        self.cuts += 1
         self.batches = [batch for batch in self.batches if read_header(batch).last_offset < offset]
         self.log_end_offset = read_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
+        self.on_cut(self.log_end_offset)
         self._epochs = [each for each in self._epochs if each[1] < self.log_end_offset]
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
+        self.cuts += 1
         self.batches, self._epochs = [], []
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.on_cut(offset)
 
     def raise_log_start(self, offset: int) -> bool:
         if offset <= self.log_start_offset:
@@ -168,6 +176,7 @@ class MemoryLog:
     def after_power_cut(self) -> MemoryLog:
         """What is left of it: all that was flushed. A process that still holds this one touches the other no more."""
         left = copy.copy(self)
+        left.on_cut = lambda offset: None
         left.batches, left._epochs = list(self.batches), list(self._epochs)
         left.truncate_to(self.recovery_point)
         return left
@@ -227,7 +236,17 @@ class MemoryLogs:
     ) -> MemoryLog:
         if tp in self._logs and self._logs[tp].topic_id != topic_id:
             self.set_aside(tp)
-        return self._logs.setdefault(tp, MemoryLog(topic_id, config))
+        if tp not in self._logs:
+            self._add(tp, MemoryLog(topic_id, config))
+        return self._logs[tp]
+
+    def _add(self, tp: TopicPartition, log: MemoryLog) -> None:
+        log.on_cut = partial(self._lower, tp)
+        self._logs[tp] = log
+
+    def _lower(self, tp: TopicPartition, offset: int) -> None:
+        if tp in self._high_watermarks:
+            self._high_watermarks[tp] = min(self._high_watermarks[tp], offset)
 
     def set_aside(self, tp: TopicPartition) -> None:
         self.stray.append(self._logs.pop(tp))
@@ -241,7 +260,8 @@ class MemoryLogs:
 
     def after_power_cut(self) -> MemoryLogs:
         left = MemoryLogs()
-        left._logs = {tp: log.after_power_cut() for tp, log in self._logs.items()}
+        for tp, log in self._logs.items():
+            left._add(tp, log.after_power_cut())
         left._high_watermarks = dict(self._high_watermarks)
         return left
 
@@ -251,5 +271,7 @@ class MemoryLogs:
     def checkpoint_leaderships(self, leaderships: Mapping[TopicPartition, Leadership]) -> None:
         self._leaderships = {tp: each for tp, each in leaderships.items() if tp in self._logs}
 
-    def checkpoint_high_watermarks(self, noted: Mapping[TopicPartition, tuple[object, int]]) -> None:
-        self._high_watermarks = {tp: offset for tp, (log, offset) in noted.items() if self._logs.get(tp) is log}
+    def checkpoint_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
+        """What was taken down before a cut and comes after it is not written by anybody here: there are no threads."""
+        here = {tp: each for tp, each in committed.items() if self._logs.get(tp) is each.log}
+        self._high_watermarks = {tp: each.high_watermark for tp, each in here.items()}

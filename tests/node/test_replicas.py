@@ -11,6 +11,7 @@ import pytest
 
 from cluster.state import PartitionState, VersionedState
 from storage.configs.log_config import LogConfig
+from storage.directory_checkpoints import Committed
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
@@ -320,7 +321,7 @@ async def test_a_log_that_ends_before_its_high_watermark_is_followed_only_out_of
         await cluster.elect(1)
         await cluster.produce(b"a")
         await cluster.kill(2)
-        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: (cluster.nodes[2].replica().log, 7)})
+        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: Committed.of(cluster.nodes[2].replica().log, 7)})
         cluster.restart(2)
         refused = await cluster.nodes[2].ask(cluster.leader_and_isr(), sender_epoch=1)
         assert [each.error_code for each in refused.partitions] == [IneligibleReplicaError.code]
@@ -357,7 +358,7 @@ async def test_a_log_that_ends_before_its_high_watermark_leads_where_somebody_kn
         await cluster.elect(1)
         await cluster.produce(b"a")
         await cluster.kill(2)
-        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: (cluster.nodes[2].replica().log, 7)})
+        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: Committed.of(cluster.nodes[2].replica().log, 7)})
         cluster.restart(2)
         cluster.states.states[TP] = VersionedState(PartitionState(2, 1, (2,), 1), 1)
         wanted = cluster.leader_and_isr()

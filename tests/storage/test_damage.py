@@ -21,6 +21,7 @@ from simulation.crashable_files import CrashableFiles
 from simulation.page_cache import KEPT
 
 from storage import lost_logs
+from storage.directory_checkpoints import Committed
 from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, SESSION_ID
 from storage.files import Files
 from storage.log import Log
@@ -83,7 +84,7 @@ class Original:
         self.end_offset = log.log_end_offset
         self.segments = log.segment_base_offsets
         self.epochs = log.epochs
-        manager.checkpoint_high_watermarks({TP: (log, self.end_offset)})
+        manager.checkpoint_high_watermarks({TP: Committed.of(log, self.end_offset)})
         manager.write_session("0x1000a9b8c")
         manager.close()
         lost_logs.write(self.files, ROOT, {LOST: "B" * 22})

@@ -14,6 +14,7 @@ import pytest
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from storage.configs.log_config import LogConfig
 from storage.descriptors import DescriptorReserve, OutOfDescriptorsError
+from storage.directory_checkpoints import Committed
 from storage.files import RealFiles
 from storage.leaderships import Leadership
 from storage.log import Log
@@ -73,7 +74,7 @@ def test_a_directory_stays_and_its_logs_grow_roll_and_are_cut_where_no_other_des
         assert len(log.segments) > 2
         log.flush()
         manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks({TP: (log, 5)})
+        manager.checkpoint_high_watermarks({TP: Committed.of(log, 5)})
         log.truncate_to(3)
         append(log)
         assert log.roll(NOW)
@@ -125,7 +126,7 @@ def test_without_a_reserve_what_can_wait_waits_and_an_append_is_refused_and_no_d
     synced = log.recovery_point
     with none_left() as taken:
         manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks({TP: (log, 1)})
+        manager.checkpoint_high_watermarks({TP: Committed.of(log, 1)})
         log.assign_leader_epoch(3)
         manager.write_epochs()
         assert manager.has_unwritten_epochs, "they wait"

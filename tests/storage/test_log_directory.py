@@ -13,6 +13,7 @@ from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN
 
 from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from storage.directory_checkpoints import Committed
 from storage.files import RealFiles
 from storage.log_directory import LogDirectory
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
@@ -189,14 +190,16 @@ def test_only_a_machine_that_went_down_unclean_may_have_lost_its_tail(
 
 def test_high_watermarks_and_the_session_survive(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
-    assert directory.checkpoints.high_watermarks() == {}
+    assert directory.checkpoints.high_watermarks == {}
     assert directory.read_session() is None
     log = directory.open_log(ORDERS, config())
-    directory.checkpoints.write_high_watermarks({ORDERS: (log, 12), TopicPartition("elsewhere", 0): (log, 7)})
+    directory.checkpoints.write_high_watermarks(
+        {ORDERS: Committed.of(log, 12), TopicPartition("elsewhere", 0): Committed.of(log, 7)}
+    )
     directory.write_session("0x1000 secret")
     directory.close(clean=False)
     again = open_directory(tmp_path)
-    assert again.checkpoints.high_watermarks() == {ORDERS: 12}
+    assert again.checkpoints.high_watermarks == {ORDERS: 12}
     assert again.read_session() == "0x1000 secret"
 
 
@@ -216,12 +219,12 @@ def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Pat
 
     def is_written(offset: int) -> bool:
         before = path.stat().st_ino if path.exists() else 0  # each writing makes another file
-        directory.checkpoints.write_high_watermarks({ORDERS: (log, offset)})
+        directory.checkpoints.write_high_watermarks({ORDERS: Committed.of(log, offset)})
         return path.stat().st_ino != before
 
     assert [is_written(offset) for offset in (12, 12, 13, 13, 12)] == [True, False, True, False, True]
     directory.close(clean=False)
-    assert open_directory(tmp_path).checkpoints.high_watermarks() == {ORDERS: 12}
+    assert open_directory(tmp_path).checkpoints.high_watermarks == {ORDERS: 12}
 
 
 def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from simulation.crashable_files import CrashableFiles
+from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
+from storage.directory_checkpoints import Committed
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from storage.log_names import log_name
 from tests.storage.logs import UnsyncedFiles, append, read_all, remove_deleted
-from tidelog.errors import IneligibleReplicaError, InvalidTopicError
+from tidelog.errors import IneligibleReplicaError, InvalidTopicError, StorageError
 from tidelog.model import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -132,7 +135,7 @@ def written(path: Path, high_watermark: int) -> None:
     log = manager.get_or_create(ORDERS, "old", LogConfig())
     for _ in range(3):
         append(log)
-    manager.checkpoint_high_watermarks({ORDERS: (log, high_watermark)})
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, high_watermark)})
     manager.close()
 
 
@@ -172,7 +175,7 @@ def test_a_log_that_is_cut_where_it_is_damaged_makes_its_broker_doubtful_also_ab
     log = manager.get_or_create(ORDERS, "old", LogConfig())
     for _ in range(3):
         append(log)
-    manager.checkpoint_high_watermarks({ORDERS: (log, 1)})
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 1)})
     manager.close(clean)
     (segment,) = (tmp_path / log_name(ORDERS)).glob("*.log")
     segment.write_bytes(segment.read_bytes()[:-1])  # the last batch ends early
@@ -215,7 +218,7 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     log.raise_log_start(3)
     log.flush()
     manager.checkpoint_recovery_points()
-    manager.checkpoint_high_watermarks({ORDERS: (log, 5)})
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 5)})
     manager.delete(ORDERS)
     append(manager.get_or_create(ORDERS, "new", LogConfig()))
     manager.close(clean=False)
@@ -234,10 +237,58 @@ def test_a_high_watermark_that_is_noted_late_is_not_that_of_the_next_log_of_the_
     append(log)
     manager.delete(ORDERS)
     append(manager.get_or_create(ORDERS, "new", LogConfig()))
-    manager.checkpoint_high_watermarks({ORDERS: (log, 5)})
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 5)})
     assert not manager.high_watermarks()
     manager.close()
     assert not restarted(tmp_path, "new").possibly_short
+
+
+def test_a_log_that_was_cut_is_not_said_to_be_committed_up_to_where_it_once_was(tmp_path: Path) -> None:
+    """Else what is appended after the cut would count as committed, once it reaches as far."""
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig())
+    for _ in range(5):
+        append(log)
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 4)})
+    log.truncate_to(2)
+    for _ in range(5):
+        append(log)
+    manager.close(clean=False)
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert manager.logs()[ORDERS].log_end_offset == 7
+    assert manager.high_watermarks() == {ORDERS: 2}
+
+
+def test_a_high_watermark_that_is_noted_late_is_not_that_of_a_log_that_was_cut_meanwhile(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(ORDERS, "id", LogConfig())
+    for _ in range(5):
+        append(log)
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 3)})
+    taken_down = {ORDERS: Committed.of(log, 4)}
+    log.truncate_fully_and_start_at(2)
+    for _ in range(5):
+        append(log)
+    manager.checkpoint_high_watermarks(taken_down)
+    assert manager.high_watermarks() == {ORDERS: 2}
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 5)})
+    assert manager.high_watermarks() == {ORDERS: 5}
+    manager.close()
+
+
+def test_a_log_whose_high_watermark_cannot_be_lowered_is_not_cut() -> None:
+    files = FailingFiles(CrashableFiles())
+    manager = LogManager.open([Path("/data")], files, 1, "c1", "boot-1")
+    log = manager.get_or_create(ORDERS, "id", LogConfig())
+    for _ in range(5):
+        append(log)
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 4)})
+    files.fail(Fault.FULL)
+    with pytest.raises(StorageError):
+        log.truncate_to(2)
+    assert log.log_end_offset == 5
+    assert manager.high_watermarks() == {ORDERS: 4}
 
 
 def test_a_topic_that_was_deleted_is_not_missed_where_the_next_of_its_name_has_no_log_yet(tmp_path: Path) -> None:
@@ -245,7 +296,7 @@ def test_a_topic_that_was_deleted_is_not_missed_where_the_next_of_its_name_has_n
     manager.open_logs(hosted={})
     log = manager.get_or_create(ORDERS, "old", LogConfig())
     append(log)
-    manager.checkpoint_high_watermarks({ORDERS: (log, 1)})
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 1)})
     manager.delete(ORDERS)
     manager.close(clean=False)
     manager = restarted(tmp_path, "new")

@@ -22,6 +22,7 @@ from simulation.crashable_files import CrashableFiles, PowerCut
 from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
+from storage.directory_checkpoints import Committed
 from storage.log import Log
 from storage.log_manager import LogManager
 from tests.storage.logs import NOW, batch, config
@@ -106,7 +107,7 @@ class Work:
         self.log.flush(rolled_only=True)
         self.manager.checkpoint_recovery_points()
         self.manager.checkpoint_log_starts()
-        self.manager.checkpoint_high_watermarks({TP: (self.log, self.log.log_end_offset)})
+        self.manager.checkpoint_high_watermarks({TP: Committed.of(self.log, self.log.log_end_offset)})
 
     def _truncate(self, amount: int) -> None:
         self.log.truncate_to(max(self.log.log_end_offset - amount % 15, 0))

@@ -16,6 +16,7 @@ from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
+from storage.directory_checkpoints import Committed
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import Upkeep
@@ -69,7 +70,7 @@ def test_a_new_log_goes_where_the_fewest_are(machine: Machine) -> None:
 
 def test_every_log_is_found_where_it_is(machine: Machine) -> None:
     manager = machine.start_with_records()
-    manager.checkpoint_high_watermarks({tp: (log, tp.partition) for tp, log in manager.logs().items()})
+    manager.checkpoint_high_watermarks({tp: Committed.of(log, tp.partition) for tp, log in manager.logs().items()})
     manager.close()
     assert (machine.paths[1] / "replication-offset-checkpoint").read_text() == "0\n2\norders 1 1\norders 4 4\n"
     manager = machine.start(HOSTED, threads=2)
@@ -175,7 +176,7 @@ def test_a_disk_that_fails_takes_its_logs_along_and_no_others(machine: Machine) 
 def test_a_checkpoint_that_cannot_be_written_fails_its_directory_alone(machine: Machine) -> None:
     manager = machine.start_with_records()
     machine.files.fail(Fault.FULL, machine.paths[2])
-    manager.checkpoint_high_watermarks({tp: (log, 1) for tp, log in manager.logs().items()})
+    manager.checkpoint_high_watermarks({tp: Committed.of(log, 1) for tp, log in manager.logs().items()})
     manager.checkpoint_recovery_points()
     [(path, error)] = manager.failed()
     assert path == machine.paths[2]
@@ -468,7 +469,7 @@ def test_what_is_lost_while_a_directory_is_offline_is_noted_beside_what_was_lost
 
 def test_a_directory_that_is_merely_offline_casts_no_doubt_on_the_logs_of_the_others(machine: Machine) -> None:
     manager = machine.start_with_records()
-    manager.checkpoint_high_watermarks({tp: (log, 1) for tp, log in manager.logs().items()})
+    manager.checkpoint_high_watermarks({tp: Committed.of(log, 1) for tp, log in manager.logs().items()})
     manager.close()
     machine.files.fail(Fault.READ_ERROR, matching=lambda path: path.parent.name == "orders-4" and path.suffix == ".log")
     (machine.paths[1] / ".kafka_cleanshutdown").unlink()
