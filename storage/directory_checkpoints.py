@@ -72,10 +72,9 @@ class DirectoryCheckpoints:
 
     # --- as last noted -------------------------------------------------------------------------------
 
-    @property
-    def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        """Empty where the checkpoint was missing or damaged."""
-        return self._high_watermarks
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """As they are now, whatever other threads note. Empty where the checkpoint was missing or damaged."""
+        return dict(self._high_watermarks)
 
     @property
     def leaderships(self) -> Mapping[TopicPartition, Leadership]:

@@ -108,7 +108,6 @@ class Inventory:
         empty = any(directory.found_empty for directory in working)
         held: set[TopicPartition] = set()
         for directory in working:
-            with directory.failing():
-                held |= {tp for tp, offset in directory.checkpoints.high_watermarks.items() if offset > 0}
+            held |= {tp for tp, offset in directory.checkpoints.high_watermarks().items() if offset > 0}
         missing = held.difference(self._strays).union(self._doubted)
         return {tp: topic_id for tp, topic_id in absent.items() if empty or tp in missing or before.get(tp) == topic_id}

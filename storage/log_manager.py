@@ -373,9 +373,8 @@ class LogManager:
         """As last checkpointed, for the logs that are open."""
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
-            with directory.failing():
-                offsets = directory.checkpoints.high_watermarks
-                found |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
+            offsets = directory.checkpoints.high_watermarks()
+            found |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
         return found
 
     def checkpoint_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:

@@ -174,7 +174,7 @@ def test_the_checkpoints_are_read(opened: Opened) -> None:
     files = UnsyncedFiles()
     points = read_offsets(files, opened.original / "recovery-point-offset-checkpoint")
     marks = read_offsets(files, opened.original / "replication-offset-checkpoint")
-    assert opened.directory.checkpoints.high_watermarks == marks
+    assert opened.directory.checkpoints.high_watermarks() == marks
     for topic in TOPICS:
         log, tp = opened.logs[topic], TopicPartition(topic, 0)
         assert log.recovery_point == points[tp]

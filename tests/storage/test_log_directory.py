@@ -190,7 +190,7 @@ def test_only_a_machine_that_went_down_unclean_may_have_lost_its_tail(
 
 def test_high_watermarks_and_the_session_survive(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
-    assert directory.checkpoints.high_watermarks == {}
+    assert directory.checkpoints.high_watermarks() == {}
     assert directory.read_session() is None
     log = directory.open_log(ORDERS, config())
     directory.checkpoints.write_high_watermarks(
@@ -199,7 +199,7 @@ def test_high_watermarks_and_the_session_survive(tmp_path: Path) -> None:
     directory.write_session("0x1000 secret")
     directory.close(clean=False)
     again = open_directory(tmp_path)
-    assert again.checkpoints.high_watermarks == {ORDERS: 12}
+    assert again.checkpoints.high_watermarks() == {ORDERS: 12}
     assert again.read_session() == "0x1000 secret"
 
 
@@ -224,7 +224,7 @@ def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Pat
 
     assert [is_written(offset) for offset in (12, 12, 13, 13, 12)] == [True, False, True, False, True]
     directory.close(clean=False)
-    assert open_directory(tmp_path).checkpoints.high_watermarks == {ORDERS: 12}
+    assert open_directory(tmp_path).checkpoints.high_watermarks() == {ORDERS: 12}
 
 
 def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path) -> None:

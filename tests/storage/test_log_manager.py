@@ -219,7 +219,9 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     log.flush()
     manager.checkpoint_recovery_points()
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 5)})
+    told = manager.directories[0].checkpoints.high_watermarks()
     manager.delete(ORDERS)
+    assert told == {ORDERS: 5}, "who reads it beside another thread reads it as it was"
     append(manager.get_or_create(ORDERS, "new", LogConfig()))
     manager.close(clean=False)
     manager = open_manager(tmp_path)
