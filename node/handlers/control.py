@@ -346,7 +346,7 @@ class ControlRequests:
         return {}
 
     async def _leave(self, update: UpdateMetadataRequest, deadline_ms: int) -> None:
-        """Sets aside what it has of topics that are gone, and of partitions that are others' alone in a later epoch.
+        """Sets aside what it has of topics that are gone, and of partitions that are others' alone as far as it knows.
 
         As at a start: it was away when it was to be rid of them, and whoever wanted to tell it may have died since.
         """
@@ -379,7 +379,8 @@ class ControlRequests:
         replica = self._replicas.get(tp)
         if replica is None:
             return not deposed and self._replicas.log_of(tp) is not None
-        return leader_epoch > replica.partition.leader_epoch
+        # Who is let in is so in a new epoch. What was told to stop it may have had an earlier one than it knew.
+        return leader_epoch >= replica.partition.leader_epoch
 
     # --- how far logs reach ----------------------------------------------------------------------------------
 

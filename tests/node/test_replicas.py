@@ -219,13 +219,35 @@ async def test_who_slept_while_its_replica_went_elsewhere_hears_it_from_any_cont
             update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (state,), ())
             assert (await node.ask(update, sender_epoch=1)).error_code == 0
 
-        await hear(known.leader_epoch, 1, 2)
+        await hear(known.leader_epoch - 1, 1, 2)
         await hear(known.leader_epoch + 1, 1, 2, 3)
         assert len(node.replicas) == len(node.directory.logs()) == 1, "it is no news, or is this broker's still"
         await hear(known.leader_epoch + 2, 1, 2)
         assert len(node.replicas) == len(node.directory.logs()) == 0
         assert isinstance(node.directory, MemoryLogs)
         assert [log.values for log in node.directory.stray] == [[b"a"]]
+
+
+@on_virtual_time
+async def test_who_knows_more_than_those_who_told_it_to_stop_sets_its_replica_aside_once_it_is_told_as_much() -> None:
+    """Cut off from all but ZooKeeper, where it reads of the next epochs, while its partition goes elsewhere."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        cluster.cut(1, 2, 3)
+        await cluster.produce(b"b", acks=1)
+        await cluster.elect(2, tell=[2, 3])
+        shed = StopReplicaPartition(TP.topic, 0, cluster.states.states[TP].state.leader_epoch, delete=True)
+        await cluster.elect(3, tell=[2, 3])
+        (state,) = cluster.leader_and_isr().partitions
+        node = cluster.nodes[1]
+        await until(lambda: node.replica().partition.leader_epoch == state.leader_epoch)
+        refused = await node.ask(StopReplicaRequest(1, 1, (shed,)), sender_epoch=1)
+        assert refused.partitions[0].error_code == FencedLeaderEpochError.code
+        elsewhere = replace(state, isr=(2, 3), replicas=(2, 3))
+        update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (elsewhere,), ())
+        assert (await node.ask(update, sender_epoch=1)).error_code == 0
+        assert len(node.replicas) == len(node.directory.logs()) == 0
 
 
 @pytest.mark.parametrize("now", [{}, {TP.topic: "made anew"}], ids=["gone", "made-anew"])
