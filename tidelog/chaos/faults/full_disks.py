@@ -186,7 +186,8 @@ class Vanished(BrokerFault):
 
     @property
     def availability(self) -> Availability:
-        return Availability(self.timing.refused_ms)
+        # It dies twice within a session, and is fenced once.
+        return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)

@@ -82,10 +82,18 @@ class OutOfMemory(LimitedBroker):
         self.restrict(target, process, _address_space(process.pid))
         for _ in range(_READERS):
             self.meanwhile(_read_over_and_over(target))
-        with suppress(LocalError):  # it may have kept much of what it once needed
-            await wait_until(
-                "the broker to need more", lambda: not process.running or said.lines(self.words), _NEEDED_S
-            )
+
+        def needs_more() -> bool:
+            if not process.running or said.lines(self.words):
+                return True
+            with suppress(ProcessLookupError, FileNotFoundError):
+                # What it has given back meanwhile it does not get again.
+                hard = resource.prlimit(process.pid, self.limit)[1]
+                resource.prlimit(process.pid, self.limit, (_address_space(process.pid), hard))
+            return False
+
+        with suppress(LocalError):
+            await wait_until("the broker to need more", needs_more, _NEEDED_S)
         return f"{who} gets no more memory"
 
     def bit(self, evidence: Evidence) -> str | None:
