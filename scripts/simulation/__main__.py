@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from simulation.drawing import DENSE, USUAL
 from simulation.run import Outcome
 from simulation.seeds import tell, tell_all
 from simulation.shrinking import shrink
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=0, metavar="N", help="so many of them (100)")
     parser.add_argument("--seed", type=int, help="this one; the first of --seeds (1)")
     parser.add_argument("--seconds", type=float, default=60, help="simulated seconds of each (60)")
+    parser.add_argument("--dense", action="store_true", help="more goes wrong, and more of it together")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at once (2)")
     parser.add_argument("--story", type=Path, metavar="FILE", help="tells this one again")
     parser.add_argument("--trace", action="store_true", help="one line for each event, of one story")
@@ -48,7 +50,8 @@ def main() -> int:
         else:
             first = 1 if arguments.seed is None else arguments.seed
             count = arguments.seeds or (100 if arguments.seed is None else 1)
-            stories = [Story.of_seed(seed, arguments.seconds) for seed in range(first, first + count)]
+            density = DENSE if arguments.dense else USUAL
+            stories = [Story.of_seed(seed, arguments.seconds, density) for seed in range(first, first + count)]
     except (OSError, ValueError) as error:
         parser.error(f"{arguments.story}: {error}")
     except KeyboardInterrupt:  # ten thousand stories are not drawn at once
@@ -82,7 +85,7 @@ def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> 
     if one and not stopped:
         screen.say(f"trace {outcome.digest}: {outcome.messages} messages, {outcome.turns} turns")
     for failed in summary.failed if arguments.shrink else summary.failed[:1]:
-        _report(failed, screen, told=one, story=arguments.story)
+        _report(failed, screen, arguments, told=one)
         if arguments.shrink and not stopped:
             _shrink(failed, screen, arguments.name)
     for line in summary.lines():
@@ -125,12 +128,13 @@ class _Screen:
             self._shown = ""
 
 
-def _report(outcome: Outcome, screen: _Screen, *, told: bool, story: Path | None) -> None:
+def _report(outcome: Outcome, screen: _Screen, arguments: argparse.Namespace, *, told: bool) -> None:
     if not told:
         screen.say(str(outcome.story))
     for each in outcome.wrong[:10]:
         screen.say(f"WRONG {each}")
-    again = f"--story {story}" if story else f"--seed {outcome.story.seed} --seconds {outcome.story.seconds:g}"
+    seed = f"--seed {outcome.story.seed} --seconds {outcome.story.seconds:g}{' --dense' * arguments.dense}"
+    again = f"--story {arguments.story}" if arguments.story else seed
     screen.say(f"again: scripts/simulate {again} --trace")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 
 from simulation.kinds import (
@@ -83,16 +84,8 @@ _OF_ALL = frozenset(
 )
 _ALL_AT_ONCE = 0.05
 _TWO_AT_ONCE = 0.15
-#: The share of faults that wait for a moment, and of faults in whose place a whole plot comes.
-_UPON = 0.3
-_PLOT = 0.08
-#: The share of stories in which a topic is deleted.
-_FORGETFUL = 0.2
-#: The share of stories in which records are deleted, and of those with a topic that is compacted.
+#: The share of stories in which records are deleted.
 _TRIMMED = 0.2
-_COMPACTED = 0.15
-#: The share of stories in which an administrator changes more than where the leaders are.
-_ADMINISTERED = 0.3
 #: The share of stories in which somebody sends a lot at once.
 _BURSTS = 0.1
 _MOST_CHANGES = 4
@@ -141,17 +134,43 @@ _OTHERS = (
 )
 _MOST_OTHERS = 3
 
-#: What the topics of a story promise, and how often: as most do; an acknowledgement waits for the disk, so that all
-#: machines may lose their power at once; anybody may lead where nobody is left.
+#: What the topics of a story promise: as most do; an acknowledgement waits for the disk, so that all machines may lose
+#: their power at once; anybody may lead where nobody is left.
 PLAIN, DURABLE, UNCLEAN = "plain", "durable", "unclean"
-_PROMISES = (PLAIN,) * 7 + (DURABLE,) * 2 + (UNCLEAN,)
 
 
-def draw_cast(dice: Random) -> tuple[int, tuple[str, ...], str]:
+@dataclass(frozen=True, slots=True)
+class Density:
+    """How much goes wrong in a story, and how much of it together.
+
+    calm_s        seconds between two faults: one of these
+    upon          the share of faults that wait for a moment
+    plot          the share of faults in whose place a whole plot comes
+    forgetful     the share of stories in which a topic is deleted
+    compacted     the share of stories with a topic that is compacted
+    administered  the share of stories in which an administrator changes more than where the leaders are
+    promises      of the topics, one as often as the other
+    """
+
+    calm_s: range
+    upon: float
+    plot: float
+    forgetful: float
+    compacted: float
+    administered: float
+    promises: tuple[str, ...]
+
+
+USUAL = Density(range(2, 9), 0.3, 0.08, 0.2, 0.15, 0.3, (PLAIN,) * 7 + (DURABLE,) * 2 + (UNCLEAN,))
+#: What is dangerous together comes together more often. A story takes twice as long.
+DENSE = Density(range(1, 4), 0.45, 0.3, 0.4, 0.3, 0.6, (PLAIN,) * 4 + (DURABLE,) * 2 + (UNCLEAN,) * 3)
+
+
+def draw_cast(dice: Random, density: Density) -> tuple[int, tuple[str, ...], str]:
     """How many brokers, which clients, and which promises."""
     brokers = dice.choice((3, 3, 3, 5))
     others = dice.sample(_OTHERS, dice.randint(1, _MOST_OTHERS))
-    return brokers, ("producer", dice.choice(_READERS), *others), dice.choice(_PROMISES)
+    return brokers, ("producer", dice.choice(_READERS), *others), dice.choice(density.promises)
 
 
 def draw_trimmers(dice: Random) -> tuple[str, ...]:
@@ -159,14 +178,14 @@ def draw_trimmers(dice: Random) -> tuple[str, ...]:
     return ("trimmer",) if dice.random() < _TRIMMED else ()
 
 
-def draw_compaction(dice: Random) -> bool:
+def draw_compaction(dice: Random, density: Density) -> bool:
     """Whether there is a topic that is compacted. Behind all else, for the same reason."""
-    return dice.random() < _COMPACTED
+    return dice.random() < density.compacted
 
 
-def draw_changes(dice: Random, seconds: float) -> tuple[Fault, ...]:
+def draw_changes(dice: Random, seconds: float, density: Density) -> tuple[Fault, ...]:
     """What an administrator does to topics under load. Behind all else, for the same reason."""
-    if dice.random() >= _ADMINISTERED:
+    if dice.random() >= density.administered:
         return ()
     kinds = dice.choices((Kind.MOVE, Kind.MOVE_OFFSETS, Kind.ALTER, Kind.ADD), k=dice.randint(1, _MOST_CHANGES))
     latest_ms = max(_FIRST_FAULT_MS, round(seconds * 1000))
@@ -179,10 +198,10 @@ def draw_bursts(dice: Random) -> tuple[str, ...]:
 
 
 def draw_faults(
-    dice: Random, seconds: float, brokers: int, clients: tuple[str, ...], promises: str
+    dice: Random, seconds: float, brokers: int, clients: tuple[str, ...], promises: str, density: Density
 ) -> tuple[Fault, ...]:
     """In the order of their times."""
-    calm = dice.randrange(2, 9)  # seconds between two faults
+    calm = dice.choice(density.calm_s)
     faults: list[Fault] = []
     if promises != PLAIN:
         faults += _PLOTS_OF[promises](_early_ms(dice, seconds), dice)
@@ -193,13 +212,13 @@ def draw_faults(
             # Last of all, so that stories without committers or deletions are what they were.
             if COMMITTER in clients:
                 faults += _unread_offsets(_early_ms(dice, seconds), dice)
-            if dice.random() < _FORGETFUL:
+            if dice.random() < density.forgetful:
                 faults += _deleted_meanwhile(_early_ms(dice, seconds), dice)
             return tuple(sorted(faults, key=lambda fault: fault.at_ms))
-        if dice.random() < _PLOT:
+        if dice.random() < density.plot:
             faults += dice.choice(_PLOTS)(at_ms, dice)
         else:
-            faults.append(_fault(at_ms, brokers, len(clients), dice))
+            faults.append(_fault(at_ms, brokers, len(clients), dice, density))
 
 
 def _early_ms(dice: Random, seconds: float) -> int:
@@ -207,7 +226,7 @@ def _early_ms(dice: Random, seconds: float) -> int:
     return dice.randint(_FIRST_FAULT_MS, max(_FIRST_FAULT_MS, round(seconds * 500)))
 
 
-def _fault(at_ms: int, brokers: int, clients: int, dice: Random) -> Fault:
+def _fault(at_ms: int, brokers: int, clients: int, dice: Random, density: Density) -> Fault:
     (kind,) = dice.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
     for_ms = dice.randint(*dice.choice(_LENGTHS)) if kind in _MENDED else 0
     amount = dice.choice(_AMOUNTS[kind]) if kind in _AMOUNTS else 0
@@ -221,7 +240,7 @@ def _fault(at_ms: int, brokers: int, clients: int, dice: Random) -> Fault:
         whom = ()
     elif dice.random() < _ALL_AT_ONCE:
         whom = tuple(ids)
-    elif dice.random() < _UPON:
+    elif dice.random() < density.upon:
         upon, roles = dice.choice(_MOMENTS)
         whom = (dice.choice(roles),)
         after_us = dice.choice((0, 0, dice.randint(0, 5_000), dice.randint(0, 200_000)))

@@ -8,7 +8,17 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from simulation.drawing import PLAIN, draw_bursts, draw_cast, draw_changes, draw_compaction, draw_faults, draw_trimmers
+from simulation.drawing import (
+    PLAIN,
+    USUAL,
+    Density,
+    draw_bursts,
+    draw_cast,
+    draw_changes,
+    draw_compaction,
+    draw_faults,
+    draw_trimmers,
+)
 from simulation.kinds import Fault, Kind, Moment
 
 
@@ -32,13 +42,13 @@ class Story:
     compacted: bool = False
 
     @classmethod
-    def of_seed(cls, seed: int, seconds: float = 60) -> Story:
+    def of_seed(cls, seed: int, seconds: float = 60, density: Density = USUAL) -> Story:
         dice = Random(seed)
-        brokers, clients, promises = draw_cast(dice)
-        faults = draw_faults(dice, seconds, brokers, clients, promises)
+        brokers, clients, promises = draw_cast(dice, density)
+        faults = draw_faults(dice, seconds, brokers, clients, promises, density)
         clients += draw_trimmers(dice)
-        compacted = draw_compaction(dice)
-        faults = tuple(sorted(faults + draw_changes(dice, seconds), key=lambda fault: fault.at_ms))
+        compacted = draw_compaction(dice, density)
+        faults = tuple(sorted(faults + draw_changes(dice, seconds, density), key=lambda fault: fault.at_ms))
         return cls(seed, seconds, clients + draw_bursts(dice), faults, brokers, promises, compacted=compacted)
 
     @classmethod

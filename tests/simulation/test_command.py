@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from simulation.__main__ import main
+from simulation.drawing import DENSE
 from simulation.story import Story
 from simulation.summary import JUDGED
 
@@ -33,6 +34,12 @@ def test_what_was_not_looked_at_is_no_success() -> None:
     assert not done.stderr
 
 
+def test_a_seed_stands_for_another_story_where_more_is_to_go_wrong() -> None:
+    usual, dense = (typed("--seed", "3", "--seconds", "6", *more) for more in ((), ("--dense",)))
+    assert str(Story.of_seed(3, 6)) in usual.stdout
+    assert str(Story.of_seed(3, 6, DENSE)) in dense.stdout
+
+
 def test_programs_are_told_what_was_drawn_and_seen() -> None:
     done = typed("--seed", "3", "--seconds", "6", "--json")
     told = json.loads(done.stdout)
@@ -52,7 +59,7 @@ def test_what_cannot_be_told_is_refused_in_a_line(arguments: tuple[str, ...]) ->
 
 
 def test_who_is_interrupted_before_all_is_drawn_has_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def press(seed: int, seconds: float) -> Story:
+    def press(*_: object) -> Story:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Story, "of_seed", press)

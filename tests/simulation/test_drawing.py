@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from simulation.cluster import SESSION_TIMEOUT_MS
-from simulation.drawing import COMMITTER, DURABLE, PLAIN, UNCLEAN
+from simulation.drawing import COMMITTER, DENSE, DURABLE, PLAIN, UNCLEAN
 from simulation.kinds import COORDINATOR, COORDINATORS_FOLLOWER, IT, Fault, Kind, Moment
 from simulation.story import Story
 
@@ -49,6 +49,14 @@ def test_a_topic_is_deleted_while_one_of_its_replicas_has_no_session() -> None:
             away = [each for each in story.faults if each.kind in (Kind.HOLD, Kind.ZOOKEEPER_CUT)]
             expired_ms = [each.at_ms + SESSION_TIMEOUT_MS for each in away if each.at_ms + each.for_ms > deletion.at_ms]
             assert any(each <= deletion.at_ms for each in expired_ms)
+
+
+def test_where_more_goes_wrong_it_also_goes_wrong_together() -> None:
+    dense = [fault for seed in range(200) for fault in Story.of_seed(seed, density=DENSE).faults]
+    usual = [fault for story in STORIES[:200] for fault in story.faults]
+    assert len(dense) > 2 * len(usual)
+    upon = [sum(1 for fault in each if fault.upon) / len(each) for each in (dense, usual)]
+    assert upon[0] > 1.5 * upon[1]
 
 
 def test_topics_promise_what_they_may_promise() -> None:
