@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+#: The moment of what proves nothing, whoever answers it.
+NEVER = -1
+
 
 class SignsOfLife:
     """Moments are counted from 0, when the reign began, one for each loss that the controller hears of or is to cause.
@@ -38,7 +41,7 @@ class SignsOfLife:
 
     def answered(self, broker_id: int, asked: int) -> bool:
         """A live registration's answer to what was sent at the moment `asked`. Whether that tells anything new."""
-        is_news = asked > self._heard.get(broker_id, -1)
+        is_news = asked > self._heard.get(broker_id, NEVER)
         if is_news:
             self._heard[broker_id] = asked
         return is_news
@@ -49,7 +52,7 @@ class SignsOfLife:
 
     def lived(self, candidates: Collection[int], since: int) -> bool:
         """Whether one of them has lived since that moment; the controller itself always has."""
-        return any(each == self._controller_id or self._heard.get(each, -1) >= since for each in candidates)
+        return any(each == self._controller_id or self._heard.get(each, NEVER) >= since for each in candidates)
 
     def last_loss(self, broker_ids: Iterable[int]) -> int:
         """The moment of the last loss of any of these."""

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from cluster.backoff import Backoff
 from cluster.effects import AskLogEnds, SendLeaderAndIsr, SendMetadata, SendStopReplica
+from cluster.signs_of_life import NEVER
 from cluster.state import BrokerRegistration
-from node.outbox import Batch, Outbox
+from node.outbox import Batch, Outbox, QuestionBatch
 from tidelog.connection import Connection
 from tidelog.errors import (
     BrokerError,
@@ -26,6 +27,8 @@ from tidelog.model import Endpoint
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 5000
+#: Whoever gave an older answer may have died since, while this process or the network stood still.
+FRESH_MS = 1000
 #: Between two attempts to reach a broker; after a refusal of what was asked always the longest.
 LEAST_BACKOFF_MS = 20
 MOST_BACKOFF_MS = 500
@@ -49,7 +52,7 @@ class ChannelOwner(Protocol):
         """The request for a batch, with what is true now."""
 
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
-        """The broker has answered what was sent at that moment."""
+        """The broker has answered what was sent at that moment; NEVER: it took too long to tell that it still lives."""
 
     def on_gone(self, broker: BrokerRegistration) -> None:
         """The connection has closed, or none could be opened: a suspicion."""
@@ -131,13 +134,14 @@ class ControllerChannel:
 
     async def _serve(self, connection: Connection) -> None:
         """Returns when the connection is of no more use."""
+        loop = asyncio.get_running_loop()
         while not connection.closed:
             self._wake.clear()
             batch = self.outbox.peek()
             if batch is None:
                 await self._wake.wait()
                 continue
-            asked = self._owner.moment
+            asked, sent_s = self._owner.moment, loop.time()
             try:
                 response = await connection.call(
                     self._owner.build(batch), timeout_ms=REQUEST_TIMEOUT_MS, addressee_epoch=self.broker.epoch
@@ -163,5 +167,10 @@ class ControllerChannel:
                 log.warning("broker %d answers the controller with error %d", self.broker.broker_id, code)
                 await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
+            if loop.time() - sent_s > FRESH_MS / 1000:
+                if isinstance(batch, QuestionBatch):
+                    continue
+                asked = NEVER
+                self.outbox.put_metadata(())  # it has something to answer again
             self.outbox.answered(batch)
             self._owner.on_answer(self.broker, batch, response, asked)

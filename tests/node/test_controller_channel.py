@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from cluster.effects import SendMetadata
+from cluster.effects import AskLogEnds, SendMetadata, SendStopReplica
+from cluster.signs_of_life import NEVER
 from cluster.state import BrokerRegistration
 from node.controller_channel import ControllerChannel
+from node.outbox import Batch, MetadataBatch, QuestionBatch, StopBatch
 from tests.virtual_time import on_virtual_time, until
-from tidelog.control_messages import UpdateMetadataResponse
+from tidelog.control_messages import StopReplicaPartition, UpdateMetadataResponse
 from tidelog.errors import ProtocolError
 from tidelog.listeners import BROKERS
-from tidelog.model import Endpoint
+from tidelog.messages import Response
+from tidelog.model import Endpoint, TopicPartition
 
 BROKER = BrokerRegistration(1, {BROKERS: Endpoint("h", 1)}, 10)
 
 
 class Owner:
-    """Builds no real requests; `at_answer` is raised when an answer comes."""
+    """Builds no real requests; `at_answer` is raised when an answer comes. `heard`: what was answered, asked when."""
 
     def __init__(self, at_answer: Exception | None = None) -> None:
         self.moment = 0
         self.failures: list[BaseException] = []
+        self.heard: list[tuple[type, int]] = []
         self._at_answer = at_answer
 
     def build(self, batch: Any) -> Any:
         return batch
 
-    def on_answer(self, *_: object) -> None:
+    def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
+        self.heard.append((type(batch), asked))
         if self._at_answer is not None:
             raise self._at_answer
 
@@ -42,13 +49,15 @@ class Owner:
         self.failures.append(error)
 
 
-def channel_of(owner: Owner, *refusals: Exception) -> ControllerChannel:
-    """One to a broker that answers when each of these was raised."""
-    left = list(refusals)
+def channel_of(owner: Owner, *refusals: Exception, delays_s: Sequence[float] = ()) -> ControllerChannel:
+    """One to a broker that answers when each of these was raised, after each of these delays, and then at once."""
+    left, delays = list(refusals), list(delays_s)
 
     async def call(*_: object, **__: object) -> UpdateMetadataResponse:
         if left:
             raise left.pop()
+        if delays:
+            await asyncio.sleep(delays.pop(0))
         return UpdateMetadataResponse(0)
 
     async def opened(_: Endpoint) -> Any:
@@ -66,6 +75,30 @@ async def test_what_could_not_be_sent_once_is_sent_again() -> None:
     channel.tell(SendMetadata((1,)))
     await until(lambda: channel.outbox.empty)
     assert not owner.failures
+    channel.close()
+
+
+@on_virtual_time
+async def test_an_answer_that_took_long_is_no_sign_of_life_and_the_broker_is_asked_again() -> None:
+    """It may have died since, while the controller slept."""
+    owner = Owner()
+    channel = channel_of(owner, delays_s=[2, 0.5])
+    owner.moment = 3
+    channel.tell(SendStopReplica(1, (StopReplicaPartition("t", 0, 0, delete=True),)))
+    await until(lambda: channel.outbox.empty and len(owner.heard) == 2)
+    assert owner.heard == [(StopBatch, NEVER), (MetadataBatch, 3)]
+    channel.close()
+
+
+@on_virtual_time
+async def test_a_question_whose_answer_took_long_is_asked_again() -> None:
+    owner = Owner()
+    channel = channel_of(owner, delays_s=[2])
+    channel.tell(AskLogEnds(1, (TopicPartition("t", 0),)))
+    await asyncio.sleep(1)
+    owner.moment = 3
+    await until(lambda: channel.outbox.empty)
+    assert owner.heard == [(QuestionBatch, 3)], "what was told of before may be no more"
     channel.close()
 
 
