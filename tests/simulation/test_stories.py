@@ -16,7 +16,7 @@ from simulation.story import Story
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.json"))
 MUTANTS = {mutant.name: mutant for mutant in all_mutants()}
-_SHORT = 6
+_SHORT = 7
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
