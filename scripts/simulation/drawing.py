@@ -162,7 +162,7 @@ class Density:
 
 
 USUAL = Density(range(2, 9), 0.3, 0.08, 0.2, 0.15, 0.3, (PLAIN,) * 7 + (DURABLE,) * 2 + (UNCLEAN,))
-#: What is dangerous together comes together more often. A story takes twice as long.
+#: What is dangerous together comes together more often. A story takes half as long again.
 DENSE = Density(range(1, 4), 0.45, 0.3, 0.4, 0.3, 0.6, (PLAIN,) * 4 + (DURABLE,) * 2 + (UNCLEAN,) * 3)
 
 

@@ -14,6 +14,7 @@ from simulation.failing_files import FailingFiles, Fault
 from storage.configs.log_config import LogConfig
 from storage.directory_checkpoints import Committed
 from storage.files import RealFiles
+from storage.log import Log
 from storage.log_manager import LogManager
 from storage.log_names import log_name
 from tests.storage.logs import UnsyncedFiles, append, read_all, remove_deleted
@@ -245,12 +246,18 @@ def test_a_high_watermark_that_is_noted_late_is_not_that_of_the_next_log_of_the_
     assert not restarted(tmp_path, "new").possibly_short
 
 
-def test_a_log_that_was_cut_is_not_said_to_be_committed_up_to_where_it_once_was(tmp_path: Path) -> None:
-    """Else what is appended after the cut would count as committed, once it reaches as far."""
-    manager = open_manager(tmp_path)
+def log_of_five(manager: LogManager) -> Log:
+    """Ends at offset 5."""
     log = manager.get_or_create(ORDERS, "id", LogConfig())
     for _ in range(5):
         append(log)
+    return log
+
+
+def test_a_log_that_was_cut_is_not_said_to_be_committed_up_to_where_it_once_was(tmp_path: Path) -> None:
+    """Else what is appended after the cut would count as committed, once it reaches as far."""
+    manager = open_manager(tmp_path)
+    log = log_of_five(manager)
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 4)})
     log.truncate_to(2)
     for _ in range(5):
@@ -264,9 +271,7 @@ def test_a_log_that_was_cut_is_not_said_to_be_committed_up_to_where_it_once_was(
 
 def test_a_high_watermark_that_is_noted_late_is_not_that_of_a_log_that_was_cut_meanwhile(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    log = manager.get_or_create(ORDERS, "id", LogConfig())
-    for _ in range(5):
-        append(log)
+    log = log_of_five(manager)
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 3)})
     taken_down = {ORDERS: Committed.of(log, 4)}
     log.truncate_fully_and_start_at(2)
@@ -282,9 +287,7 @@ def test_a_high_watermark_that_is_noted_late_is_not_that_of_a_log_that_was_cut_m
 def test_a_log_whose_high_watermark_cannot_be_lowered_is_not_cut() -> None:
     files = FailingFiles(CrashableFiles())
     manager = LogManager.open([Path("/data")], files, 1, "c1", "boot-1")
-    log = manager.get_or_create(ORDERS, "id", LogConfig())
-    for _ in range(5):
-        append(log)
+    log = log_of_five(manager)
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 4)})
     files.fail(Fault.FULL)
     with pytest.raises(StorageError):
