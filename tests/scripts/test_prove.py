@@ -58,20 +58,19 @@ def scripts(tmp_path: Path) -> Path:
 
 
 END = '#!/usr/bin/env bash\necho begun\necho "ended with $1" >&2\nexit "$1"\n'
-HANG = """#!/usr/bin/env bash
-trap 'wait %2; echo tidied up; exit 130' INT
-sleep 600 &  # shells have Ctrl-C ignored by what they start like this
-echo $! >"$1"
-{python} -c '
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until it waits for it: pause() would miss an earlier one
-with open(sys.argv[1], "a") as file:
-    print(os.getpid(), file=file)
+HANG = """#!{python}
+import signal, subprocess, sys
+
+INTERRUPTED = "import signal; signal.sigwait([signal.SIGINT])"
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until it waits for it; its children have it blocked, too
+children = [subprocess.Popen(each) for each in (["sleep", "600"], [sys.executable, "-c", INTERRUPTED])]
+with open(sys.argv[1], "w") as file:
+    print(*(each.pid for each in children), file=file)
 print("ready", flush=True)
 signal.sigwait([signal.SIGINT])
-' "$1" 2>/dev/null &
-wait
+children[1].wait()
+print("tidied up")
+sys.exit(130)
 """
 
 
