@@ -177,8 +177,12 @@ class Replicas:
             if opened is None or opened.topic_id:
                 self._recovered_high_watermarks.pop(tp, None)  # an earlier topic's
             opened = await self.offload(self._logs.get_or_create, tp, topic_id, config, in_sync=in_sync)
-        if in_sync and opened.log_end_offset < (known := self.recovered_high_watermark(tp)):
-            raise IneligibleReplicaError(f"its log ends at {opened.log_end_offset}, before high watermark {known}")
+        if (end := opened.log_end_offset) < (known := self.recovered_high_watermark(tp)):
+            if in_sync:
+                raise IneligibleReplicaError(f"its log ends at {end}, before high watermark {known}")
+            log.error("%s ends at %d, before its high watermark %d: records are lost on this disk", tp, end, known)
+            await self.offload(opened.give_up_beyond_end)
+            self._recovered_high_watermarks[tp] = end
         return opened
 
     async def begin_anew(self, replica: Replica) -> None:
@@ -191,11 +195,7 @@ class Replicas:
         self._recovered_high_watermarks.pop(tp, None)
 
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
-        checkpointed = self.recovered_high_watermark(tp)
-        if checkpointed > log_.log_end_offset:
-            log.error("%s ends at %d, before its high watermark %d: records are lost on this disk", tp,
-                      log_.log_end_offset, checkpointed)  # fmt: skip
-        high_watermark = min(max(checkpointed, log_.log_start_offset), log_.log_end_offset)
+        high_watermark = max(self.recovered_high_watermark(tp), log_.log_start_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
         return Replica(topic_id, log_, partition, self._syncing.begin, self.journal)
 

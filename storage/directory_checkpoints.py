@@ -76,6 +76,10 @@ class DirectoryCheckpoints:
         """As they are now, whatever other threads note. Empty where the checkpoint was missing or damaged."""
         return dict(self._high_watermarks)
 
+    def high_watermark(self, tp: TopicPartition) -> int:
+        """0 where nothing is noted of the log."""
+        return self._high_watermarks.get(tp, 0)
+
     @property
     def leaderships(self) -> Mapping[TopicPartition, Leadership]:
         return self._leaderships

@@ -410,6 +410,11 @@ class Log:
             self._snapshots.keep_only(())
             self._settle_after_cut(ProducerState())
 
+    def give_up_beyond_end(self) -> None:
+        """What is noted of it beyond its end is lost: it must not hold of what is appended there now. StorageError."""
+        self._raise_if_failed()
+        self._announce_cut(self.log_end_offset)
+
     def _announce_cut(self, offset: int) -> None:
         self.cuts += 1
         self._reader.forget()

@@ -89,12 +89,9 @@ class LogManager:
     def possibly_short(self) -> bool:
         """Whether the machine went down since a directory was last in order, so that logs may lack their ends.
 
-        Or, once the logs are open, whether any lacks what is known to have been committed: then others may as well.
+        Or, once the logs are open, whether any lacked what is known to have been committed: then others may as well.
         """
-        lacking = bool(self._lost) or any(
-            self.logs()[tp].log_end_offset < offset for tp, offset in self.high_watermarks().items()
-        )
-        return lacking or any(directory.doubt.possibly_short for directory in self.directories)
+        return bool(self._lost) or any(directory.doubt.possibly_short for directory in self.directories)
 
     def vouch(self) -> None:
         """The cluster has dealt with what logs may lack. May be called on any thread."""

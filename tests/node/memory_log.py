@@ -141,6 +141,11 @@ class MemoryLog:
         self._epochs = [each for each in self._epochs if each[1] < self.log_end_offset]
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
 
+    def give_up_beyond_end(self) -> None:
+        self._write_or_raise()
+        self.cuts += 1
+        self.on_cut(self.log_end_offset)
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.cuts += 1
         self.batches, self._epochs = [], []

@@ -392,6 +392,34 @@ async def test_a_log_that_ends_before_its_high_watermark_leads_where_somebody_kn
         assert cluster.nodes[2].replica().partition.is_leader
 
 
+@pytest.mark.parametrize("leads", [True, False], ids=["leads", "follows"])
+@on_virtual_time
+async def test_a_log_that_lost_its_end_is_not_said_to_have_been_committed_beyond_it_once_it_may_grow(
+    leads: bool,
+) -> None:
+    """Else what it gets there would count as committed, were its broker killed before it notes high watermarks."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await cluster.kill(2)
+        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: Committed.of(cluster.nodes[2].replica().log, 7)})
+        cluster.restart(2)
+        node = cluster.nodes[2]
+        if leads:
+            cluster.states.states[TP] = VersionedState(PartitionState(2, 1, (2,), 1), 1)
+            told = cluster.leader_and_isr()
+            states = tuple(replace(state, unclean=True) for state in told.partitions)
+            await node.ask(replace(told, partitions=states), sender_epoch=1)
+        else:
+            await cluster.elect(1, isr=[1, 3])
+        assert node.replica().partition.is_leader == leads
+        assert node.directory.high_watermarks() == {TP: 1}
+        answer: Any = await node.ask(
+            LogEndsRequest(1, cluster.controller_epoch, (DescribePartition(*TP),)), sender_epoch=1
+        )
+        assert [(each.error_code, each.log_end_offset) for each in answer.partitions] == [(0, 1)]
+
+
 @on_virtual_time
 async def test_a_disk_that_fails_under_one_partition_takes_all_of_them_offline() -> None:
     async with MemoryCluster() as cluster:

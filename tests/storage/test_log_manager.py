@@ -284,6 +284,40 @@ def test_a_high_watermark_that_is_noted_late_is_not_that_of_a_log_that_was_cut_m
     manager.close()
 
 
+def test_a_log_that_lost_its_end_is_not_said_to_be_committed_beyond_it_once_that_is_given_up(tmp_path: Path) -> None:
+    """Also where what was noted before is noted once more, late."""
+    manager = open_manager(tmp_path)
+    log = log_of_five(manager)
+    taken_down = {ORDERS: Committed.of(log, 8)}
+    manager.checkpoint_high_watermarks(taken_down)
+    log.give_up_beyond_end()
+    assert manager.high_watermarks() == {ORDERS: 5}
+    for _ in range(5):
+        append(log)
+    manager.checkpoint_high_watermarks(taken_down)
+    manager.close(clean=False)
+    manager = open_manager(tmp_path)
+    manager.open_logs()
+    assert manager.logs()[ORDERS].log_end_offset == 10
+    assert manager.high_watermarks() == {ORDERS: 5}
+
+
+def test_that_a_log_lost_its_end_is_told_until_the_cluster_has_dealt_with_it_be_it_given_up(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = log_of_five(manager)
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 8)})
+    manager.close(clean=False)
+    manager = restarted(tmp_path, "id")
+    assert manager.possibly_short
+    manager.logs()[ORDERS].give_up_beyond_end()
+    manager.close(clean=False)
+    manager = restarted(tmp_path, "id")
+    assert manager.possibly_short
+    manager.vouch()
+    manager.close(clean=False)
+    assert not restarted(tmp_path, "id").possibly_short
+
+
 def test_a_log_whose_high_watermark_cannot_be_lowered_is_not_cut() -> None:
     files = FailingFiles(CrashableFiles())
     manager = LogManager.open([Path("/data")], files, 1, "c1", "boot-1")
