@@ -128,12 +128,15 @@ class Decisions(Picture):
             doubt.cover(not self.whole(tp).isdisjoint(state.isr))
 
     def _candidates(self, tp: TopicPartition, state: PartitionState) -> tuple[int, ...]:
-        """Who may have what members of the ISR have lost: the others of it; on the way of a reassignment everybody.
+        """Who may have what members of the ISR have lost: the others of it.
 
-        The ISR may have become this one only just now, and who was in the one before has not deleted anything yet.
+        Everybody where it has no others, or a reassignment is on its way: the ISR may have become this one only just
+        now, or after its last member went down, and who was in the one before has not deleted anything yet.
         """
         move = self.moves.get(tp)
-        return state.isr if move is None or move.safe else self.holders(tp)
+        if len(state.isr) > 1 and (move is None or move.safe):
+            return state.isr
+        return (*state.isr, *(each for each in self.holders(tp) if each not in state.isr))
 
     def detains(self, tp: TopicPartition, broker_id: int) -> bool:
         """Whether this broker must not be let in before more is known: its former self still stands for something."""

@@ -61,7 +61,7 @@ class TruncateTo:
 
 @frozen
 class RestartAt:
-    """The leader's log begins after the end of ours: drop everything, begin at `offset`."""
+    """Nothing of our log is left in the leader's: drop everything, begin at `offset`, where that begins."""
 
     offset: int
 
@@ -94,18 +94,20 @@ class Following:
     delayed_until_ms  after an error nothing is asked before this time
     """
 
-    __slots__ = ("_backoff", "asked_epoch", "delayed_until_ms", "leader_epoch", "phase")
+    __slots__ = ("_backoff", "_fetched", "asked_epoch", "delayed_until_ms", "leader_epoch", "phase")
 
     def __init__(self, leader_epoch: int, log: EpochView) -> None:
         self.leader_epoch = leader_epoch
         self.delayed_until_ms = 0
         self._backoff = Backoff()
+        self._fetched = False
         self.phase = Phase.ALIGNING
         self.asked_epoch = UNKNOWN_EPOCH
         self.realign(log)
 
     def realign(self, log: EpochView) -> None:
         """Ask again where the logs part. An empty log has nothing to align."""
+        self._fetched = False
         latest_epoch = log.latest_epoch
         if latest_epoch is None or latest_epoch == UNKNOWN_EPOCH:
             self.phase = Phase.FETCHING
@@ -132,9 +134,19 @@ class Following:
         else:
             self.realign(log)
 
+    def begins_anew(self, leader_log_start_offset: int, log: EpochView) -> RestartAt | None:
+        """Upon the answer to a fetch. The first one tells whether aligning could compare anything.
+
+        Of what the leader has dropped its epochs tell nothing: where all of our log is that, it may be another history.
+        """
+        if self._fetched or not log.log_start_offset < log.log_end_offset <= leader_log_start_offset:
+            return None
+        return RestartAt(leader_log_start_offset)
+
     def fetched(self) -> None:
         """A fetch succeeded."""
         self._backoff.reset()
+        self._fetched = True
 
     def failed(self, error: BrokerError, leader_log_start_offset: int, log: EpochView, now_ms: int) -> RestartAt | None:
         """The leader refused this partition. What follows, apart from a delay, is in the answer.

@@ -94,6 +94,8 @@ class Followed:
             if restart is not None:
                 self._restart_log(restart.offset)
             return
+        if (restart := following.begins_anew(answer.log_start_offset, replica.log)) is not None:
+            self._restart_log(restart.offset)
         if answer.records:
             replica.append_as_follower(answer.records, answer.log_start_offset)
         following.fetched()

@@ -237,6 +237,8 @@ class Harms:
         def spare() -> None:
             if self._wholeness.is_last(broker.broker_id, tp):
                 mend()
+            else:
+                self._wholeness.opens_damaged(broker.broker_id, tp)
 
         broker.before_start[path] = spare
         reading = self._operator.read(tp, begin, end)

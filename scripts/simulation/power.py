@@ -61,20 +61,26 @@ class Wholeness:
         return dice
 
     def damaged(self, broker_id: int, tp: TopicPartition) -> None:
-        """It does not count until it is `mended`, and has joined the ISR again behind that."""
-        self._whole.discard((broker_id, tp))
+        """It does not count until it is `mended`."""
         self._damaged.add((broker_id, tp))
 
+    def opens_damaged(self, broker_id: int, tp: TopicPartition) -> None:
+        """A process begins over the damage, and may cut it off: then something is lost, whatever is mended later."""
+        self._whole.discard((broker_id, tp))
+
     def mended(self, broker_id: int, tp: TopicPartition) -> None:
-        """Its disk is well again, or it has made its log anew."""
+        """Its disk is well again, or it has made its log anew: for that it has left the ISR, and joins it once more."""
         self._damaged.discard((broker_id, tp))
 
     def is_last(self, broker_id: int, tp: TopicPartition) -> bool:
         """Whether it is in sync, and nobody else is who has lost nothing; or may be so soon, without doing anything."""
         return any(
-            broker_id in isr and not any((each, tp) in self._whole for each in isr if each != broker_id)
+            broker_id in isr and not any(self._is_whole(each, tp) for each in isr if each != broker_id)
             for isr in self._isrs(tp)
         )
+
+    def _is_whole(self, broker_id: int, tp: TopicPartition) -> bool:
+        return (broker_id, tp) in self._whole and (broker_id, tp) not in self._damaged
 
     def proposed(self, write: Set) -> None:
         """On its way to ZooKeeper, where it arrives late or never, whatever becomes of who sent it."""
@@ -120,7 +126,7 @@ class Wholeness:
         """Whether somebody begins to lead who was not in sync, or has lost something since it was."""
         if not before.isr or state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
             return False
-        return state.leader not in before.isr or (state.leader, tp) not in self._whole
+        return state.leader not in before.isr or not self._is_whole(state.leader, tp)
 
 
 def _partition_of(path: str) -> TopicPartition | None:

@@ -134,10 +134,11 @@ class MemoryLog:
 
     def truncate_to(self, offset: int) -> None:
         self._write_or_raise()
-        self.cuts += 1
-        self.batches = [batch for batch in self.batches if read_header(batch).last_offset < offset]
-        self.log_end_offset = read_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
-        self.on_cut(self.log_end_offset)
+        if offset < self.log_end_offset:
+            self.cuts += 1
+            self.batches = [batch for batch in self.batches if read_header(batch).last_offset < offset]
+            self.log_end_offset = read_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
+            self.on_cut(self.log_end_offset)
         self._epochs = [each for each in self._epochs if each[1] < self.log_end_offset]
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
 

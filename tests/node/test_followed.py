@@ -49,6 +49,36 @@ async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fence
 
 
 @on_virtual_time
+async def test_a_log_that_ends_where_the_leaders_begins_begins_anew_there() -> None:
+    """Nothing tells whether the leader ever had the same: it may have led uncleanly, and dropped what it had there."""
+    async with Following() as following:
+        replica = replica_of(TP, b"lost", b"lost", b"lost")
+        leader = await following.begin(replica)
+        await until(lambda: bool(leader.asked))
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 2),)))
+        request, answer = await leader.next_fetch()
+        assert request.partitions[0].fetch_offset == 2
+        answer.set_result(answer_to(request, records=stored(b"c", offset=2), high_watermark=3, log_start_offset=2))
+        await leader.next_fetch()
+        assert (replica.log.log_start_offset, values(replica)) == (2, [b"c"])
+        assert replica.log.cuts == 2, "no file holds what was lost, whatever becomes of the log start"
+
+
+@on_virtual_time
+async def test_a_log_start_that_comes_to_its_end_later_leaves_what_was_aligned() -> None:
+    """Its files are housekeeping's."""
+    async with Following() as following:
+        replica = replica_of(TP, b"a", b"b")
+        leader = await following.begin(replica)
+        await until(lambda: bool(leader.asked))
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 2),)))
+        await leader.answer_fetch(records=stored(b"c", offset=2), high_watermark=2)
+        await leader.answer_fetch(high_watermark=3, log_start_offset=3)
+        await leader.next_fetch()
+        assert (replica.log.log_start_offset, replica.log.cuts) == (3, 0)
+
+
+@on_virtual_time
 async def test_an_epoch_that_it_led_without_a_record_is_forgotten_and_not_asked_for_again() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a", epoch=9)

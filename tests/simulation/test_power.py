@@ -125,6 +125,26 @@ def test_a_log_with_a_damaged_segment_does_not_count() -> None:
     assert not world.may_lose(3)
 
 
+def test_who_was_mended_before_anybody_met_the_damage_counts_as_before() -> None:
+    world = World()
+    world.wholeness.damaged(2, TP)
+    world.wholeness.mended(2, TP)
+    assert world.may_lose(1) and world.may_lose(3)
+    assert not world.may_lose(2)
+
+
+def test_who_was_opened_with_a_damaged_segment_does_not_count_before_it_joins_again() -> None:
+    world = World()
+    world.wholeness.damaged(2, TP)
+    world.wholeness.opens_damaged(2, TP)
+    world.wholeness.mended(2, TP)
+    assert world.may_lose(1)
+    assert not world.may_lose(3)
+    world.isr_is(1, 3)
+    world.isr_is(1, 3, 2)
+    assert world.may_lose(3)
+
+
 def test_who_joins_with_a_segment_that_is_still_damaged_does_not_count_either() -> None:
     world = World()
     world.wholeness.damaged(2, TP)
