@@ -97,6 +97,20 @@ def test_nothing_is_said_of_a_partition_that_is_as_it_should_be() -> None:
             "no broker leads it: its in-sync replicas do not answer (broker 2: no answer in 3 s)",
         ),
         (
+            facts({3: FOLLOWS}, isr=(2, 3), leader=-1),
+            "no broker leads it: brokers 2, 3 could; the controller, broker 1, has not elected any yet",
+        ),
+        (
+            facts({3: FOLLOWS}, brokers=(1, 3), isr=(2, 3), leader=-1),
+            "no broker leads it: broker 3 could; the controller, broker 1, has not elected any yet;"
+            " after a power failure it waits for broker 2 to compare logs",
+        ),
+        (
+            facts({3: FOLLOWS}, brokers=(3,), controller=3, isr=(3,), leader=-1),
+            "no broker leads it: broker 3 could; the controller, broker 3, has not elected any yet;"
+            " after a power failure it waits for brokers 1, 2 to compare logs",
+        ),
+        (
             facts({2: FOLLOWS, 3: FOLLOWS}, silent={1: "no answer in 3 s"}),
             "broker 1 leads, and does not answer: no answer in 3 s",
         ),
