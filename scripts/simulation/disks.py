@@ -45,6 +45,7 @@ class SimulatedDisk:
         self._mounted = FailingFiles(self._files)
         self._write_ns = self._sync_ns = self._slow_ns = 0
         self._refused = 0
+        self._flipped: set[tuple[Path, int, int]] = set()
         self.slowed = 0
 
     # --- processes -------------------------------------------------------------------------------------------
@@ -106,19 +107,24 @@ class SimulatedDisk:
     ) -> tuple[Path, Path, Callable[[], None]] | None:
         """Changes a bit of some log's closed segment; which one, the one after it, and what makes it well again.
 
+        Of a log that is well: two changes near each other could not be told from what somebody wrote.
         prefers   of a log's directory: one of those, if there are any
         """
-        logs = [path for path in self._files.paths() if path.suffix == ".log" and partition_named(path.parent.name)]
+        damaged = {path.parent for path, _, _ in self._flipped}
+        segments = (path for path in self._files.paths() if path.suffix == ".log" and path.parent not in damaged)
+        logs = [path for path in segments if partition_named(path.parent.name)]
         closed = [pair for pair in pairwise(logs) if pair[0].parent == pair[1].parent and self._files.read(pair[0])]
         if not closed:
             return None
         path, following = dice.choice([pair for pair in closed if prefers(pair[0].parent)] or closed)
         position, bits = dice.randrange(len(self._files.read(path) or b"")), 1 << dice.randrange(8)
         self._files.flip(path, position, bits)
+        self._flipped.add((path, position, bits))
         near = slice(max(0, position - _NEAR_BYTES), position + _NEAR_BYTES)
         flipped = (self._files.read(path) or b"")[near]
 
         def mend() -> None:
+            self._flipped.discard((path, position, bits))
             # Unless it was cut, or another file has its name: compaction makes such.
             if self._files.exists(path) and (self._files.read(path) or b"")[near] == flipped:
                 self._files.flip(path, position, bits)

@@ -174,6 +174,7 @@ def test_a_bit_flips_in_a_closed_segment_alone_and_is_well_again() -> None:
         path, following, mend = found
         assert path != logs[-1] and following in logs
         assert [each for each in logs if disk.content.read(each) != before[each]] == [path]
+        assert disk.flip_closed(Random(seed)) is None, "it could not be made well again where both changed the same"
         mend()
         assert disk.content.read(path) == before[path]
 
