@@ -13,6 +13,7 @@ from node.progress import Progress
 from tidelog.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import (
     BrokerNotAvailableError,
+    InvalidRequestError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
     UnknownTopicOrPartitionError,
@@ -20,6 +21,9 @@ from tidelog.errors import (
 from tidelog.listeners import CLIENTS
 from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.model import NO_LEADER
+
+#: More than the znode of a topic can list, which is a megabyte at most.
+_MAX_PARTITIONS = 1 << 17
 
 
 @dataclass(slots=True)
@@ -75,8 +79,12 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest) -> list[TopicInfo]:
         """Apply what an admitted controller says. A deleted topic may stand beside a new one of the same name.
 
-        Returns the topics whose settings are others than were known.
+        Returns the topics whose settings are others than were known. InvalidRequestError where one has more partitions
+        than there can be: what clients ask for would be made of all of them.
         """
+        for info in request.topics:
+            if not 0 <= info.partition_count <= _MAX_PARTITIONS:
+                raise InvalidRequestError(f"{info.name} has {info.partition_count} partitions, it is said")
         reconfigured = []
         named: dict[str, str] = {}
         deleted = request.deleted_topics

@@ -16,6 +16,7 @@ from tidelog.control_messages import (
 )
 from tidelog.errors import (
     BrokerNotAvailableError,
+    InvalidRequestError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
     NotControllerError,
@@ -106,6 +107,16 @@ def test_a_partition_of_which_nothing_was_told_yet_stands_among_the_others_witho
     assert seen == [(0, 0, 1, 0), (1, unknown, -1, -1), (2, 0, 1, 0), (3, unknown, -1, -1)]
     assert [cache.exists("t", number) for number in (-1, 0, 1, 3, 4)] == [False, True, True, True, False]
     assert not cache.exists("u", 0)
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 18, (1 << 63) - 1])
+def test_a_topic_with_more_partitions_than_there_can_be_is_not_taken_over(count: int) -> None:
+    """To name them all would take as much memory, whoever asks."""
+    cache = MetadataCache("c")
+    topics = (TopicInfo("t", "id", {}, 1), TopicInfo("u", "id-2", {}, count))
+    with pytest.raises(InvalidRequestError, match=r"u has .* partitions"):
+        cache.update(UpdateMetadataRequest(1, 1, (), (), topics, (), {"t": "id", "u": "id-2"}))
+    assert cache.topic("t") is None and not cache.informed
 
 
 def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> None:
