@@ -107,7 +107,8 @@ class Controller(Decisions):
             return []
         held = {tp for tp in self.held if broker_id in self.states[tp].state.isr}
         inherited = {tp for tp, move in self.moves.items() if broker_id in move.heirs and tp in self.states}
-        return self._reconsider(sorted(held | inherited))
+        parted = {tp for tp in self.partings if tp in self.states and self.states[tp].state.leader == broker_id}
+        return self._reconsider(sorted(held | inherited | parted))
 
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
@@ -475,6 +476,7 @@ class Controller(Decisions):
         for tp in tps:
             self.moves.pop(tp, None)
             self.wishes.pop(tp, None)
+            self.partings.pop(tp, None)
             self.doubts.pop(tp, None)
             self.polls.pop(tp, None)
             self.held.pop(tp, None)

@@ -32,6 +32,7 @@ class Decisions(Picture):
     renewing   partitions whose leader needs a new epoch even if it stays, so that what it has in flight is refused
     questions  whom to ask for the ends of which logs
     heirs      whom to ask whether they live: others are to go in their favour
+    partings   partitions whose leader, of which epoch, is asked since which moment, since another is to lead by a wish
     dismissed  partitions that have shed replicas, which now are to be deleted
     """
 
@@ -56,6 +57,7 @@ class Decisions(Picture):
         self.renewing: set[TopicPartition] = set()
         self.questions: dict[int, list[TopicPartition]] = {}
         self.heirs: set[int] = set()
+        self.partings: dict[TopicPartition, tuple[int, int]] = {}
         self.dismissed: list[TopicPartition] = []
         self._doubt_timeout_ms = doubt_timeout_ms
         self._unclean = "true" if unclean_by_default else "false"
@@ -73,14 +75,15 @@ class Decisions(Picture):
         else:
             self.polls.pop(tp, None)
         self._review_doubt(tp, state)
+        if tp not in self.wishes and tp not in self.moves:
+            self.partings.pop(tp, None)
         hold = self.held.pop(tp, None) or Hold()
         hold.evict_leaving = hold.evict_leaving or evict_leaving
         if self._lacks_signs(tp, state, evict_leaving=hold.evict_leaving):
             self.held[tp] = hold
             return self._kept(tp, state)
-        allowed = self.setting(tp, UNCLEAN_ELECTION, self._unclean).lower() == "true"
         return (
-            self._elected(tp, state, evict_leaving=hold.evict_leaving, unclean=allowed)
+            self._elected(tp, state, evict_leaving=hold.evict_leaving, unclean=self._allows_unclean(tp))
             or self._trusted(tp, state)
             or self._moved(tp, state)
             or self._wished(tp, state)
@@ -131,10 +134,11 @@ class Decisions(Picture):
         """Who may have what members of the ISR have lost: the others of it.
 
         Everybody where it has no others, or a reassignment is on its way: the ISR may have become this one only just
-        now, or after its last member went down, and who was in the one before has not deleted anything yet.
+        now, or after its last member went down, and who was in the one before has not deleted anything yet. Where
+        records may be given up the last one waits for nobody.
         """
         move = self.moves.get(tp)
-        if len(state.isr) > 1 and (move is None or move.safe):
+        if (len(state.isr) > 1 or self._allows_unclean(tp)) and (move is None or move.safe):
             return state.isr
         return (*state.isr, *(each for each in self.holders(tp) if each not in state.isr))
 
@@ -245,7 +249,7 @@ class Decisions(Picture):
         if assigned.moving and not move.shed:
             least = int(self.setting(tp, MIN_INSYNC_REPLICAS, self._min_insync))
             shed = shed_state(state, assigned, self.whole(tp), self.leaving, least, self.epoch)
-            if shed is not None and not self._heirs_live(tp, move, shed):
+            if shed is not None and not (self._heirs_live(tp, move, shed) and self._parts(tp, state, shed)):
                 return None
             move.heirs, move.shedding = frozenset(), shed
             if shed is not None:
@@ -277,4 +281,28 @@ class Decisions(Picture):
         wanted = None if unclean else preferred_state(state, self.replicas(tp), live, self.epoch)
         if wanted is None:
             del self.wishes[tp]
-        return wanted
+            self.partings.pop(tp, None)
+            return None
+        return wanted if self._parts(tp, state, wanted) else None
+
+    def _parts(self, tp: TopicPartition, state: PartitionState, wanted: PartitionState) -> bool:
+        """Whether who leads will hear that another does: it has answered since that was wanted.
+
+        One that the controller cannot reach, though it has ZooKeeper, would go on to tell clients what was committed.
+        Nothing is wrong with it, so that it may lead until then.
+        """
+        if state.leader in (NO_LEADER, wanted.leader):
+            return True
+        epoch, asked = self.partings.get(tp, (state.leader_epoch - 1, 0))
+        if epoch != state.leader_epoch:
+            asked = self.signs.begin()
+            self.partings[tp] = state.leader_epoch, asked
+            self.heirs.add(state.leader)
+        if not self.signs.lived((state.leader,), asked):
+            return False
+        del self.partings[tp]
+        return True
+
+    def _allows_unclean(self, tp: TopicPartition) -> bool:
+        """Whether its records may be given up so that somebody leads."""
+        return self.setting(tp, UNCLEAN_ELECTION, self._unclean).lower() == "true"

@@ -498,6 +498,41 @@ def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
 
 
+def led_by_another(cluster: Cluster) -> None:
+    """Broker 2 leads, though 1 is preferred, and in sync."""
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1)
+    cluster.settle()
+    cluster.come(broker(1, 99))
+    cluster.leader_tells_isr(TP, 2, 1)
+    cluster.settle()
+
+
+def test_a_leader_that_does_not_answer_is_not_deposed_by_a_wish() -> None:
+    """It would not hear of it, and go on to tell clients what was committed."""
+    cluster = Cluster(1, 2)
+    led_by_another(cluster)
+    cluster.silent.add(2)
+    cluster.play(cluster.controller.elections_wanted([TP]))
+    cluster.settle()
+    assert cluster.state().leader == 2 and cluster.controller.undecided(TP)
+    cluster.hear(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
+
+
+def test_whose_leader_is_silent_and_dies_is_led_as_ever() -> None:
+    cluster = Cluster(1, 2)
+    led_by_another(cluster)
+    cluster.silent.add(2)
+    cluster.play(cluster.controller.elections_wanted([TP]))
+    cluster.die(2)
+    cluster.settle()
+    assert cluster.state().leader == 1
+    assert cluster.controller.partings == {} and not cluster.controller.undecided(TP)
+
+
 EVENTS = st.one_of(
     st.tuples(st.just("die"), st.integers(1, 4)),
     st.tuples(st.just("come"), st.integers(1, 4)),

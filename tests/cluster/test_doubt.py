@@ -146,6 +146,26 @@ def test_where_all_are_short_the_greatest_leads_alone() -> None:
     assert sorted(cluster.absolved) == [1, 2]
 
 
+@pytest.mark.parametrize("unclean", ["false", "true"])
+def test_the_last_one_in_sync_waits_for_those_that_are_away_unless_its_records_may_be_given_up(unclean: str) -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2), **{"unclean.leader.election.enable": unclean})
+    cluster.settle()
+    cluster.die(1)
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.come(short(2, 99))
+    cluster.settle()
+    assert cluster.state().leader == (2 if unclean == "true" else NO_LEADER)
+    cluster.come(broker(1, 100))
+    cluster.settle()
+    if unclean == "false":
+        cluster.tell_ends({1: 7, 2: 7})
+        cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
 def test_it_is_not_waited_for_ever() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))

@@ -239,6 +239,21 @@ def test_where_all_heirs_that_were_asked_are_gone_those_of_now_are_asked() -> No
     assert (cluster.state().isr, cluster.stops) == ((3,), [(1, [TP]), (2, [TP])])
 
 
+def test_a_leader_that_does_not_answer_is_not_shed() -> None:
+    """It would not hear of it, and go on to tell clients what was committed."""
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.reassign(TP, 2, 3, 4)
+    cluster.settle()
+    cluster.silent.add(1)
+    catch_up(cluster, 1, 2, 3, 4)
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1, 2, 3, 4))
+    cluster.hear(1)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2, 3, 4))
+
+
 # --- unclean elections -------------------------------------------------------------------------------------
 
 
