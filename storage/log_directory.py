@@ -228,7 +228,7 @@ class LogDirectory:
             checkpoints.distrust(tp, 0)
             log = opened(0, clean=False)
         if checkpoints.high_watermark(tp) > log.log_end_offset:
-            self.doubt.note_loss()  # that high watermark is given up before the cluster has dealt with everything
+            self.doubt.note_loss()  # until the cluster has dealt with it; the high watermark may be given up before
         if checkpoints.cleaner_offset(tp) > log.log_end_offset:
             checkpoints.distrust(tp, 0)  # of another log than this one: it must not hold once this one is as long
         if log_start > log.log_end_offset:

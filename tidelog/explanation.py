@@ -123,7 +123,7 @@ def _why_unled(facts: PartitionFacts) -> str:
     silent = [f"broker {broker}: {facts.silent[broker]}" for broker in live if broker in facts.silent]
     if silent:
         return f"its in-sync replicas do not answer ({'; '.join(silent)})"
-    others = candidates if len(candidates) > 1 else facts.metadata.replicas
+    others = candidates if len(candidates) > 1 or unclean else facts.metadata.replicas
     away = [broker for broker in others if broker not in facts.brokers]
     compared = f"; after a power failure it waits for {_brokers(away)} to compare logs" if away else ""
     return f"{_brokers(live)} could; the controller, broker {facts.controller}, has not elected any yet{compared}"

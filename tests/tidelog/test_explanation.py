@@ -111,6 +111,10 @@ def test_nothing_is_said_of_a_partition_that_is_as_it_should_be() -> None:
             " after a power failure it waits for brokers 1, 2 to compare logs",
         ),
         (
+            facts({3: replace(FOLLOWS, unclean_election=True)}, brokers=(3,), controller=3, isr=(3,), leader=-1),
+            "no broker leads it: broker 3 could; the controller, broker 3, has not elected any yet",
+        ),
+        (
             facts({2: FOLLOWS, 3: FOLLOWS}, silent={1: "no answer in 3 s"}),
             "broker 1 leads, and does not answer: no answer in 3 s",
         ),
