@@ -16,6 +16,7 @@ import pytest
 from cluster.store import OutcomeUnknownError, SessionChanged, SessionState, StoreEvent
 from cluster.zookeeper import ZooKeeperStore
 from tests.cluster.stores import TIMEOUT_MS
+from tests.processes.harness.waiting import is_stopped, wait_for
 from tidelog.clock import SystemClock
 from tidelog.local.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
@@ -70,6 +71,8 @@ async def test_a_hung_zookeeper_leaves_the_outcome_unknown_within_a_session_time
     assert own_zookeeper.process is not None
     own_zookeeper.process.signal(signal.SIGSTOP)
     try:
+        pid = own_zookeeper.process.pid
+        wait_for("ZooKeeper stops", lambda: is_stopped(pid))
         start_ms, confirmed_ms = clock.monotonic_ms(), store.confirmed_at_ms
         with pytest.raises(OutcomeUnknownError):
             await store.set("/a", b"x")

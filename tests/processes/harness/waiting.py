@@ -45,6 +45,12 @@ def require_bite(void: str, seen: object) -> None:
     print(f"bitten: {seen} (void would be: {void})")
 
 
+def is_stopped(pid: int) -> bool:
+    """By a signal, with all of its threads: each runs on until it next comes by the kernel."""
+    states = (Path(task, "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+    return all("(stopped)" in state for state in states)
+
+
 def is_gone(pid: int) -> bool:
     """Killed, be it that nobody has asked for its end yet."""
     try:
