@@ -6,7 +6,17 @@ import asyncio
 
 from tests.node.client_requests import TP
 from tests.node.memory_log import MemoryLog
-from tests.node.scripted_leader import OTHER, Following, answer_to, follow_in, named, replica_of, stored, values
+from tests.node.scripted_leader import (
+    OTHER,
+    Following,
+    Scripted,
+    answer_to,
+    follow_in,
+    named,
+    replica_of,
+    stored,
+    values,
+)
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     UnknownLeaderEpochError,
@@ -17,6 +27,12 @@ from tidelog.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+
+
+async def align(leader: Scripted, *, end: int) -> None:
+    """The leader tells where it ends what the follower has."""
+    await until(lambda: bool(leader.asked))
+    leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, end),)))
 
 
 @on_virtual_time
@@ -54,8 +70,7 @@ async def test_a_log_that_ends_where_the_leaders_begins_begins_anew_there() -> N
     async with Following() as following:
         replica = replica_of(TP, b"lost", b"lost", b"lost")
         leader = await following.begin(replica)
-        await until(lambda: bool(leader.asked))
-        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 2),)))
+        await align(leader, end=2)
         request, answer = await leader.next_fetch()
         assert request.partitions[0].fetch_offset == 2
         answer.set_result(answer_to(request, records=stored(b"c", offset=2), high_watermark=3, log_start_offset=2))
@@ -70,8 +85,7 @@ async def test_a_log_start_that_comes_to_its_end_later_leaves_what_was_aligned()
     async with Following() as following:
         replica = replica_of(TP, b"a", b"b")
         leader = await following.begin(replica)
-        await until(lambda: bool(leader.asked))
-        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, 2),)))
+        await align(leader, end=2)
         await leader.answer_fetch(records=stored(b"c", offset=2), high_watermark=2)
         await leader.answer_fetch(high_watermark=3, log_start_offset=3)
         await leader.next_fetch()

@@ -337,14 +337,19 @@ async def test_high_watermarks_survive_a_restart_even_of_partitions_not_heard_of
         assert cluster.nodes[1].replica().partition.high_watermark == 1
 
 
+async def lose_the_end(cluster: MemoryCluster) -> None:
+    """Broker 2 is back with a log that ends at 1, though it was committed up to 7."""
+    await cluster.elect(1)
+    await cluster.produce(b"a")
+    await cluster.kill(2)
+    cluster.nodes[2].directory.checkpoint_high_watermarks({TP: Committed.of(cluster.nodes[2].replica().log, 7)})
+    cluster.restart(2)
+
+
 @on_virtual_time
 async def test_a_log_that_ends_before_its_high_watermark_is_followed_only_out_of_sync() -> None:
     async with MemoryCluster() as cluster:
-        await cluster.elect(1)
-        await cluster.produce(b"a")
-        await cluster.kill(2)
-        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: Committed.of(cluster.nodes[2].replica().log, 7)})
-        cluster.restart(2)
+        await lose_the_end(cluster)
         refused = await cluster.nodes[2].ask(cluster.leader_and_isr(), sender_epoch=1)
         assert [each.error_code for each in refused.partitions] == [IneligibleReplicaError.code]
         await cluster.elect(1, isr=[1, 3])
@@ -377,11 +382,7 @@ async def test_a_log_that_an_unclean_leader_had_cut_lacks_nothing_that_was_commi
 @on_virtual_time
 async def test_a_log_that_ends_before_its_high_watermark_leads_where_somebody_knows_it_and_wants_it() -> None:
     async with MemoryCluster() as cluster:
-        await cluster.elect(1)
-        await cluster.produce(b"a")
-        await cluster.kill(2)
-        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: Committed.of(cluster.nodes[2].replica().log, 7)})
-        cluster.restart(2)
+        await lose_the_end(cluster)
         cluster.states.states[TP] = VersionedState(PartitionState(2, 1, (2,), 1), 1)
         wanted = cluster.leader_and_isr()
         refused = await cluster.nodes[2].ask(wanted, sender_epoch=1)
@@ -399,11 +400,7 @@ async def test_a_log_that_lost_its_end_is_not_said_to_have_been_committed_beyond
 ) -> None:
     """Else what it gets there would count as committed, were its broker killed before it notes high watermarks."""
     async with MemoryCluster() as cluster:
-        await cluster.elect(1)
-        await cluster.produce(b"a")
-        await cluster.kill(2)
-        cluster.nodes[2].directory.checkpoint_high_watermarks({TP: Committed.of(cluster.nodes[2].replica().log, 7)})
-        cluster.restart(2)
+        await lose_the_end(cluster)
         node = cluster.nodes[2]
         if leads:
             cluster.states.states[TP] = VersionedState(PartitionState(2, 1, (2,), 1), 1)
@@ -418,6 +415,17 @@ async def test_a_log_that_lost_its_end_is_not_said_to_have_been_committed_beyond
             LogEndsRequest(1, cluster.controller_epoch, (DescribePartition(*TP),)), sender_epoch=1
         )
         assert [(each.error_code, each.log_end_offset) for each in answer.partitions] == [(0, 1)]
+
+
+@on_virtual_time
+async def test_a_log_that_lost_its_end_is_not_followed_where_that_cannot_be_noted() -> None:
+    async with MemoryCluster() as cluster:
+        await lose_the_end(cluster)
+        cluster.states.states[TP] = VersionedState(PartitionState(1, 1, (1, 3), 1), 1)
+        cluster.nodes[2].directory.logs()[TP].broken = True
+        refused = await cluster.nodes[2].ask(cluster.leader_and_isr(), sender_epoch=1)
+        assert [each.error_code for each in refused.partitions] == [StorageError.code]
+        assert cluster.nodes[2].directory.high_watermarks() == {TP: 7}
 
 
 @on_virtual_time
