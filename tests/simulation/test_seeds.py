@@ -40,7 +40,7 @@ def test_two_seeds_tell_two_stories() -> None:
 
 
 @pytest.mark.parametrize("seed", [11, 18])
-def test_nothing_goes_wrong_in_the_first_seeds(seed: int) -> None:
+def test_nothing_goes_wrong_in_two_seeds(seed: int) -> None:
     outcome = tell(Story.of_seed(seed, seconds=25))
     assert not outcome.wrong
     observed = dict(outcome.rows)

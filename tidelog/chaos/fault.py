@@ -273,5 +273,5 @@ class Fault(Protocol):
 
 
 #: Each row ("F1") with how to make its faults; `tidelog.chaos.faults.catalogue` returns them all. A row with several
-#: kinds has several factories, and the schedule draws among them.
+#: kinds has several factories, which come in turn.
 Catalogue = Mapping[str, Sequence[Callable[[], Fault]]]

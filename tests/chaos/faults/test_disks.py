@@ -39,7 +39,7 @@ async def test_what_was_synced_outlives_the_power_and_the_rest_does_not(disks: t
         os.fsync(log.fileno())
         os.sync()
         log.write(b"not synced" * 10_000)
-    await made.lose_power("1")
+    assert await made.lose_power("1")
     assert (data / "log").read_bytes() == b"synced"
 
 

@@ -23,6 +23,7 @@ _OPTIONS = "loop,commit=600"
 _SIZE_BYTES = 1 << 30
 _PROBE_BYTES = 8 << 20
 FILLER = "filler"
+_WITNESS = "not-synced"
 
 
 class Disks:
@@ -64,9 +65,14 @@ class Disks:
         """Of "zookeeper" or a broker ("1")."""
         return self._directory / name
 
-    async def lose_power(self, name: str) -> None:
-        """What was not synced is gone. Nobody may have a file open there."""
+    async def lose_power(self, name: str) -> bool:
+        """What was not synced is gone: whether a file that nobody synced is. Nobody may have a file open there."""
+        witness = self.mount_point(name) / _WITNESS
+        witness.touch()
         await asyncio.to_thread(self._lose_power, name)
+        kept = witness.exists()
+        witness.unlink(missing_ok=True)
+        return not kept
 
     # --- building ----------------------------------------------------------------------------------------------
 

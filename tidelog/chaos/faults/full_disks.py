@@ -21,6 +21,8 @@ from tidelog.chaos.faults.tools import quietly, run_aside
 from tidelog.errors import LocalError
 
 _REFUSAL_MS = 20_000
+#: What a broker says that is told so by its disk.
+_FULL = r"is offline.*(the disk is full|No space left)"
 #: What a broker says that finds nothing in its data directory.
 _GONE = r"logs are gone"
 
@@ -32,20 +34,31 @@ class LeaderDiskFull(BrokerFault):
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
     lasts_ms = (2_000, 3_000)
 
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._refusals: list[str] = []
+
     @property
     def availability(self) -> Availability:
         return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = self.choose(await target.view(), dice)
+        said = Said(target.broker_log(victim))
         self.will_restart(target, victim)
+
+        async def listen() -> None:
+            self._refusals = await asyncio.to_thread(said.lines, _FULL)
+
+        self.mend(listen)
         await fill_disk(self, target, str(victim))
         return f"the disk of {who} is full"
 
     choose = staticmethod(leader_of_one)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return signs.left_isr(evidence, self.victims)
+        left = signs.left_isr(evidence, self.victims)
+        return f"{left}, saying that its disk is full" if left and self._refusals else None
 
 
 class FollowerDiskFull(LeaderDiskFull):

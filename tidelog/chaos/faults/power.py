@@ -32,6 +32,8 @@ class PowerLost(BrokerFault):
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
         self._lost_bytes = 0
+        #: Those of whose disks what was not synced is gone.
+        self._went_down: set[int] = set()
 
     @property
     def availability(self) -> Availability:
@@ -47,7 +49,8 @@ class PowerLost(BrokerFault):
         """The broker does not run. Its machine came up again, with what was on the disk."""
         directory = target.broker_dir(victim)
         before = await asyncio.to_thread(_sizes, directory, target.tps)
-        await cast(Disks, target.furnishing(Need.DISKS)).lose_power(str(victim))
+        if await cast(Disks, target.furnishing(Need.DISKS)).lose_power(str(victim)):
+            self._went_down.add(victim)
         after = await asyncio.to_thread(_sizes, directory, target.tps)
         self._lost_bytes += sum(max(0, size - after.get(path, 0)) for path, size in before.items())
         await asyncio.to_thread(forget_boot, directory)
@@ -60,6 +63,7 @@ class AllPowerLost(PowerLost):
     """Of all at once. What was acknowledged was synced on every replica: it may not be lost.
 
     What is acknowledged without is lost with its last replica, as docs/OPERATIONS.md says: there is nothing to judge.
+    Logs may have nothing to lose then, so that a file that nobody synced shows for each disk that its power was gone.
     """
 
     row, name = "F44", "all machines lost their power"
@@ -78,8 +82,10 @@ class AllPowerLost(PowerLost):
         return "power loss of all brokers, with flush.messages=1"
 
     def bit(self, evidence: Evidence) -> str | None:
+        if not self._went_down.issuperset(self.victims):
+            return None
         gone = signs.all_registered_anew(evidence, self.victims)
-        return f"{gone}; {self._lost_bytes:,} bytes of logs were lost" if gone else None
+        return f"{gone}; so is what was not synced, {self._lost_bytes:,} bytes of logs of it" if gone else None
 
 
 def _sizes(broker_dir: Path, tps: Collection[TopicPartition]) -> dict[Path, int]:

@@ -21,7 +21,7 @@ from tidelog.local.place import ZOOKEEPER
 from tidelog.local.process import Process
 
 _QUEUE = 7
-_DELAY_MS = (50, 250)
+_DELAY_MS = (100, 500)
 _READY_S = 10.0
 _OVER_LIMITS = re.compile(r"overlimits (\d+)")
 
