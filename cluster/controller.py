@@ -132,7 +132,10 @@ class Controller(Decisions):
             partitions += assignment.topic_partitions()
         found = {tp: (states or {})[tp] for tp in partitions if tp in (states or {})}
         self.states |= found
-        return (self._tell(found) if found else []) + self._reconsider(partitions)
+        for broker_id, broker in (self.brokers | self.arriving).items():
+            if broker.possibly_short:  # of what could not be read it has not been asked
+                self.cast_doubt(broker_id, found)
+        return (self._tell(found) if found else []) + self._reconsider(partitions) + self._absolve()
 
     def assignment_written(self, assignment: TopicAssignment) -> list[Effect]:
         """The assignment of a known topic as it stands now: with partitions added, reassigned, or settled."""
@@ -184,6 +187,7 @@ class Controller(Decisions):
             else:
                 # The state of a topic that exists has vanished. To invent epoch 0 again would fence nobody.
                 self.states.pop(tp, None)
+                self.held.pop(tp, None)
                 continue
             if read is not None and read.partition_epoch > changed[tp].partition_epoch:
                 changed[tp] = read
@@ -441,8 +445,10 @@ class Controller(Decisions):
         return any(each.possibly_short and tp in self.hosted.get(id_, ()) for id_, each in self.arriving.items())
 
     def _absolve(self) -> list[Effect]:
-        """Takes the mark from those of whom nothing is in doubt any more."""
+        """Takes the mark from those of whom nothing is in doubt any more, nor may be of what cannot be read yet."""
         effects: list[Effect] = []
+        if self.unread:
+            return effects
         for broker_id, broker in sorted(self.brokers.items()):
             if broker.possibly_short and not any(broker_id in doubt.members for doubt in self.doubts.values()):
                 self.brokers[broker_id] = replace(broker, possibly_short=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from cluster.doubt import GONE, Doubt, Hold, LogEnd, Poll, judge
 from cluster.election import election_refusal, initial_state, next_state, preferred_state, renewed_state
@@ -20,6 +21,13 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
+class Parting(NamedTuple):
+    """Who leads in this epoch is asked since that moment, since another is to lead."""
+
+    leader_epoch: int
+    asked: int
+
+
 class Decisions(Picture):
     """Decides and writes nothing: that is its `Controller`'s business.
 
@@ -32,7 +40,7 @@ class Decisions(Picture):
     renewing   partitions whose leader needs a new epoch even if it stays, so that what it has in flight is refused
     questions  whom to ask for the ends of which logs
     heirs      whom to ask whether they live: others are to go in their favour
-    partings   partitions whose leader, of which epoch, is asked since which moment, since another is to lead by a wish
+    partings   partitions whose leader is asked whether it lives: another is to lead, by a wish or a move
     dismissed  partitions that have shed replicas, which now are to be deleted
     """
 
@@ -57,7 +65,7 @@ class Decisions(Picture):
         self.renewing: set[TopicPartition] = set()
         self.questions: dict[int, list[TopicPartition]] = {}
         self.heirs: set[int] = set()
-        self.partings: dict[TopicPartition, tuple[int, int]] = {}
+        self.partings: dict[TopicPartition, Parting] = {}
         self.dismissed: list[TopicPartition] = []
         self._doubt_timeout_ms = doubt_timeout_ms
         self._unclean = "true" if unclean_by_default else "false"
@@ -75,8 +83,7 @@ class Decisions(Picture):
         else:
             self.polls.pop(tp, None)
         self._review_doubt(tp, state)
-        if tp not in self.wishes and tp not in self.moves:
-            self.partings.pop(tp, None)
+        parting = self.partings.pop(tp, None)  # unless it is to part still
         hold = self.held.pop(tp, None) or Hold()
         hold.evict_leaving = hold.evict_leaving or evict_leaving
         if self._lacks_signs(tp, state, evict_leaving=hold.evict_leaving):
@@ -85,8 +92,8 @@ class Decisions(Picture):
         return (
             self._elected(tp, state, evict_leaving=hold.evict_leaving, unclean=self._allows_unclean(tp))
             or self._trusted(tp, state)
-            or self._moved(tp, state)
-            or self._wished(tp, state)
+            or self._moved(tp, state, parting)
+            or self._wished(tp, state, parting)
         )
 
     def election_refusal(self, tp: TopicPartition, *, unclean: bool) -> BrokerError | None:
@@ -108,9 +115,10 @@ class Decisions(Picture):
         late = {tp for tp, wait in waits if wait.fall_due(now_ms, self._doubt_timeout_ms)}
         return late | {tp for tp, hold in self.held.items() if hold.fall_due(now_ms, DETENTION_MS)}
 
-    def cast_doubt(self, broker_id: int) -> None:
-        """One whose logs may be short has come: where it is in an ISR, others lead as long as any are whole."""
-        for tp in self.hosted.get(broker_id, ()):
+    def cast_doubt(self, broker_id: int, tps: Collection[TopicPartition] | None = None) -> None:
+        """One whose logs (these, or all) may be short: where it is in an ISR, others lead as long as any are whole."""
+        hosted = self.hosted.get(broker_id, set())
+        for tp in hosted if tps is None else hosted.intersection(tps):
             if tp in self.states and broker_id in self.states[tp].state.isr:
                 self.doubts.setdefault(tp, Doubt()).members.add(broker_id)
 
@@ -240,7 +248,7 @@ class Decisions(Picture):
             self.moves[tp] = Move()
         return chosen
 
-    def _moved(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+    def _moved(self, tp: TopicPartition, state: PartitionState, parting: Parting | None) -> PartitionState | None:
         """The next step of a reassignment, where one is due."""
         move = self.moves.get(tp)
         if move is None or state.leader == NO_LEADER:
@@ -249,7 +257,10 @@ class Decisions(Picture):
         if assigned.moving and not move.shed:
             least = int(self.setting(tp, MIN_INSYNC_REPLICAS, self._min_insync))
             shed = shed_state(state, assigned, self.whole(tp), self.leaving, least, self.epoch)
-            if shed is not None and not (self._heirs_live(tp, move, shed) and self._parts(tp, state, shed)):
+            if shed is not None and not self._parts(tp, state, shed, parting):
+                move.heirs = frozenset()  # records are bet on them: they are asked last
+                return None
+            if shed is not None and not self._heirs_live(tp, move, shed):
                 return None
             move.heirs, move.shedding = frozenset(), shed
             if shed is not None:
@@ -270,7 +281,7 @@ class Decisions(Picture):
             self.heirs |= whole
         return self.signs.lived(whole & move.heirs, move.asked)
 
-    def _wished(self, tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+    def _wished(self, tp: TopicPartition, state: PartitionState, parting: Parting | None) -> PartitionState | None:
         """What somebody asked for; the wish ends where nothing is left to do for it."""
         unclean = self.wishes.get(tp)
         if unclean is None:
@@ -281,11 +292,12 @@ class Decisions(Picture):
         wanted = None if unclean else preferred_state(state, self.replicas(tp), live, self.epoch)
         if wanted is None:
             del self.wishes[tp]
-            self.partings.pop(tp, None)
             return None
-        return wanted if self._parts(tp, state, wanted) else None
+        return wanted if self._parts(tp, state, wanted, parting) else None
 
-    def _parts(self, tp: TopicPartition, state: PartitionState, wanted: PartitionState) -> bool:
+    def _parts(
+        self, tp: TopicPartition, state: PartitionState, wanted: PartitionState, parting: Parting | None
+    ) -> bool:
         """Whether who leads will hear that another does: it has answered since that was wanted.
 
         One that the controller cannot reach, though it has ZooKeeper, would go on to tell clients what was committed.
@@ -293,15 +305,11 @@ class Decisions(Picture):
         """
         if state.leader in (NO_LEADER, wanted.leader):
             return True
-        epoch, asked = self.partings.get(tp, (state.leader_epoch - 1, 0))
-        if epoch != state.leader_epoch:
-            asked = self.signs.begin()
-            self.partings[tp] = state.leader_epoch, asked
+        if parting is None or parting.leader_epoch != state.leader_epoch:
+            parting = Parting(state.leader_epoch, self.signs.begin())
             self.heirs.add(state.leader)
-        if not self.signs.lived((state.leader,), asked):
-            return False
-        del self.partings[tp]
-        return True
+        self.partings[tp] = parting
+        return self.signs.lived((state.leader,), parting.asked)
 
     def _allows_unclean(self, tp: TopicPartition) -> bool:
         """Whether its records may be given up so that somebody leads."""

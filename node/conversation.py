@@ -325,6 +325,7 @@ class Conversation:
         elif over or answer.log_start_offset > replica.log.log_start_offset:
             self._guarded(followed, followed.fetch_answered, answer)
         else:
+            followed.following.fetched()
             replica.leader_reported(answer.high_watermark)
 
     def _guarded(self, followed: Followed, apply: Callable[[Answer, int], None], answer: Answer) -> None:

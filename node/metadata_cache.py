@@ -22,8 +22,8 @@ from tidelog.listeners import CLIENTS
 from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.model import NO_LEADER
 
-#: More than the znode of a topic can list, which is a megabyte at most.
-_MAX_PARTITIONS = 1 << 17
+#: Of one topic: more than its znode can list, which is a megabyte at most. Of all: more than ZooKeeper bears.
+_MAX_PARTITIONS, _MOST_OF_ALL = 1 << 17, 1 << 20
 
 
 @dataclass(slots=True)
@@ -79,12 +79,10 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest) -> list[TopicInfo]:
         """Apply what an admitted controller says. A deleted topic may stand beside a new one of the same name.
 
-        Returns the topics whose settings are others than were known. InvalidRequestError where one has more partitions
-        than there can be: what clients ask for would be made of all of them.
+        Returns the topics whose settings are others than were known. InvalidRequestError where there are more
+        partitions than there can be: what clients ask for would be made of all of them.
         """
-        for info in request.topics:
-            if not 0 <= info.partition_count <= _MAX_PARTITIONS:
-                raise InvalidRequestError(f"{info.name} has {info.partition_count} partitions, it is said")
+        self._raise_if_too_many(request.topics)
         reconfigured = []
         named: dict[str, str] = {}
         deleted = request.deleted_topics
@@ -112,6 +110,20 @@ class MetadataCache:
         for name, topic_id in named.items():
             self.on_named(name, topic_id)
         return reconfigured
+
+    def _raise_if_too_many(self, infos: Iterable[TopicInfo]) -> None:
+        grown: dict[str, int] = {}
+        for info in infos:
+            if not 0 <= info.partition_count <= _MAX_PARTITIONS:
+                raise InvalidRequestError(f"{info.name} has {info.partition_count} partitions, it is said")
+            topic = self._topics.get(info.name)
+            if topic is None or info.partition_count > topic.partition_count:
+                grown[info.name] = info.partition_count
+        if not grown:
+            return  # as nearly always
+        counts = {name: topic.partition_count for name, topic in self._topics.items()} | grown
+        if (total := sum(counts.values())) > _MOST_OF_ALL:
+            raise InvalidRequestError(f"{len(counts)} topics have {total} partitions, it is said")
 
     @property
     def partitions(self) -> Iterator[PartitionStateMessage]:

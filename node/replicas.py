@@ -344,11 +344,9 @@ class Replicas:
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write down how far each partition is committed. Those not heard of since the start keep what they had."""
-        logs = self._logs.logs()
-        recovered = self._recovered_high_watermarks.items()
-        committed = {tp: Committed.of(logs[tp], offset) for tp, offset in recovered if tp in logs}
-        for replica in self:
-            committed[replica.topic_partition] = Committed.of(replica.log, replica.partition.high_watermark)
+        committed = {
+            replica.topic_partition: Committed.of(replica.log, replica.partition.high_watermark) for replica in self
+        }
         await self.offload(self._logs.checkpoint_high_watermarks, committed)
         self.notice_failures()
 

@@ -101,14 +101,17 @@ class DirectoryCheckpoints:
     def write_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
         """Replaces the checkpoint, durably, with those of the logs that are here.
 
-        A later log of the name has another one, and one that was cut meanwhile keeps what is noted since.
+        What is noted stays where nothing is known of a log, or what is known is of another one of its name, or of
+        before it was cut.
         """
         with self._lock:
             here: dict[TopicPartition, int] = {}
             for tp, log in list(self._logs.items()):
-                if tp in committed and committed[tp].log is log:
-                    uncut = log.cuts == committed[tp].cuts
-                    here[tp] = committed[tp].high_watermark if uncut else self._high_watermarks.get(tp, 0)
+                known = committed.get(tp)
+                if known is not None and known.log is log and known.cuts == log.cuts:
+                    here[tp] = known.high_watermark
+                elif tp in self._high_watermarks:
+                    here[tp] = self._high_watermarks[tp]
             self._write(HIGH_WATERMARKS, here)
             self._high_watermarks = here
 

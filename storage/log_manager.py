@@ -224,6 +224,9 @@ class LogManager:
         while working := [each for each in self.directories if each.works]:
             directory = min(working, key=lambda each: len(each.logs))
             try:
+                for each in working:  # what is noted of an earlier one, wherever it was, holds of this one no more
+                    with each.failing(reraise=True):
+                        each.checkpoints.log_cut(tp, 0)
                 with directory.failing(reraise=True):
                     directory.open_log(tp, config)
                     return directory

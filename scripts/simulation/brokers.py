@@ -152,6 +152,14 @@ class SimulatedBroker:
         """As its process has it; None where it has none, or does not run."""
         return self.broker.replicas.get(tp) if self.serves and self.broker is not None else None
 
+    def lacks(self, tp: TopicPartition) -> bool:
+        """Whether it serves, and knows that its log has lost what was committed."""
+        if not self.serves or self.broker is None:
+            return False
+        replicas = self.broker.replicas
+        log = replicas.log_of(tp)
+        return log is None or log.log_end_offset < replicas.recovered_high_watermark(tp)
+
     @property
     def serves(self) -> bool:
         """Its start is done, and its end has not begun."""

@@ -55,6 +55,10 @@ class Operator:
         """Each partition's preferred leader."""
         return self._give(self._elect)
 
+    def give_up(self, tps: list[TopicPartition]) -> Order:
+        """Whoever reaches farthest leads, whatever is lost by that."""
+        return self._give(partial(self._give_up, tps))
+
     def reassign(self, tp: TopicPartition, count: int) -> Order:
         """As many replicas as that, wherever the dice put them."""
         return self._give(partial(self._reassign, tp, count))
@@ -111,6 +115,11 @@ class Operator:
     async def _elect(self) -> bool:
         async with self._admin() as admin:
             outcomes = await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_MS)
+        return None in outcomes.values()
+
+    async def _give_up(self, tps: list[TopicPartition]) -> bool:
+        async with self._admin() as admin:
+            outcomes = await admin.elect_leaders(ElectionType.UNCLEAN, tps, timeout_ms=_PATIENCE_MS)
         return None in outcomes.values()
 
     async def _reassign(self, tp: TopicPartition, count: int) -> bool:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from cluster.state import TopicAssignment
-from cluster.znodes import BROKER_TOPICS, decode_topic, topic_path
+from cluster.znodes import BROKER_TOPICS, decode_state, decode_topic, state_path, topic_path
 from node.replica import Replica
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import ClientProcess, Cluster
@@ -33,7 +33,7 @@ from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.logs import FinalLog
 from tidelog.checker.operations import Client
 from tidelog.checker.verdict import Verdict
-from tidelog.model import TopicPartition
+from tidelog.model import NO_LEADER, TopicPartition
 
 T = TypeVar("T")
 
@@ -45,6 +45,10 @@ LINEAGE = ("I4", "I10", "I12", "I14", "I15", "I16", "I17", "I19", "I20", "I21", 
 _CONFIGS = {DURABLE: {"flush.messages": "1"}, UNCLEAN: {"unclean.leader.election.enable": "true"}, PLAIN: {}}
 #: Of a story whose topics allow it: whether there was one.
 _UNCLEAN_ELECTION = "unclean election"
+#: Of a partition whose in-sync replicas all know of a loss: by the letter another replica has what they have lost, and
+#: nothing may be missing once somebody has it lead, as docs/OPERATIONS.md says.
+_GIVEN_UP = "given up"
+_GIVEN_UP_AFTER_NS = 20 * NS_PER_S
 #: Of a story with a topic that is compacted: whether some log of it has lost anything by that.
 _COMPACTION = "compaction"
 _TOPICS_WITHIN_S = 60
@@ -206,6 +210,7 @@ class Run:
         self.workload.end()
         cluster = self.cluster
         healed_ns = self._healed_ns = cluster.timeline.now_ns
+        given_up: list[TopicPartition] = []
         while cluster.timeline.now_ns < healed_ns + _WHOLE_WITHIN_NS and not self.wrong:
             for broker in cluster.brokers.values():
                 broker.start()
@@ -214,6 +219,8 @@ class Run:
             if not self._whole_ns and not list(self._out_of_sync()):
                 self._whole_ns = cluster.timeline.now_ns
                 self._ask_to_serve()
+            if not given_up and cluster.timeline.now_ns >= healed_ns + _GIVEN_UP_AFTER_NS:
+                given_up = self._give_up_without_hope()
             if self._whole_ns and self._all_ended and not [*self._not_alike(), *self._left_behind()]:
                 break
         else:
@@ -290,6 +297,21 @@ class Run:
                 yield f"{tp} has {len(leaders)} leaders"
             elif len(leaders[0].isr) != len(leaders[0].replicas):
                 yield f"{tp} has {list(leaders[0].isr)} of {list(leaders[0].replicas)} in sync"
+
+    def _give_up_without_hope(self) -> list[TopicPartition]:
+        """What is led by nobody, since all who were in sync know that their disks have lost something."""
+        given_up = list(self._without_hope())
+        if given_up:
+            self.nemesis.tally.draw([_GIVEN_UP])
+            self.nemesis.tally.bite([_GIVEN_UP])
+            self.operator.give_up(given_up)
+        return given_up
+
+    def _without_hope(self) -> Iterator[TopicPartition]:
+        for tp in (tp for topic in self._topics_there() for tp in topic.topic_partitions()):
+            state = decode_state(self.cluster.zookeeper.node(state_path(tp)).data)
+            if state.leader == NO_LEADER and all(self.cluster.brokers[each].lacks(tp) for each in state.isr):
+                yield tp
 
     def _not_alike(self) -> Iterator[str]:
         """Whose logs are not yet the same, while nothing is written any more."""

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.controller import Controller
+from cluster.decisions import DETENTION_MS
 from cluster.effects import (
     SendLeaderAndIsr,
     SendMetadata,
     SendStopReplica,
 )
-from cluster.state import PartitionState, VersionedState
-from tests.cluster.controller_stage import TP, Cluster, broker
+from cluster.state import PartitionState, TopicAssignment, VersionedState
+from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.control_messages import ANY_EPOCH
 from tidelog.model import NO_LEADER, TopicPartition
 
@@ -241,6 +242,46 @@ def test_a_vanished_state_is_not_made_up_again() -> None:
     cluster.die(1)
     cluster.settle()
     assert TP not in cluster.states
+
+
+def test_a_state_that_vanished_while_it_was_waited_for_a_sign_of_life_is_waited_for_no_more() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.silent.add(2)
+    cluster.die(1)
+    cluster.come(broker(1, 50))
+    for now_ms in (0, DETENTION_MS):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert [write.state.leader for write in cluster.waiting] == [NO_LEADER]
+    del cluster.states[TP]
+    cluster.settle()
+    cluster.hear(2)
+    assert cluster.controller.held == {}
+
+
+def test_who_may_be_short_is_so_until_every_topic_could_be_read_and_then_of_that_too() -> None:
+    """Else it would lead what only others have, as soon as they are gone."""
+    cluster = Cluster(2)
+    odd = TopicAssignment("t", "id-t", {0: (2, 1)}, {}, version=0)
+    cluster.states[TP] = VersionedState(PartitionState(2, 0, (2, 1), 1), 0)
+    cluster.controller.unread = {"t"}
+    cluster.come(short(1, 50))
+    assert cluster.absolved == []
+    cluster.controller.unread = set()
+    cluster.play(cluster.controller.topics_changed({"t": odd}, cluster.states))
+    assert cluster.absolved == [], "it stands in an ISR with one that is whole"
+    cluster.settle()
+    assert (cluster.state().isr, cluster.absolved) == ((2,), [1])
+
+
+def test_what_could_not_be_read_for_long_and_is_gone_puts_nobody_in_doubt() -> None:
+    cluster = Cluster(2)
+    cluster.controller.unread = {"t"}
+    cluster.come(short(1, 50))
+    cluster.controller.unread = set()
+    cluster.play(cluster.controller.topics_changed({}, {}))
+    assert cluster.absolved == [1]
 
 
 def test_a_topic_without_live_replicas_waits_for_the_first() -> None:

@@ -239,8 +239,8 @@ def test_where_all_heirs_that_were_asked_are_gone_those_of_now_are_asked() -> No
     assert (cluster.state().isr, cluster.stops) == ((3,), [(1, [TP]), (2, [TP])])
 
 
-def test_a_leader_that_does_not_answer_is_not_shed() -> None:
-    """It would not hear of it, and go on to tell clients what was committed."""
+def moved_from_a_silent_leader() -> Cluster:
+    """All that is missing for it to go is an answer of its own."""
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -249,9 +249,39 @@ def test_a_leader_that_does_not_answer_is_not_shed() -> None:
     cluster.silent.add(1)
     catch_up(cluster, 1, 2, 3, 4)
     assert (cluster.state().leader, cluster.state().isr) == (1, (1, 2, 3, 4))
+    return cluster
+
+
+def test_a_leader_that_does_not_answer_is_not_shed() -> None:
+    """It would not hear of it, and go on to tell clients what was committed."""
+    cluster = moved_from_a_silent_leader()
     cluster.hear(1)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2, 3, 4))
+
+
+def test_what_a_leader_answered_when_it_was_to_go_is_no_sign_of_life_when_it_is_to_go_again() -> None:
+    cluster = moved_from_a_silent_leader()
+    catch_up(cluster, 1, 2, 3)  # who comes falls behind: nobody is to go
+    cluster.hear(1)
+    cluster.silent.add(1)
+    catch_up(cluster, 1, 2, 3, 4)
+    assert cluster.state().leader == 1
+    cluster.hear(1)
+    cluster.settle()
+    assert cluster.state().isr == (2, 3, 4)
+
+
+def test_who_is_to_be_left_alone_with_the_records_lives_still_when_the_leader_has_answered() -> None:
+    """It may have answered long after them."""
+    cluster = moved_from_a_silent_leader()
+    cluster.silent = {2, 3, 4}
+    cluster.hear(1)
+    cluster.settle()
+    assert cluster.state().leader == 1
+    cluster.hear(3)
+    cluster.settle()
+    assert cluster.state().isr == (2, 3, 4)
 
 
 # --- unclean elections -------------------------------------------------------------------------------------

@@ -255,6 +255,7 @@ class MemoryLogs:
             self._high_watermarks[tp] = min(self._high_watermarks[tp], offset)
 
     def set_aside(self, tp: TopicPartition) -> None:
+        self._high_watermarks.pop(tp, None)
         self.stray.append(self._logs.pop(tp))
 
     def delete(self, *tps: TopicPartition) -> None:
@@ -279,5 +280,6 @@ class MemoryLogs:
 
     def checkpoint_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
         """What was taken down before a cut and comes after it is not written by anybody here: there are no threads."""
-        here = {tp: each for tp, each in committed.items() if self._logs.get(tp) is each.log}
-        self._high_watermarks = {tp: each.high_watermark for tp, each in here.items()}
+        kept = {tp: noted for tp, noted in self._high_watermarks.items() if tp in self._logs}
+        here = {tp: each.high_watermark for tp, each in committed.items() if self._logs.get(tp) is each.log}
+        self._high_watermarks = kept | here

@@ -119,6 +119,17 @@ def test_a_topic_with_more_partitions_than_there_can_be_is_not_taken_over(count:
     assert cache.topic("t") is None and not cache.informed
 
 
+def test_topics_that_have_more_partitions_together_than_there_can_be_are_not_taken_over() -> None:
+    cache = MetadataCache("c")
+    large = [TopicInfo(f"t{number}", f"id-{number}", {}, 1 << 17) for number in range(9)]
+    cache.update(UpdateMetadataRequest(1, 1, (), (), tuple(large[:5])))
+    for more in (large[5:], [TopicInfo("small", "id", {}, 1), *large[5:]]):
+        with pytest.raises(InvalidRequestError, match=r"topics have .* partitions"):
+            cache.update(UpdateMetadataRequest(1, 1, (), (), tuple(more)))
+    cache.update(UpdateMetadataRequest(1, 1, (), (), tuple(large[:8])))
+    assert cache.topic("t7") is not None and cache.topic("small") is None
+
+
 def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> None:
     cache = MetadataCache("c")
     inside = ListenerAddress("TIDELOG", "broker-1", 9600)

@@ -418,6 +418,24 @@ async def test_a_log_that_lost_its_end_is_not_said_to_have_been_committed_beyond
 
 
 @on_virtual_time
+async def test_what_is_noted_while_a_lost_end_is_given_up_does_not_bring_it_back() -> None:
+    """Giving it up waits for the disk, on a thread."""
+    async with MemoryCluster() as cluster:
+        await lose_the_end(cluster)
+        node, offload = cluster.nodes[2], cluster.nodes[2].replicas.offload
+
+        async def offload_beside_housekeeping(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            done = await offload(function, *args, **options)
+            if function.__name__ == "give_up_beyond_end":
+                await node.replicas.checkpoint_high_watermarks()
+            return done
+
+        node.replicas.offload = offload_beside_housekeeping
+        await cluster.elect(1, isr=[1, 3])
+        assert node.directory.high_watermarks() == {TP: 1}
+
+
+@on_virtual_time
 async def test_a_log_that_lost_its_end_is_not_followed_where_that_cannot_be_noted() -> None:
     async with MemoryCluster() as cluster:
         await lose_the_end(cluster)
@@ -426,6 +444,23 @@ async def test_a_log_that_lost_its_end_is_not_followed_where_that_cannot_be_note
         refused = await cluster.nodes[2].ask(cluster.leader_and_isr(), sender_epoch=1)
         assert [each.error_code for each in refused.partitions] == [StorageError.code]
         assert cluster.nodes[2].directory.high_watermarks() == {TP: 7}
+
+
+@on_virtual_time
+async def test_a_follower_that_has_all_keeps_its_files_where_its_leader_drops_everything_much_later() -> None:
+    """Nothing is fetched meanwhile, in an epoch in which nothing was written."""
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await asyncio.sleep(1)
+        await cluster.elect(1)
+        await asyncio.sleep(1)
+        followers = [cluster.nodes[each].log() for each in (2, 3)]
+        before = [log.cuts for log in followers]
+        cluster.leader.log().raise_log_start(1)
+        cluster.leader.replicas.log_start_rose(TP)
+        await until(lambda: all(log.log_start_offset == 1 for log in followers))
+        assert [log.cuts for log in followers] == before
 
 
 @on_virtual_time

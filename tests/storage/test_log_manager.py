@@ -24,8 +24,8 @@ from tidelog.model import TopicPartition
 ORDERS = TopicPartition("orders", 0)
 
 
-def open_manager(path: Path) -> LogManager:
-    return LogManager.open([path], UnsyncedFiles(), 1, "c1", "boot-1")
+def open_manager(*paths: Path) -> LogManager:
+    return LogManager.open(paths, UnsyncedFiles(), 1, "c1", "boot-1")
 
 
 def test_logs_are_found_again(tmp_path: Path) -> None:
@@ -151,6 +151,34 @@ def test_a_log_that_is_gone_although_something_was_committed_is_lost(tmp_path: P
         manager.close()
     manager = restarted(tmp_path, "old")
     assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["at its place", "on another disk"])
+def test_a_log_in_the_place_of_a_lost_one_is_not_said_to_be_committed_as_far(tmp_path: Path, elsewhere: bool) -> None:
+    """Else what it gets would count as committed, were its broker killed before it notes high watermarks."""
+    disks, other = [tmp_path / "a", tmp_path / "b"], TopicPartition("other", 0)
+
+    def started() -> LogManager:
+        manager = open_manager(*disks)
+        manager.open_logs(hosted={ORDERS: "id", other: "id"})
+        return manager
+
+    manager = started()
+    log = log_of_five(manager)
+    manager.get_or_create(other, "id", LogConfig())
+    manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 3)})
+    manager.close()
+    shutil.rmtree(log.directory)
+    if elsewhere:
+        (disks[1] / log_name(other)).rename(disks[0] / log_name(other))
+    manager = started()
+    log = log_of_five(manager)
+    assert (log.directory.parent == disks[1]) == elsewhere
+    manager.vouch()
+    manager.close(clean=False)
+    manager = started()
+    assert manager.logs()[ORDERS].log_end_offset == 5
+    assert manager.high_watermarks().get(ORDERS, 0) == 0 and not manager.possibly_short
 
 
 def test_a_log_that_is_gone_and_had_nothing_committed_is_as_good_as_a_new_one(tmp_path: Path) -> None:
