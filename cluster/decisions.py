@@ -139,16 +139,17 @@ class Decisions(Picture):
             doubt.cover(not self.whole(tp).isdisjoint(state.isr))
 
     def _candidates(self, tp: TopicPartition, state: PartitionState) -> tuple[int, ...]:
-        """Who may have what members of the ISR have lost: the others of it.
+        """Who may have what members of the ISR have lost: the others of it, and who was given up for it.
 
-        Everybody where it has no others, or a reassignment is on its way: the ISR may have become this one only just
-        now, or after its last member went down, and who was in the one before has not deleted anything yet. Where
-        records may be given up the last one waits for nobody.
+        Of others nothing is known: one that led before may have records of its own, in an epoch above all that the ISR
+        has. Where records may be given up nobody is waited for who is not in sync, but by a move.
         """
         move = self.moves.get(tp)
-        if (len(state.isr) > 1 or self._allows_unclean(tp)) and (move is None or move.safe):
-            return state.isr
-        return (*state.isr, *(each for each in self.holders(tp) if each not in state.isr))
+        if move is None or move.safe:
+            present = () if self._allows_unclean(tp) else self.replicas(tp)
+        else:
+            present = self.holders(tp)
+        return (*state.isr, *(each for each in state.eligible if each in present))
 
     def detains(self, tp: TopicPartition, broker_id: int) -> bool:
         """Whether this broker must not be let in before more is known: its former self still stands for something."""
@@ -171,7 +172,7 @@ class Decisions(Picture):
         if state.leader in self.whole(tp):
             return renewed_state(state, self.epoch) if tp in self.renewing else None
         if tp in self.renewing or state.leader in self.arriving:
-            return PartitionState(NO_LEADER, state.leader_epoch + 1, state.isr, self.epoch)
+            return state.rewritten(NO_LEADER, state.isr, self.epoch)
         return None
 
     def _elected(
@@ -241,7 +242,7 @@ class Decisions(Picture):
 
     def _chosen(self, tp: TopicPartition, state: PartitionState, leader: int) -> PartitionState:
         """Under this one, alone, who may lack something. Then nobody goes yet who was to go in favour of others."""
-        chosen = PartitionState(leader, state.leader_epoch + 1, (leader,), self.epoch)
+        chosen = state.rewritten(leader, (leader,), self.epoch)
         if (doubt := self.doubts.get(tp)) is not None:
             doubt.chosen = chosen
         if (move := self.moves.get(tp)) is not None and not move.safe:

@@ -58,7 +58,7 @@ def next_state(
         # Case A: the leader stays, be it that nobody can take over from one that leaves.
         isr = tuple(keeps) if state.leader in keeps else (*keeps, state.leader)
         if renew or set(isr) != set(state.isr):
-            return PartitionState(state.leader, state.leader_epoch + renew, isr, controller_epoch)
+            return state.rewritten(state.leader, isr, controller_epoch, begins=renew)
         return None
     if in_sync:
         # Case B: the first in-sync replica, in the order of the assignment, takes over.
@@ -71,7 +71,7 @@ def next_state(
 
 def renewed_state(state: PartitionState, controller_epoch: int) -> PartitionState:
     """The same leader in a new epoch."""
-    return PartitionState(state.leader, state.leader_epoch + 1, state.isr, controller_epoch)
+    return state.rewritten(state.leader, state.isr, controller_epoch)
 
 
 def preferred_state(
@@ -114,4 +114,4 @@ def _names(replicas: Sequence[int]) -> str:
 def _changed(state: PartitionState, leader: int, isr: tuple[int, ...], controller_epoch: int) -> PartitionState | None:
     if leader == state.leader and set(isr) == set(state.isr):
         return None
-    return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)
+    return state.rewritten(leader, isr, controller_epoch)

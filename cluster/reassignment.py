@@ -85,4 +85,4 @@ def shed_state(
     if not heirs:
         return None
     leader = state.leader if state.leader in heirs else heirs[0]
-    return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)
+    return state.rewritten(leader, isr, controller_epoch, sheds=True)

@@ -25,12 +25,27 @@ class PartitionState:
     isr               never empty; a leader is always in it. Shrunk and grown by the leader, by compare-and-set,
                       and shrunk by the controller when a member dies.
     controller_epoch  of the controller that wrote the state last.
+    eligible          who was in sync, too, until the controller left `isr` alone: they may have what that loses with
+                      its power. Forgotten by the leader, who outlived that, with its first change of the ISR.
     """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
+    eligible: tuple[int, ...] = field(default=(), compare=False)
+
+    def rewritten(
+        self, leader: int, isr: tuple[int, ...], controller_epoch: int, *, begins: bool = True, sheds: bool = False
+    ) -> PartitionState:
+        """What a controller makes of it, in a new epoch if it `begins` one; `sheds`: by a reassignment.
+
+        Who is `eligible` has a log of the same lineage as those in sync. Nobody has where somebody else is to lead.
+        """
+        known = {*self.isr, *self.eligible}
+        kept = known if len(isr) == 1 or sheds else set(self.eligible)
+        eligible = kept.difference(isr) if known.issuperset(isr) else set()
+        return PartitionState(leader, self.leader_epoch + begins, isr, controller_epoch, tuple(sorted(eligible)))
 
 
 @dataclass(frozen=True, slots=True)

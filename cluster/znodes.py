@@ -207,16 +207,15 @@ def _decode_replicas(value: Mapping[str, list[Any]]) -> dict[int, tuple[int, ...
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """`/brokers/topics/T/partitions/P/state`, version 1."""
-    return _encode(
-        {
-            "controller_epoch": state.controller_epoch,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": list(state.isr),
-        }
-    )
+    """`/brokers/topics/T/partitions/P/state`, version 1; with a key of ours, where anybody is eligible."""
+    value = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    return _encode(value | {"eligible": list(state.eligible)} if state.eligible else value)
 
 
 def decode_state(data: bytes) -> PartitionState:
@@ -227,6 +226,7 @@ def decode_state(data: bytes) -> PartitionState:
             leader_epoch=int(value["leader_epoch"]),
             isr=tuple(int(replica) for replica in value["isr"]),
             controller_epoch=int(value["controller_epoch"]),
+            eligible=tuple(int(replica) for replica in value.get("eligible", ())),
         )
 
 

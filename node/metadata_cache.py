@@ -82,7 +82,7 @@ class MetadataCache:
         Returns the topics whose settings are others than were known. InvalidRequestError where there are more
         partitions than there can be: what clients ask for would be made of all of them.
         """
-        self._raise_if_too_many(request.topics)
+        self._raise_if_too_many(request)
         reconfigured = []
         named: dict[str, str] = {}
         deleted = request.deleted_topics
@@ -111,9 +111,9 @@ class MetadataCache:
             self.on_named(name, topic_id)
         return reconfigured
 
-    def _raise_if_too_many(self, infos: Iterable[TopicInfo]) -> None:
+    def _raise_if_too_many(self, request: UpdateMetadataRequest) -> None:
         grown: dict[str, int] = {}
-        for info in infos:
+        for info in request.topics:
             if not 0 <= info.partition_count <= _MAX_PARTITIONS:
                 raise InvalidRequestError(f"{info.name} has {info.partition_count} partitions, it is said")
             topic = self._topics.get(info.name)
@@ -121,7 +121,9 @@ class MetadataCache:
                 grown[info.name] = info.partition_count
         if not grown:
             return  # as nearly always
-        counts = {name: topic.partition_count for name, topic in self._topics.items()} | grown
+        gone, every = request.deleted_topics, request.every_topic
+        stay = (name for name in self._topics if name not in gone and (every is None or name in every))
+        counts = {name: self._topics[name].partition_count for name in stay} | grown
         if (total := sum(counts.values())) > _MOST_OF_ALL:
             raise InvalidRequestError(f"{len(counts)} topics have {total} partitions, it is said")
 

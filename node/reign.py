@@ -58,6 +58,8 @@ _PROPAGATION_MS = 500
 _WRITES = 250
 #: How often it is looked whether those who may have lost records have been waited for long enough.
 _DOUBT_CHECK_S = 1.0
+#: How often topics that could not be read are looked at again: nothing else tells that they have been mended.
+_UNREAD_CHECK_S = 10.0
 
 
 class Reign:
@@ -129,6 +131,7 @@ class Reign:
         try:
             await self._begin()
             self._spawn(self._watch_doubts())
+            self._spawn(self._watch_unread())
             if self._rebalancing is not None:
                 self._spawn(self._rebalance(self._rebalancing))
             while not self._ended:
@@ -267,6 +270,13 @@ class Reign:
         while True:
             await asyncio.sleep(_DOUBT_CHECK_S)
             self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
+
+    async def _watch_unread(self) -> None:
+        while True:
+            await asyncio.sleep(_UNREAD_CHECK_S)
+            if self.controller.unread:
+                self._dirty.add(znodes.BROKER_TOPICS)
+                self._wake.set()
 
     # --- reading -------------------------------------------------------------------------------------
 

@@ -128,8 +128,8 @@ class BrokerSettings:
         "per cent of what a broker should lead that others may lead for it", 10
     )
     unclean_recovery_timeout_ms: int = _setting(
-        "how long a partition waits for the rest of its ISR, or for all replicas where that is one, while those that"
-        " are there may have lost records",
+        "how long a partition waits for the rest of its ISR, and for those whom the controller took out of it last,"
+        " while those that are there may have lost records",
         300_000,
     )
     controlled_shutdown_timeout_ms: int = _setting("how long a polite stop tries to hand leadership over", 5000)

@@ -122,6 +122,10 @@ class LogDirectory:
         """Neither failed nor closed."""
         return self.failure is None and not self.closed
 
+    def may_have_had(self, tp: TopicPartition) -> bool:
+        """Whether a log with something committed may have been here that is not."""
+        return self.found_empty or (tp not in self.logs and self.checkpoints.high_watermark(tp) > 0)
+
     def forget_found_empty(self) -> None:
         """What was lost is noted (`storage.lost_logs`). StorageError.
 

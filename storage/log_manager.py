@@ -260,7 +260,7 @@ class LogManager:
     def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
         if tp in self._offline and not partition_metadata.differ(self._offline[tp], topic_id):
             raise StorageError(f"the log of {tp} may lie in a directory that is offline: {self._failed_paths()}")
-        if in_sync and tp.topic in self._unread and any(directory.found_empty for directory in self.directories):
+        if in_sync and tp.topic in self._unread and any(each.may_have_had(tp) for each in self.directories):
             raise IneligibleReplicaError(f"whether the log of {tp} is lost was not known when this broker started")
         if tp in self._lost and not partition_metadata.differ(self._lost[tp], topic_id):
             if in_sync:

@@ -125,7 +125,7 @@ def _why_unled(facts: PartitionFacts) -> str:
         return f"its in-sync replicas do not answer ({'; '.join(silent)})"
     others = candidates if len(candidates) > 1 or unclean else facts.metadata.replicas
     away = [broker for broker in others if broker not in facts.brokers]
-    compared = f"; after a power failure it waits for {_brokers(away)} to compare logs" if away else ""
+    compared = f"; after a power failure it may wait for {_brokers(away)} to compare logs" if away else ""
     return f"{_brokers(live)} could; the controller, broker {facts.controller}, has not elected any yet{compared}"
 
 

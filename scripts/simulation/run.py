@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from cluster.state import TopicAssignment
+from cluster.store import NoNodeError
 from cluster.znodes import BROKER_TOPICS, decode_state, decode_topic, state_path, topic_path
 from node.replica import Replica
 from simulation.brokers import SimulatedBroker
@@ -210,7 +211,6 @@ class Run:
         self.workload.end()
         cluster = self.cluster
         healed_ns = self._healed_ns = cluster.timeline.now_ns
-        given_up: list[TopicPartition] = []
         while cluster.timeline.now_ns < healed_ns + _WHOLE_WITHIN_NS and not self.wrong:
             for broker in cluster.brokers.values():
                 broker.start()
@@ -219,8 +219,8 @@ class Run:
             if not self._whole_ns and not list(self._out_of_sync()):
                 self._whole_ns = cluster.timeline.now_ns
                 self._ask_to_serve()
-            if not given_up and cluster.timeline.now_ns >= healed_ns + _GIVEN_UP_AFTER_NS:
-                given_up = self._give_up_without_hope()
+            if self.operator.idle and cluster.timeline.now_ns >= healed_ns + _GIVEN_UP_AFTER_NS:
+                self._give_up_without_hope()
             if self._whole_ns and self._all_ended and not [*self._not_alike(), *self._left_behind()]:
                 break
         else:
@@ -298,18 +298,19 @@ class Run:
             elif len(leaders[0].isr) != len(leaders[0].replicas):
                 yield f"{tp} has {list(leaders[0].isr)} of {list(leaders[0].replicas)} in sync"
 
-    def _give_up_without_hope(self) -> list[TopicPartition]:
+    def _give_up_without_hope(self) -> None:
         """What is led by nobody, since all who were in sync know that their disks have lost something."""
-        given_up = list(self._without_hope())
-        if given_up:
+        if given_up := list(self._without_hope()):
             self.nemesis.tally.draw([_GIVEN_UP])
             self.nemesis.tally.bite([_GIVEN_UP])
             self.operator.give_up(given_up)
-        return given_up
 
     def _without_hope(self) -> Iterator[TopicPartition]:
         for tp in (tp for topic in self._topics_there() for tp in topic.topic_partitions()):
-            state = decode_state(self.cluster.zookeeper.node(state_path(tp)).data)
+            try:
+                state = decode_state(self.cluster.zookeeper.node(state_path(tp)).data)
+            except NoNodeError:
+                continue
             if state.leader == NO_LEADER and all(self.cluster.brokers[each].lacks(tp) for each in state.isr):
                 yield tp
 

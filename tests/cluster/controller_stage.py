@@ -195,7 +195,7 @@ class Cluster:
 
     def leader_sets_isr(self, tp: TopicPartition, *isr: int) -> None:
         known = self.states[tp]
-        self.states[tp] = VersionedState(replace(known.state, isr=isr), known.partition_epoch + 1)
+        self.states[tp] = VersionedState(replace(known.state, isr=isr, eligible=()), known.partition_epoch + 1)
 
     def leader_tells_isr(self, tp: TopicPartition, *isr: int) -> None:
         self.leader_sets_isr(tp, *isr)

@@ -166,6 +166,47 @@ def test_the_last_one_in_sync_waits_for_those_that_are_away_unless_its_records_m
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
 
 
+def test_who_has_left_before_is_not_waited_for_by_the_last_one_in_sync_under_whichever_controller() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.die(2)
+    cluster.settle()
+    assert (cluster.state().isr, cluster.state().eligible) == ((1,), (2,))
+    cluster.die(1)
+    cluster.settle()
+    cluster.reign(2)
+    cluster.come(short(1, 99))
+    cluster.come(broker(3, 100))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.asked) == (NO_LEADER, [])
+    cluster.come(broker(2, 101))
+    cluster.settle()
+    cluster.tell_ends({1: 7, 2: 8})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr, cluster.state().eligible) == (2, (2,), (1,))
+
+
+def test_a_leader_that_changed_the_isr_has_outlived_who_was_given_up_for_it() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.come(broker(2, 50))
+    cluster.settle()
+    for isr in ((1, 2), (1,)):
+        cluster.leader_tells_isr(TP, *isr)
+    cluster.die(1)
+    cluster.settle()
+    cluster.come(short(1, 99))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.asked) == (1, [])
+
+
 def test_it_is_not_waited_for_ever() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))

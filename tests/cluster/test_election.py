@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,6 +73,27 @@ def test_a_leaving_broker_gives_up_what_others_can_take(
     before: PartitionState, live: set[int], expected: PartitionState | None
 ) -> None:
     assert next_state(before, (1, 2, 3), live, EPOCH, leaving={1}, evict_leaving=True) == expected
+
+
+LEFT_ALONE = replace(state(1, 1), eligible=(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("before", "leader", "isr", "sheds", "eligible"),
+    [
+        pytest.param(state(1, 1, 2, 3), 2, (2, 3), False, (), id="there are others"),
+        pytest.param(state(1, 1, 2, 3), 2, (2,), False, (1, 3), id="it is alone"),
+        pytest.param(LEFT_ALONE, NO_LEADER, (1,), False, (2, 3), id="it is alone still"),
+        pytest.param(LEFT_ALONE, 2, (2,), False, (1, 3), id="one of those who were given up has more"),
+        pytest.param(LEFT_ALONE, 4, (4,), False, (), id="one that has another log leads uncleanly"),
+        pytest.param(state(1, 1, 2, 3, 4), 3, (3, 4), True, (1, 2), id="a move has shed them"),
+        pytest.param(replace(state(3, 3, 4), eligible=(1, 2)), 4, (4,), False, (1, 2, 3), id="and an heir is alone"),
+    ],
+)
+def test_who_is_given_up_by_the_controller_for_who_is_left_alone_is_eligible(
+    before: PartitionState, leader: int, isr: tuple[int, ...], sheds: bool, eligible: tuple[int, ...]
+) -> None:
+    assert before.rewritten(leader, isr, EPOCH, sheds=sheds).eligible == eligible
 
 
 def test_a_leaving_broker_that_rejoined_the_isr_is_let_be() -> None:

@@ -51,21 +51,28 @@ class World:
     # --- what happens ----------------------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """The leader appends a record; those who hear it copy its log."""
-        leader = self.leader
-        if leader == NO_LEADER:
+        """The leader appends a record, and those who hear it copy its log."""
+        self.append()
+        for broker_id in BROKERS:
+            self.copy(broker_id)
+
+    def append(self) -> None:
+        """The leader appends a record that nobody hears of yet."""
+        if self.leader != NO_LEADER:
+            self.records += 1
+            self.machines[self.leader].log.append((self.cluster.state().leader_epoch, self.records))
+
+    def copy(self, follower: int) -> None:
+        """It copies the leader's log, with what that has of earlier epochs; what all in sync have is acknowledged."""
+        leader, isr = self.leader, self.cluster.state().isr
+        if leader == NO_LEADER or follower not in self.serving:
             return
-        self.records += 1
         log = self.machines[leader].log
-        log.append((self.cluster.state().leader_epoch, self.records))
-        followers = [each for each in self.serving if each != leader]
-        for follower in followers:
-            self.machines[follower].log = list(log)
-        isr = self.cluster.state().isr
-        if set(isr) <= {leader, *followers}:
-            self.acknowledged.append(log[-1])
-        if set(followers) - set(isr):
-            self.cluster.leader_tells_isr(TP, *isr, *(each for each in followers if each not in isr))
+        self.machines[follower].log = list(log)
+        common = [each for each in log if all(each in self.machines[b].log for b in isr)]
+        self.acknowledged += [each for each in common if each not in self.acknowledged]
+        if follower not in isr:
+            self.cluster.leader_tells_isr(TP, *isr, follower)
 
     def kill(self, broker_id: int) -> None:
         """The process dies; its registration stays for a while."""
@@ -157,7 +164,7 @@ class World:
 
     def do(self, what: str, whom: int, how_much: int) -> None:
         match what:
-            case "produce" | "wait":
+            case "produce" | "append" | "wait":
                 getattr(self, what)()
             case "lose" | "lose_as_decided":
                 getattr(self, what)(whom, how_much)
@@ -179,7 +186,7 @@ class World:
         assert not any(machine.short for machine in self.machines.values())
 
 
-STEPS = ("produce", "produce", "produce", "kill", "lose", "lose", "lose_as_decided", "miss", "come", "come",
+STEPS = ("produce", "produce", "append", "copy", "kill", "lose", "lose", "lose_as_decided", "miss", "come", "come",
          "slow_down", "speed_up", "wait", "reign")  # fmt: skip
 
 
@@ -215,6 +222,18 @@ def test_who_goes_down_as_it_is_chosen_is_compared_with_those_who_were_given_up_
     world.do("come", 2, 0)
     world.do("come", 1, 0)
     assert world.leader in {1, 2}
+    world.recover()
+
+
+def test_who_led_before_and_left_with_records_of_its_own_is_not_compared() -> None:
+    """They stand in a later epoch than what the others had all the while, and acknowledged later."""
+    world = World()
+    steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("come", 1)]
+    for step, whom in [*steps, ("copy", 1), ("kill", 1), ("miss", 1), ("lose", 3), ("come", 2), ("come", 1)]:
+        world.do(step, whom, 0)
+    assert (world.acknowledged, world.machines[2].log) == ([(0, 1)], [(1, 2)])
+    world.do("come", 3, 0)
+    assert world.leader == 3
     world.recover()
 
 

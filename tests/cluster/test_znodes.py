@@ -19,6 +19,9 @@ def test_a_state_is_kafkas_json() -> None:
     data = b'{"controller_epoch":5,"leader":1,"version":1,"leader_epoch":3,"isr":[1,2]}'
     assert znodes.encode_state(state) == data
     assert znodes.decode_state(data) == state
+    left_alone = replace(state, isr=(1,), eligible=(2, 3))
+    assert json.loads(znodes.encode_state(left_alone)) == {**json.loads(data), "isr": [1], "eligible": [2, 3]}
+    assert znodes.decode_state(znodes.encode_state(left_alone)).eligible == (2, 3)
 
 
 def test_a_registration_lists_both_endpoints_and_takes_its_epoch_from_the_czxid() -> None:

@@ -12,6 +12,7 @@ from cluster.coordination import Coordination
 from cluster.memory import MemoryZooKeeper, Weather
 from cluster.state import PartitionState
 from cluster.store import NoNodeError
+from node import reign
 from node.controller_channel import MOST_BACKOFF_MS
 from node.controller_shell import ControllerShell
 from node.identity import Identity
@@ -284,7 +285,12 @@ def test_a_controller_whose_session_expires_resigns_and_somebody_reigns_on() -> 
     run(story)
 
 
-def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor_its_topic_its_logs() -> None:
+def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor_its_topic_its_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing tells that it was mended: it is looked at again now and then."""
+    monkeypatch.setattr(reign, "_UNREAD_CHECK_S", 0.2)
+
     async def story(cluster: Cluster) -> None:
         await cluster.create("t", assignment={0: (2, 3)})
         await cluster.create("odd", assignment={0: (2, 3), 1: (3, 2)})
@@ -300,7 +306,6 @@ def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor
         assert refused.error_code == TopicAlreadyExistsError.code
         cluster.brokers[3].hosted.clear()
         await cluster.brokers[3].store.set(path, right)
-        await cluster.create("u", num_partitions=1, replication_factor=1)  # the topics are looked at again
         await cluster.until(lambda: {each.topic for each in cluster.brokers[3].hosted} >= {"odd"})
         assert cluster.controller.controller_epoch == 2
 

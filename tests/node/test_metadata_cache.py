@@ -128,6 +128,9 @@ def test_topics_that_have_more_partitions_together_than_there_can_be_are_not_tak
             cache.update(UpdateMetadataRequest(1, 1, (), (), tuple(more)))
     cache.update(UpdateMetadataRequest(1, 1, (), (), tuple(large[:8])))
     assert cache.topic("t7") is not None and cache.topic("small") is None
+    cache.update(UpdateMetadataRequest(1, 1, (), (), (large[8],), ("t0",)))
+    cache.update(UpdateMetadataRequest(1, 1, (), (), (large[0],), (), {"t0": "id-0", "t1": "id-1"}))
+    assert cache.topic("t0") is not None and cache.topic("t8") is None
 
 
 def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> None:

@@ -181,6 +181,17 @@ def test_a_log_in_the_place_of_a_lost_one_is_not_said_to_be_committed_as_far(tmp
     assert manager.high_watermarks().get(ORDERS, 0) == 0 and not manager.possibly_short
 
 
+def test_a_log_that_is_gone_of_a_topic_that_could_not_be_read_is_not_begun_anew_in_sync(tmp_path: Path) -> None:
+    written(tmp_path, high_watermark=3)
+    shutil.rmtree(tmp_path / log_name(ORDERS))
+    manager = open_manager(tmp_path)
+    manager.open_logs(hosted={}, unread={ORDERS.topic})
+    with pytest.raises(IneligibleReplicaError, match="was not known when this broker started"):
+        manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True)
+    assert manager.get_or_create(ORDERS._replace(partition=9), "old", LogConfig(), in_sync=True).log_end_offset == 0
+    assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
+
+
 def test_a_log_that_is_gone_and_had_nothing_committed_is_as_good_as_a_new_one(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=0)
     shutil.rmtree(tmp_path / log_name(ORDERS))

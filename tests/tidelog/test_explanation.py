@@ -103,12 +103,12 @@ def test_nothing_is_said_of_a_partition_that_is_as_it_should_be() -> None:
         (
             facts({3: FOLLOWS}, brokers=(1, 3), isr=(2, 3), leader=-1),
             "no broker leads it: broker 3 could; the controller, broker 1, has not elected any yet;"
-            " after a power failure it waits for broker 2 to compare logs",
+            " after a power failure it may wait for broker 2 to compare logs",
         ),
         (
             facts({3: FOLLOWS}, brokers=(3,), controller=3, isr=(3,), leader=-1),
             "no broker leads it: broker 3 could; the controller, broker 3, has not elected any yet;"
-            " after a power failure it waits for brokers 1, 2 to compare logs",
+            " after a power failure it may wait for brokers 1, 2 to compare logs",
         ),
         (
             facts({3: replace(FOLLOWS, unclean_election=True)}, brokers=(3,), controller=3, isr=(3,), leader=-1),
