@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 from cluster.doubt import GONE, Doubt, Hold, LogEnd, Poll, judge
@@ -215,7 +216,10 @@ class Decisions(Picture):
             lacks = poll.lacks(replica) or tp in self.lacking.get(replica, ())
             return poll.ends.get(replica, GONE), not lacks, replica in state.isr, replica not in self.leaving
 
-        chosen = self._chosen(tp, state, max(present, key=worth))
+        leader = max(present, key=worth)
+        chosen = self._chosen(
+            tp, replace(state, isr=(leader,), eligible=()), leader
+        )  # the others are given up for good
         self.forced[tp] = chosen.leader_epoch
         return chosen
 

@@ -21,11 +21,23 @@ class LogEnd:
     """How far a log reaches, in the order in which one is better than another.
 
     lacks   it is gone (−1, −1), or ends before what was known to be committed
+    epochs  its latest, each with the offset at which it begins
     """
 
     last_epoch: int
     log_end_offset: int
     lacks: bool = field(default=False, compare=False)
+    epochs: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+
+    def extends(self, other: LogEnd) -> bool:
+        """Whether it has all that the other log has, as far as the epochs tell that were told."""
+        if other.last_epoch < 0 or self == other:
+            return other.log_end_offset <= self.log_end_offset
+        begun = [epoch for epoch, _ in self.epochs]
+        if other.last_epoch not in begun:
+            return False
+        later = self.epochs[begun.index(other.last_epoch) + 1 :]
+        return other.log_end_offset <= (later[0][1] if later else self.log_end_offset)
 
 
 GONE = LogEnd(-1, -1, lacks=True)
@@ -139,8 +151,9 @@ def judge(
 ) -> Verdict:
     """What to do about a partition without a leader, none of whose live ISR members is beyond doubt.
 
-    candidates   the ISR, and who else may have what that has lost. Nobody leads where each of the ISR knows of a loss:
-                 what is missing then may be missing from all logs
+    candidates   the ISR, and who else may have what that has lost: only who has all that is left there, for another may
+                 have records of its own in a later epoch than those that were acknowledged when it was gone. Nobody
+                 leads where each of the ISR knows of a loss: what is missing then may be missing from all logs
     overdue      it was waited long enough for those that are away; for the silent the poll knows
     """
     present = [replica for replica in candidates if replica in live]
@@ -149,7 +162,10 @@ def judge(
     if unasked := poll.unasked(present):
         return Verdict(ask=unasked)
     told = poll.told(present)
-    eligible = [replica for replica in told if not poll.lacks(replica)]
-    if (len(told) < len(present) and not poll.overdue) or set(eligible).isdisjoint(isr):
+    sound = [replica for replica in told if not poll.lacks(replica)]
+    in_sync = [replica for replica in sound if replica in isr]
+    if (len(told) < len(present) and not poll.overdue) or not in_sync:
         return Verdict()
+    best = poll.ends[max(in_sync, key=lambda replica: poll.ends[replica])]
+    eligible = [replica for replica in sound if replica in isr or poll.ends[replica].extends(best)]
     return Verdict(leader=max(eligible, key=lambda replica: poll.ends[replica]))

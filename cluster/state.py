@@ -38,13 +38,9 @@ class PartitionState:
     def rewritten(
         self, leader: int, isr: tuple[int, ...], controller_epoch: int, *, begins: bool = True, sheds: bool = False
     ) -> PartitionState:
-        """What a controller makes of it, in a new epoch if it `begins` one; `sheds`: by a reassignment.
-
-        Who is `eligible` has a log of the same lineage as those in sync. Nobody has where somebody else is to lead.
-        """
-        known = {*self.isr, *self.eligible}
-        kept = known if len(isr) == 1 or sheds else set(self.eligible)
-        eligible = kept.difference(isr) if known.issuperset(isr) else set()
+        """What a controller makes of it, in a new epoch if it `begins` one; `sheds`: by a reassignment."""
+        given_up = self.isr if len(isr) == 1 or sheds else ()
+        eligible = {*given_up, *self.eligible}.difference(isr)
         return PartitionState(leader, self.leader_epoch + begins, isr, controller_epoch, tuple(sorted(eligible)))
 
 

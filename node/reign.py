@@ -451,7 +451,12 @@ class Reign:
                 self.perform(self.controller.replicas_stopped(broker.broker_id, deleted))
             case QuestionBatch(), LogEndsResponse():
                 ends = {
-                    TopicPartition(p.topic, p.partition): LogEnd(p.last_epoch, p.log_end_offset, bool(p.error_code))
+                    TopicPartition(p.topic, p.partition): LogEnd(
+                        p.last_epoch,
+                        p.log_end_offset,
+                        bool(p.error_code),
+                        tuple((each.epoch, each.start_offset) for each in p.epochs),
+                    )
                     for p in response.partitions
                 }
                 log.info("broker %d tells how far its logs reach: %s", broker.broker_id, ends)

@@ -189,14 +189,25 @@ class ControlledShutdownRequest(Request):
 
 
 @frozen
+class EpochBegin(Message):
+    """At which offset a leader epoch begins in a log."""
+
+    epoch: int
+    start_offset: int
+
+
+@frozen
 class LogEndAnswer(Message):
-    """How far a log reaches. INELIGIBLE_REPLICA: it is gone (−1), or ends before what was known as committed."""
+    """How far a log reaches, and its latest epochs, in their order. INELIGIBLE_REPLICA: it is gone (−1), or ends before
+    what was known as committed.
+    """
 
     topic: str
     partition: int
     error_code: int
     last_epoch: int = -1
     log_end_offset: int = -1
+    epochs: tuple[EpochBegin, ...] = ()
 
 
 @frozen

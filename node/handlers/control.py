@@ -21,6 +21,7 @@ from tidelog.control_messages import (
     ANY_EPOCH,
     BrokerInfo,
     ControllerRequest,
+    EpochBegin,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LogEndAnswer,
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 #: Partitions that change their role before other work gets a turn of the loop.
 _TURN = 64
+#: Epochs of a log that the controller is told of: the last ones, in which it may differ from others.
+_EPOCHS_TOLD = 32
 
 
 class ControlRequests:
@@ -391,4 +394,5 @@ class ControlRequests:
         lacks = log_.log_end_offset < self._replicas.recovered_high_watermark(tp)
         last_epoch = -1 if log_.latest_epoch is None else log_.latest_epoch
         code = IneligibleReplicaError.code if lacks else 0
-        return LogEndAnswer(tp.topic, tp.partition, code, last_epoch, log_.log_end_offset)
+        epochs = tuple(EpochBegin(*each) for each in log_.epochs[-_EPOCHS_TOLD:])
+        return LogEndAnswer(tp.topic, tp.partition, code, last_epoch, log_.log_end_offset, epochs)

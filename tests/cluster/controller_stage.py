@@ -120,11 +120,19 @@ class Cluster:
             if (asked := self.unanswered.pop(broker_id, None)) is not None:
                 self.play(self.controller.broker_answered(broker_id, asked))
 
-    def tell_end(self, broker_id: int, end: int, last_epoch: int = 0, *, lacks: bool = False) -> None:
+    def tell_end(
+        self,
+        broker_id: int,
+        end: int,
+        last_epoch: int = 0,
+        *,
+        lacks: bool = False,
+        epochs: tuple[tuple[int, int], ...] = ((0, 0),),
+    ) -> None:
         """The broker says how far its logs reach of which it was asked."""
         tps = [tp for asked, tps in self.asked if asked == broker_id for tp in tps]
         self.asked = [question for question in self.asked if question[0] != broker_id]
-        ends = dict.fromkeys(tps, LogEnd(last_epoch, end, lacks))
+        ends = dict.fromkeys(tps, LogEnd(last_epoch, end, lacks, epochs))
         self.play(self.controller.log_ends_told(broker_id, ends, self.controller.signs.now))
 
     def tell_ends(self, ends: dict[int, int]) -> None:

@@ -46,7 +46,9 @@ def test_who_leads_among_those_in_doubt(live: set[int], poll: Poll, overdue: boo
 @pytest.mark.parametrize(
     ("ends", "leader"),
     [
-        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6)}, 3, id="it has more"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, epochs=((1, 0),))}, 3, id="it has more"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 5)))}, 3, id="it has more of a later epoch"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 4)))}, 1, id="of which not all was theirs"),
         pytest.param({1: LogEnd(1, 6), 3: LogEnd(1, 6)}, 1, id="as much is not more"),
         pytest.param({1: LogEnd(1, 5, True), 3: LogEnd(1, 6)}, None, id="what is missing may be missing there too"),
         pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, True)}, 1, id="it lacks something itself"),
@@ -146,6 +148,24 @@ def test_where_all_are_short_the_greatest_leads_alone() -> None:
     assert sorted(cluster.absolved) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("other", "extends"),
+    [
+        pytest.param(LogEnd(1, 5), True, id="the other is its beginning"),
+        pytest.param(LogEnd(1, 7), True, id="up to where the next epoch begins"),
+        pytest.param(LogEnd(1, 8), False, id="the other has more of that epoch"),
+        pytest.param(LogEnd(3, 9), True, id="the same"),
+        pytest.param(LogEnd(3, 10), False, id="the other is longer"),
+        pytest.param(LogEnd(2, 6), False, id="the other has an epoch of its own"),
+        pytest.param(LogEnd(0, 2), False, id="so far back nothing is told"),
+        pytest.param(LogEnd(-1, 0), True, id="the other is empty"),
+        pytest.param(LogEnd(-1, 12), False, id="the other is empty, and begins behind it"),
+    ],
+)
+def test_whether_a_log_has_all_that_another_has_its_epochs_tell(other: LogEnd, extends: bool) -> None:
+    assert LogEnd(3, 9, epochs=((1, 3), (3, 7))).extends(other) == extends
+
+
 @pytest.mark.parametrize("unclean", ["false", "true"])
 def test_the_last_one_in_sync_waits_for_those_that_are_away_unless_its_records_may_be_given_up(unclean: str) -> None:
     cluster = Cluster(1, 2)
@@ -188,6 +208,20 @@ def test_who_has_left_before_is_not_waited_for_by_the_last_one_in_sync_under_whi
     cluster.tell_ends({1: 7, 2: 8})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.state().eligible) == (2, (2,), (1,))
+
+
+def test_who_was_given_up_by_an_unclean_election_is_waited_for_no_more() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.die(1)
+    cluster.come(broker(2, 50))
+    cluster.settle()
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().isr, cluster.state().eligible) == ((2,), ())
 
 
 def test_a_leader_that_changed_the_isr_has_outlived_who_was_given_up_for_it() -> None:

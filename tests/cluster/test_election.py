@@ -85,7 +85,6 @@ LEFT_ALONE = replace(state(1, 1), eligible=(2, 3))
         pytest.param(state(1, 1, 2, 3), 2, (2,), False, (1, 3), id="it is alone"),
         pytest.param(LEFT_ALONE, NO_LEADER, (1,), False, (2, 3), id="it is alone still"),
         pytest.param(LEFT_ALONE, 2, (2,), False, (1, 3), id="one of those who were given up has more"),
-        pytest.param(LEFT_ALONE, 4, (4,), False, (), id="one that has another log leads uncleanly"),
         pytest.param(state(1, 1, 2, 3, 4), 3, (3, 4), True, (1, 2), id="a move has shed them"),
         pytest.param(replace(state(3, 3, 4), eligible=(1, 2)), 4, (4,), False, (1, 2, 3), id="and an heir is alone"),
     ],

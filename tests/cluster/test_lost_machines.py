@@ -63,16 +63,19 @@ class World:
             self.machines[self.leader].log.append((self.cluster.state().leader_epoch, self.records))
 
     def copy(self, follower: int) -> None:
-        """It copies the leader's log, with what that has of earlier epochs; what all in sync have is acknowledged."""
+        """It copies the leader's log, with what that has of earlier epochs."""
         leader, isr = self.leader, self.cluster.state().isr
         if leader == NO_LEADER or follower not in self.serving:
             return
-        log = self.machines[leader].log
-        self.machines[follower].log = list(log)
-        common = [each for each in log if all(each in self.machines[b].log for b in isr)]
-        self.acknowledged += [each for each in common if each not in self.acknowledged]
+        self.machines[follower].log = list(self.machines[leader].log)
         if follower not in isr:
             self.cluster.leader_tells_isr(TP, *isr, follower)
+
+    def commit(self) -> None:
+        """What all in sync have of the leader's log is acknowledged, be it the leader alone."""
+        logs = [self.machines[broker_id].log for broker_id in self.cluster.state().isr]
+        common = [each for each in self.machines[self.leader].log if all(each in log for log in logs)]
+        self.acknowledged += [each for each in common if each not in self.acknowledged]
 
     def kill(self, broker_id: int) -> None:
         """The process dies; its registration stays for a while."""
@@ -154,11 +157,13 @@ class World:
             self.cluster.settle()
             for broker_id in {asked for asked, _ in self.cluster.asked} - self.cluster.silent:
                 log = self.machines[broker_id].log
-                self.cluster.tell_end(broker_id, len(log), last_epoch=log[-1][0] if log else -1)
+                epochs = tuple({epoch: offset for offset, (epoch, _) in reversed([*enumerate(log)])}.items())[::-1]
+                self.cluster.tell_end(broker_id, len(log), last_epoch=log[-1][0] if log else -1, epochs=epochs)
         for broker_id in self.cluster.absolved:
             self.machines[broker_id].short = False
         self.cluster.absolved.clear()
         if self.leader != NO_LEADER:
+            self.commit()
             missing = [each for each in self.acknowledged if each not in self.machines[self.leader].log]
             assert not missing, f"{self.leader} leads without {missing}, {self.cluster.state()}"
 
@@ -232,6 +237,19 @@ def test_who_led_before_and_left_with_records_of_its_own_is_not_compared() -> No
     for step, whom in [*steps, ("copy", 1), ("kill", 1), ("miss", 1), ("lose", 3), ("come", 2), ("come", 1)]:
         world.do(step, whom, 0)
     assert (world.acknowledged, world.machines[2].log) == ([(0, 1)], [(1, 2)])
+    world.do("come", 3, 0)
+    assert world.leader == 3
+    world.recover()
+
+
+def test_who_was_given_up_with_records_of_its_own_leads_only_with_all_that_the_last_one_in_sync_has() -> None:
+    """It led for a moment; the last one in sync has had an older record acknowledged since, and has lost nothing."""
+    world = World()
+    steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("lose", 3)]
+    for step, whom in [*steps, ("come", 1), ("come", 2)]:
+        world.do(step, whom, 0)
+    assert (world.acknowledged, world.machines[2].log) == ([(0, 1)], [(1, 2)])
+    assert world.cluster.state().eligible == (2,)
     world.do("come", 3, 0)
     assert world.leader == 3
     world.recover()

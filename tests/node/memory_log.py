@@ -38,6 +38,10 @@ class MemoryLog:
         self._epochs: list[tuple[int, int]] = []
 
     @property
+    def epochs(self) -> tuple[tuple[int, int], ...]:
+        return tuple(self._epochs)
+
+    @property
     def latest_epoch(self) -> int | None:
         return self._epochs[-1][0] if self._epochs else None
 
