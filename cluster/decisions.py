@@ -217,9 +217,8 @@ class Decisions(Picture):
             return poll.ends.get(replica, GONE), not lacks, replica in state.isr, replica not in self.leaving
 
         leader = max(present, key=worth)
-        chosen = self._chosen(
-            tp, replace(state, isr=(leader,), eligible=()), leader
-        )  # the others are given up for good
+        alone = replace(state, isr=(leader,), eligible=())  # the others are given up
+        chosen = self._chosen(tp, alone, leader)
         self.forced[tp] = chosen.leader_epoch
         return chosen
 
