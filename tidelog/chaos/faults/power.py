@@ -27,7 +27,8 @@ class PowerLost(BrokerFault):
 
     row, name = "F43", "one machine lost its power"
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
-    lasts_ms = (500, 1_500)
+    #: Longer than whoever it led is waited for: else too little can be done meanwhile.
+    lasts_ms = (2_000, 3_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
