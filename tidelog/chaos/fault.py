@@ -58,7 +58,8 @@ class Availability:
 
     most_gap_ms      the longest time without an acknowledged produce on a partition, from the injection until the
                      partitions are whole again; None: unavailable as long as it lasts
-    leaves_majority  enough replicas stay for acks=all: at least 100 operations must succeed while it lasts
+    leaves_majority  enough replicas stay for acks=all: at least 100 operations must succeed while it lasts,
+                     or until a second after the pause that it may cost, whichever is later
     """
 
     most_gap_ms: int | None

@@ -15,6 +15,9 @@ from tidelog.checker.invariant import Ending, Handler, Invariant, Window
 from tidelog.checker.operations import ProduceFailed, ProduceOk, ProduceUnknown, Read
 from tidelog.model import TopicPartition
 
+#: What follows a pause in which nothing need succeed, and is time enough for what had to.
+_SOON_NS = 1_000_000_000
+
 
 class Availability(Invariant):
     """I19, of each fault's window: what was asked for is answered within its bound, and enough is; and the bounds that
@@ -57,8 +60,9 @@ class Availability(Invariant):
         waits = {facts.tp: _Waits(facts, self._given_up[facts.tp]) for facts in self.partitions() if ending.windows}
         injected = sorted(window.injected for window in ending.windows)
         for window in ending.windows:
-            done = bisect_right(operations, window.healed) - bisect_left(operations, window.injected)
-            during = f"during {window.row}, {seconds(window.injected)}–{seconds(window.healed)}"
+            until = _counted_until(window)
+            done = bisect_right(operations, until) - bisect_left(operations, window.injected)
+            during = f"during {window.row}, {seconds(window.injected)}–{seconds(until)}"
             self.tally.observations += 1
             if done < window.least_operations and not self.only_counted():
                 says = f"{done} operations succeeded {during}, and {window.least_operations} had to"
@@ -85,6 +89,13 @@ class Availability(Invariant):
                 took = f"{(end - begin) / 1e6:.0f} ms"
                 says = f"nothing was acknowledged for {took} during {window.row}; allowed are {most_ns / 1e6:.0f} ms"
                 self.violated(facts.tp, end, says, f"no acknowledgement from {seconds(begin)} to {seconds(end)}")
+
+
+def _counted_until(window: Window) -> int:
+    """Where a fault is healed before the pause is over that it may cost, nothing need succeed until that is over."""
+    if window.most_gap_ns is None:
+        return window.healed
+    return max(window.healed, window.injected + window.most_gap_ns + _SOON_NS)
 
 
 class _Waits:
