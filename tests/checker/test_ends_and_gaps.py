@@ -286,7 +286,7 @@ def test_operations_are_produces_and_reads_that_succeeded_while_it_lasted() -> N
     assert found("I19", at_its_edges, window(least_operations=3))
 
 
-def test_of_a_fault_that_ends_before_the_pause_that_it_may_cost_what_succeeds_soon_after_that_pause_counts_too() -> None:
+def test_what_succeeds_soon_after_the_pause_that_a_fault_may_cost_counts_where_the_fault_is_over_before() -> None:
     second = 1_000_000_000
     late = produced((110, 2 * second + 100), (110, 3 * second + 100), (110, 3 * second + 101))
     assert not found("I19", late, window(most_gap_ns=2 * second, least_operations=2))

@@ -25,8 +25,8 @@ class Window:
 
     injected, whole   from the injection until all partitions are whole again; `healed` between them; all in ns
     most_gap_ns       the longest time without an acknowledged produce on a partition; None: as long as it lasts
-    least_operations  so many must succeed from `injected` to `healed`; where `most_gap_ns` is over only after that, to a
-                      second after it
+    least_operations  so many must succeed from `injected` to `healed`, or to a second after `most_gap_ns` is over,
+                      whichever is later
     most_healing_ns   the longest time from `healed` to `whole`; None: unbounded
     broke             what else the fault was to leave alone, or to be over within, and was not; empty: nothing
     """
