@@ -22,7 +22,8 @@ from tidelog.local.process import Process
 from tidelog.model import Endpoint
 from tidelog.settings import ConsumerOptions
 
-_CONNECTIONS = 64
+#: A broker that has just lost many connections has room for some of these; it is offered more, this often at most.
+_CONNECTIONS, _OFFERS = 64, 4
 _READERS, _MUCH_BYTES = 12, 50 << 20
 _NEEDED_S = 8.0
 _CONNECT_S = 2.0
@@ -110,7 +111,7 @@ class OutOfDescriptors(LimitedBroker):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._unserved = 0
+        self._offered = self._unserved = 0
         self._ended = False
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -131,13 +132,17 @@ class OutOfDescriptors(LimitedBroker):
                 each.close()
 
         self.mend(let_go)
-        await asyncio.to_thread(_connect, await _clients_door(target, victim), held)
-        await asyncio.sleep(_GREETED_S)
-        self._unserved = _CONNECTIONS - sum(map(_is_greeted, held))
+        door = await _clients_door(target, victim)
+        while not self._unserved and self._offered < _OFFERS * _CONNECTIONS:
+            earlier = len(held)
+            await asyncio.to_thread(_connect, door, held)
+            await asyncio.sleep(_GREETED_S)
+            self._offered += _CONNECTIONS
+            self._unserved = _CONNECTIONS - sum(map(_is_greeted, held[earlier:]))
         return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"{self._unserved} of {_CONNECTIONS} connections were not taken" if self._unserved else None
+        return f"{self._unserved} of {self._offered} connections were not taken" if self._unserved else None
 
     def broken(self, evidence: Evidence) -> str | None:
         return "the broker ended of it" if self._ended else None
