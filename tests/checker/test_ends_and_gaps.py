@@ -291,7 +291,25 @@ def test_what_succeeds_soon_after_the_pause_that_a_fault_may_cost_counts_where_t
     late = produced((110, 2 * second + 100), (110, 3 * second + 100), (110, 3 * second + 101))
     assert not found("I19", late, window(most_gap_ns=2 * second, least_operations=2))
     (few,) = found("I19", late, window(most_gap_ns=2 * second, least_operations=3))
-    assert few.says.startswith("2 operations succeeded during F1")
+    assert few.says.startswith("2 operations succeeded during F1") and few.t == 3 * second + 100
+
+
+def test_where_a_fault_outlasts_the_pause_that_it_may_cost_operations_count_until_it_is_healed() -> None:
+    second = 1_000_000_000
+    told = produced((110, second), (9 * second - 1, 9 * second), (9 * second, 9 * second + 1))
+    long = Window("F37", 100, 9 * second, 10 * second, most_gap_ns=2 * second, least_operations=2)
+    assert not found("I19", told, long)
+    (few,) = found("I19", told, replace(long, least_operations=3))
+    assert few.t == 9 * second
+
+
+def test_what_succeeds_during_the_next_fault_counts_for_that_one() -> None:
+    second = 1_000_000_000
+    late = produced((110, 150), (110, 500), (510, 600))
+    first = window(most_gap_ns=2 * second, least_operations=2)
+    following = Window("F2", 400, 700, 800, most_gap_ns=2 * second, least_operations=2)
+    (few,) = verdict_on(late, "I19", ending=Ending(windows=[first, following])).findings
+    assert few.says.startswith("1 operations succeeded during F1") and few.t == 400
 
 
 def test_to_become_whole_may_take_its_time_and_no_longer() -> None:

@@ -20,7 +20,7 @@ from tidelog.errors import LocalError, TidelogError
 #: Records acknowledged a second before a fault; with fewer it would find nothing to spoil. Reads are no load: they
 #: go on where nothing can be written any more.
 LEAST_RATE = 200
-#: Operations while a fault lasts that leaves a majority.
+#: Operations that must succeed while a fault lasts that leaves a majority, or soon after the pause that it may cost.
 LEAST_DURING = 100
 #: How long is waited for that rate, for a sight of the cluster, for an injection and for a healing.
 _RATE_S, _SIGHT_S, _INJECT_S, _HEAL_S = 30.0, 15.0, 120.0, 120.0

@@ -15,7 +15,7 @@ from tidelog.checker.invariant import Ending, Handler, Invariant, Window
 from tidelog.checker.operations import ProduceFailed, ProduceOk, ProduceUnknown, Read
 from tidelog.model import TopicPartition
 
-#: What follows a pause in which nothing need succeed, and is time enough for what had to.
+#: After a pause in which nothing need succeed this is time enough for what had to.
 _SOON_NS = 1_000_000_000
 
 
@@ -60,21 +60,22 @@ class Availability(Invariant):
         waits = {facts.tp: _Waits(facts, self._given_up[facts.tp]) for facts in self.partitions() if ending.windows}
         injected = sorted(window.injected for window in ending.windows)
         for window in ending.windows:
-            until = _counted_until(window)
+            next_fault = next(iter(injected[bisect_left(injected, window.whole) :]), None)
+            until = _counted_until(window, next_fault)
             done = bisect_right(operations, until) - bisect_left(operations, window.injected)
-            during = f"during {window.row}, {seconds(window.injected)}–{seconds(until)}"
             self.tally.observations += 1
             if done < window.least_operations and not self.only_counted():
+                during = f"during {window.row}, {seconds(window.injected)}–{seconds(until)}"
                 says = f"{done} operations succeeded {during}, and {window.least_operations} had to"
-                self.violated(None, window.healed, says)
+                self.violated(None, until, says)
             if window.broke and not self.only_counted():
-                self.violated(None, window.whole, f"{window.row}: {window.broke}", during)
+                lasted = f"it lasted from {seconds(window.injected)} to {seconds(window.healed)}"
+                self.violated(None, window.whole, f"{window.row}: {window.broke}", lasted)
             healing = window.whole - window.healed
             if window.most_healing_ns is not None and healing > window.most_healing_ns and not self.only_counted():
                 says = f"it took {healing / 1e6:.0f} ms after {window.row} until all replicas were in sync again"
                 self.violated(None, window.whole, says, f"healed at {seconds(window.healed)}")
             if window.most_gap_ns is not None:
-                next_fault = next(iter(injected[bisect_left(injected, window.whole) :]), None)
                 for facts in self.partitions():
                     if facts.is_awaited:
                         self._judge_gaps(facts, waits[facts.tp], window, window.most_gap_ns, next_fault)
@@ -91,11 +92,12 @@ class Availability(Invariant):
                 self.violated(facts.tp, end, says, f"no acknowledgement from {seconds(begin)} to {seconds(end)}")
 
 
-def _counted_until(window: Window) -> int:
-    """Where a fault is healed before the pause is over that it may cost, nothing need succeed until that is over."""
+def _counted_until(window: Window, next_fault: int | None) -> int:
+    """Until it is healed; while it may pause everything nothing need succeed. The next fault is judged by itself."""
     if window.most_gap_ns is None:
         return window.healed
-    return max(window.healed, window.injected + window.most_gap_ns + _SOON_NS)
+    enough = window.injected + window.most_gap_ns + _SOON_NS
+    return max(window.healed, enough if next_fault is None else min(enough, next_fault))
 
 
 class _Waits:

@@ -22,7 +22,7 @@ from tidelog.local.process import Process
 from tidelog.model import Endpoint
 from tidelog.settings import ConsumerOptions
 
-#: A broker that has just lost many connections has room for some of these; it is offered more, this often at most.
+#: A broker that has just lost many connections may have room for all of these: they are offered this often at most.
 _CONNECTIONS, _OFFERS = 64, 4
 _READERS, _MUCH_BYTES = 12, 50 << 20
 _NEEDED_S = 8.0
@@ -133,12 +133,13 @@ class OutOfDescriptors(LimitedBroker):
 
         self.mend(let_go)
         door = await _clients_door(target, victim)
-        while not self._unserved and self._offered < _OFFERS * _CONNECTIONS:
-            earlier = len(held)
+        for _ in range(_OFFERS):
             await asyncio.to_thread(_connect, door, held)
             await asyncio.sleep(_GREETED_S)
-            self._offered += _CONNECTIONS
-            self._unserved = _CONNECTIONS - sum(map(_is_greeted, held[earlier:]))
+            new = held[self._offered :]
+            self._offered, self._unserved = len(held), len(new) - sum(map(_is_greeted, new))
+            if self._unserved:
+                break
         return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
 
     def bit(self, evidence: Evidence) -> str | None:
@@ -183,8 +184,10 @@ def _open_files(pid: int) -> int:
 
 
 def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
-    for _ in range(_CONNECTIONS):
-        with suppress(OSError):
+    """As many as are to be had; a broker that is gone refuses the first, which says nothing of descriptors."""
+    wanted = len(held) + _CONNECTIONS
+    with suppress(OSError):
+        while len(held) < wanted:
             held.append(socket.create_connection((endpoint.host, endpoint.port), _CONNECT_S))
 
 
