@@ -15,7 +15,7 @@ from tidelog.chaos.faults import catalogue, furnishings
 ACTS: dict[str, Sequence[str]] = {
     # First that in which the controller has to lead something, later on those in which somebody else has to.
     "killed": ("F6", "F1", "F2", "F3", "F4", "F5", "F14", "F33", "F34"),
-    "paused": ("F7", "F8", "F9", "F10", "F15", "F18"),
+    "paused": ("F7", "F8", "F9", "F10", "F15", "F17", "F18"),
     "stopped politely": ("F11", "F12", "F13"),
     "cut off": ("F19", "F20", "F21", "F22", "F23", "F24", "F25"),
     "bad networks": ("F26", "F27", "F28", "F29", "F30", "F31", "F39"),

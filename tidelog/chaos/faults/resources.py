@@ -7,8 +7,11 @@ import os
 import random
 import resource
 import socket
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import zmq
 
 from tidelog.aio import Admin, Consumer
 from tidelog.chaos.fault import Availability, Evidence, Need, Target
@@ -17,14 +20,17 @@ from tidelog.chaos.faults.harm import Timing, wait_until
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.tools import quietly
-from tidelog.errors import LocalError, TidelogError
+from tidelog.codec import RequestHeader, encode
+from tidelog.errors import LocalError
 from tidelog.local.process import Process
-from tidelog.model import Endpoint
-from tidelog.settings import ConsumerOptions
+from tidelog.messages import ApiKey, FetchPartition, FetchRequest
+from tidelog.model import CONSUMER_REPLICA_ID, Buffer, Endpoint, TopicPartition
+from tidelog.sockets import MAX_QUEUED, open_socket, send_message
 
 #: A broker that has just lost many connections may have room for all of these: they are offered this often at most.
 _CONNECTIONS, _OFFERS = 64, 4
-_READERS, _MUCH_BYTES = 12, 50 << 20
+#: A broker keeps a hundred megabytes at most for each peer that does not read: more than it ever has free in all.
+_HOARDERS, _MUCH_BYTES = 12, 50 << 20
 _NEEDED_S = 8.0
 _CONNECT_S = 2.0
 #: By then who takes a connection has sent its greeting.
@@ -80,22 +86,32 @@ class OutOfMemory(LimitedBroker):
             self._refusals = await asyncio.to_thread(said.lines, self.words)
 
         self.mend(listen)
+        door, fetch = await _clients_door(target, victim), fetch_from(await _starts(target))
         self.restrict(target, process, _address_space(process.pid))
-        for _ in range(_READERS):
-            self.meanwhile(_read_over_and_over(target))
+        for _ in range(_HOARDERS):
+            self.hoard(door, fetch)
 
         def needs_more() -> bool:
-            if not process.running or said.lines(self.words):
-                return True
-            with suppress(ProcessLookupError, FileNotFoundError):
-                # What it has given back meanwhile it does not get again.
-                hard = resource.prlimit(process.pid, self.limit)[1]
-                resource.prlimit(process.pid, self.limit, (_address_space(process.pid), hard))
-            return False
+            return not process.running or bool(said.lines(self.words))
 
         with suppress(LocalError):
             await wait_until("the broker to need more", needs_more, _NEEDED_S)
         return f"{who} gets no more memory"
+
+    def hoard(self, door: Endpoint, fetch: Sequence[Buffer]) -> None:
+        """Asks time and again, and reads no answer: whatever the broker has free by then, it has to keep them all."""
+        asking = open_socket(zmq.DEALER)
+
+        async def let_go() -> None:
+            asking.close()
+
+        self.mend(let_go)
+        asking.setsockopt(zmq.RECONNECT_IVL, -1)
+        asking.setsockopt(zmq.RCVHWM, 1)
+        asking.connect(f"tcp://{door}")
+        with suppress(zmq.Again):  # the broker may have ended already
+            for _ in range(MAX_QUEUED):
+                send_message(asking, fetch)
 
     def bit(self, evidence: Evidence) -> str | None:
         # A library that gets none may end the process without a word.
@@ -149,19 +165,16 @@ class OutOfDescriptors(LimitedBroker):
         return "the broker ended of it" if self._ended else None
 
 
-async def _read_over_and_over(target: Target) -> None:
-    """Asks for as much as there is, so that brokers need memory."""
-    options: ConsumerOptions = {
-        "auto_offset_reset": "earliest",
-        "max_partition_fetch_bytes": _MUCH_BYTES,
-        "fetch_max_bytes": _MUCH_BYTES,
-    }
-    while True:
-        with suppress(TidelogError):
-            async with Consumer(target.bootstrap_servers, **options) as consumer:
-                consumer.assign(target.tps)
-                for _ in range(20):
-                    await consumer.poll(timeout_ms=100)
+def fetch_from(starts: Mapping[TopicPartition, int]) -> Sequence[Buffer]:
+    """Of all that there is, as a broker takes it also from who has not introduced himself."""
+    wanted = tuple(FetchPartition(tp.topic, tp.partition, -1, start, _MUCH_BYTES) for tp, start in starts.items())
+    header = RequestHeader(ApiKey.FETCH, 0, 0, "hoarder", "", -1, -1, -1)
+    return encode(header, FetchRequest(CONSUMER_REPLICA_ID, 0, 0, _MUCH_BYTES, wanted))
+
+
+async def _starts(target: Target) -> Mapping[TopicPartition, int]:
+    async with Consumer(target.bootstrap_servers) as consumer:
+        return await consumer.beginning_offsets(target.tps)
 
 
 async def _clients_door(target: Target, broker: int) -> Endpoint:

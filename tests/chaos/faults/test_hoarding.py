@@ -1,0 +1,61 @@
+"""F17: what a broker has to keep for those who ask and do not read, against a server and real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from node.identity import Identity
+from node.server import MAX_UNREAD_BYTES, Server
+from tidelog.chaos.faults.resources import OutOfMemory, fetch_from
+from tidelog.clock import SystemClock
+from tidelog.messages import FetchPartitionResponse, FetchRequest, FetchResponse, Request, Response
+from tidelog.model import Endpoint, TopicPartition
+
+ANSWER_BYTES = 1 << 20
+
+
+@contextmanager
+def serving(asked: list[Request]) -> Iterator[Endpoint]:
+    """A megabyte to whoever asks."""
+
+    def handle(request: Request, _: object) -> Response:
+        asked.append(request)
+        return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
+
+    server = Server(Endpoint("127.0.0.1", 0), Identity("c", 7), handle, SystemClock(), between_brokers=False)
+    server.start()
+    try:
+        yield server.endpoint
+    finally:
+        server.stop()
+
+
+async def test_a_broker_keeps_for_each_hoarder_as_much_as_it_ever_keeps_for_one_peer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked: list[Request] = []
+    fault = OutOfMemory()
+    with serving(asked) as door, caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            fault.hoard(door, fetch_from({TopicPartition("t", 0): 3}))
+        async with asyncio.timeout(30):
+            while caplog.text.count("a peer of") < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert len(asked) >= 2 * MAX_UNREAD_BYTES // ANSWER_BYTES
+        await fault.heal()
+    fetch = asked[0]
+    assert isinstance(fetch, FetchRequest)
+    assert [(each.topic, each.partition, each.fetch_offset) for each in fetch.partitions] == [("t", 0, 3)]
+
+
+async def test_who_hoards_from_a_broker_that_is_gone_needs_no_more() -> None:
+    with serving([]) as door:
+        pass
+    fault = OutOfMemory()
+    fault.hoard(door, fetch_from({TopicPartition("t", 0): 0}))
+    await fault.heal()
