@@ -16,10 +16,12 @@ import zmq
 from tidelog.codec import MAX_FRAME_BYTES
 from tidelog.model import Buffer
 
-#: A peer that answers no ZMTP ping for this long is taken for gone.
+#: A peer that answers no ZMTP ping for this long, or sends none, is taken for gone.
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 4000
-#: Messages that wait in a socket's queues, each way.
+#: TCP's own, of a connection that is silent.
+_PROBED_AFTER_S, _PROBED_EACH_S, _PROBES = 4, 1, 4
+#: Messages that wait in a socket's queues.
 MAX_QUEUED = 1000
 #: Messages read in one turn of the loop, so that one busy peer does not starve the others.
 READ_BATCH = 64
@@ -32,15 +34,29 @@ _IPV4_AS_IPV6 = "::ffff:"
 
 
 def open_socket(kind: int) -> zmq.Socket[bytes]:
-    """A socket with bounds and heartbeats that does not linger after close."""
+    """A socket with bounds that does not linger after close; one that asks has heartbeats.
+
+    libzmq (4.3.5, its issue 4364) ends the process where a heartbeat is due on a connection that has ended, and of
+    which no more was read since its queue was full. So no socket has both. Who asks sends the pings, and takes every
+    answer: there are no more than it asked for. Who answers bounds what waits; it gives up whose pings stop, and by
+    TCP's own probes who never sent one.
+    """
     socket = _context(os.getpid()).socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, MAX_QUEUED)
-    socket.setsockopt(zmq.RCVHWM, MAX_QUEUED)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.setsockopt(zmq.IPV6, 1)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    if kind == zmq.DEALER:
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS)
+    else:
+        socket.setsockopt(zmq.RCVHWM, MAX_QUEUED)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _PROBED_AFTER_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, _PROBED_EACH_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, _PROBES)
     return socket
 
 

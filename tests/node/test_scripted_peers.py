@@ -127,14 +127,24 @@ async def test_every_request_bears_a_deadline_and_who_it_is_for() -> None:
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 
 
-def shake_hands_and_fall_silent(peer: socket.socket, kind: bytes) -> None:
-    """ZMTP's handshake, and never a word again, not even to a ping."""
+#: To be given up two tenths of a second after it.
+PING = b"\x04PING" + struct.pack(">H", 2)
+
+
+def zmtp_command(body: bytes) -> bytes:
+    return bytes([4, len(body)]) + body
+
+
+def shake_hands_and_fall_silent(peer: socket.socket, kind: bytes, *last_words: bytes) -> bytes:
+    """ZMTP's handshake and these commands, and never a word again, not even to a ping. What came until the end."""
     ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
     peer.settimeout(20)
-    peer.sendall(GREETING + bytes([4, len(ready)]) + ready)
+    peer.sendall(GREETING + b"".join(map(zmtp_command, (ready, *last_words))))
+    heard = b""
     with suppress(ConnectionError):
-        while peer.recv(4096):
-            pass
+        while came := peer.recv(4096):
+            heard += came
+    return heard
 
 
 @pytest.fixture
@@ -147,26 +157,26 @@ def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_broker_that_answers_no_ping_is_given_up_long_before_the_requests_time_is_over() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def broker() -> None:
+        def broker() -> bytes:
             peer, _ = listener.accept()
             with peer:
-                shake_hands_and_fall_silent(peer, b"ROUTER")
+                return shake_hands_and_fall_silent(peer, b"ROUTER")
 
         script = asyncio.create_task(asyncio.to_thread(broker))
         endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
         async with asyncio.timeout(30):
             with pytest.raises(DisconnectedError):
                 await Connection.open(endpoint, client_id="t", timeout_ms=600_000)
-            await script
+            assert zmtp_command(PING) in await script
 
 
 @pytest.mark.usefixtures("_quick_heartbeats")
-async def test_a_client_that_answers_no_ping_is_hung_up_on() -> None:
+async def test_a_client_whose_pings_stop_is_hung_up_on() -> None:
     async with serving(lambda request, context: ANSWER, most_queued=1000) as server:
 
         def client() -> None:
             with socket.create_connection(("127.0.0.1", server.endpoint.port)) as peer:
-                shake_hands_and_fall_silent(peer, b"DEALER")
+                shake_hands_and_fall_silent(peer, b"DEALER", PING)
 
         async with asyncio.timeout(30):
             await asyncio.to_thread(client)
@@ -176,13 +186,10 @@ async def test_a_client_that_answers_no_ping_is_hung_up_on() -> None:
 
 
 @asynccontextmanager
-async def serving(handle: Any, most_queued: int, *, heartbeats: bool = True) -> AsyncIterator[Server]:
-    """Without `heartbeats` who reads nothing is not cut off, however long it takes."""
+async def serving(handle: Any, most_queued: int) -> AsyncIterator[Server]:
     narrow = open_socket(zmq.ROUTER)
     narrow.setsockopt(zmq.SNDHWM, most_queued)
     narrow.setsockopt(zmq.SNDBUF, ANSWER_BYTES)
-    if not heartbeats:
-        narrow.setsockopt(zmq.HEARTBEAT_IVL, 0)
     server = Server(
         Endpoint("127.0.0.1", 0),
         Identity("c", 7),
@@ -241,7 +248,7 @@ async def test_answers_to_a_peer_that_does_not_read_wait_for_it_whole_and_in_ord
             served.append(int(context.client_id.removeprefix("raw ")))
         return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
 
-    async with serving(handle, most_queued=10, heartbeats=False) as server:
+    async with serving(handle, most_queued=10) as server:
         other = await Connection.open(server.endpoint, client_id="other", timeout_ms=5000)
         fetch = FetchRequest(-1, 0, 1, 1, ())
         with raw_peer(server) as raw, caplog.at_level(logging.WARNING):
@@ -278,7 +285,7 @@ async def test_a_few_large_answers_are_as_much_as_many_small_ones_for_a_peer_tha
         served.append(int(context.client_id.removeprefix("raw ")))
         return large
 
-    async with serving(handle, most_queued=most_queued, heartbeats=False) as server:
+    async with serving(handle, most_queued=most_queued) as server:
         other = await Connection.open(server.endpoint, client_id="other", timeout_ms=5000)
         with raw_peer(server) as raw, caplog.at_level(logging.WARNING):
             bound = -(-MAX_UNREAD_BYTES // LARGE_BYTES)
@@ -298,7 +305,7 @@ async def test_a_peer_that_goes_away_without_reading_leaves_nothing_behind() -> 
     def handle(request: Request, context: RequestContext) -> Response:
         return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
 
-    async with serving(handle, most_queued=10, heartbeats=False) as server:
+    async with serving(handle, most_queued=10) as server:
         with raw_peer(server) as raw:
             for number in range(1, MAX_PARKED):
                 ask(raw, number)

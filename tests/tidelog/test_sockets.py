@@ -1,4 +1,4 @@
-"""Sockets of a process that may open no more files."""
+"""Sockets of a process that may open no more files, and of one that does not read what a peer sent before it died."""
 
 from __future__ import annotations
 
@@ -34,3 +34,45 @@ def test_who_was_ready_sends_large_frames_without_a_file_descriptor() -> None:
 
 def test_who_was_not_ready_cannot() -> None:
     assert "Too many open files" in run(ready=False).stderr
+
+
+IS_FLOODED_BY_ONE_THAT_DIES = """
+import time, zmq
+from tidelog import sockets
+
+INTERVAL_MS = 20
+sockets.HEARTBEAT_INTERVAL_MS, sockets.HEARTBEAT_TIMEOUT_MS = INTERVAL_MS, 60_000
+ours = sockets.open_socket(zmq.{kind})
+with zmq.Context() as elsewhere, elsewhere.socket(zmq.DEALER) as theirs:
+    theirs.connect("tcp://127.0.0.1:%d" % ours.bind_to_random_port("tcp://127.0.0.1"))
+    for sent in range(20_000):
+        if not theirs.poll(200, zmq.POLLOUT):
+            break
+        theirs.send(bytes(1000))
+    theirs.close(linger=0)
+time.sleep(20 * INTERVAL_MS / 1000)
+read = 0
+while ours.poll(200):
+    sockets.receive_message(ours)
+    read += 1
+print(sent, read)
+"""
+
+
+def flooded(kind: str) -> tuple[int, int]:
+    """What was sent until no more was taken, and what was read of it; the process has to live for that."""
+    code = IS_FLOODED_BY_ONE_THAT_DIES.format(kind=kind)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    sent, read = map(int, done.stdout.split())
+    return sent, read
+
+
+def test_who_answers_takes_no_more_than_it_can_hold_and_outlives_a_peer_that_dies_meanwhile() -> None:
+    sent, read = flooded("ROUTER")
+    assert 0 < read <= sent < 20_000 - 1
+
+
+def test_who_asks_takes_whatever_comes_and_outlives_a_peer_that_dies_meanwhile() -> None:
+    sent, read = flooded("DEALER")
+    assert sent == 20_000 - 1 and read > 0

@@ -108,6 +108,7 @@ class OutOfMemory(LimitedBroker):
         self.mend(let_go)
         asking.setsockopt(zmq.RECONNECT_IVL, -1)
         asking.setsockopt(zmq.RCVHWM, 1)
+        asking.setsockopt(zmq.HEARTBEAT_IVL, 0)  # see `open_socket`: its queue will be full when the broker ends
         asking.connect(f"tcp://{door}")
         with suppress(zmq.Again):  # the broker may have ended already
             for _ in range(MAX_QUEUED):
