@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from tidelog.errors import ConfigError
 from tidelog.frozen import frozen
+
+_OPENING, _CLOSING, _LINE_END = ("[", "{"), ("]", "}"), "\n"
+#: What ends a line or a bracket, and what only looks so: strings and comments. A string in three quotes may end with
+#: two more that belong to it.
+_TOKEN = re.compile(
+    r"""
+    "{3} (?: \\. | [^\\] )*? "{3,5} | '{3} .*? '{3,5}
+    | " (?: \\. | [^\\"] )* " | ' [^']* '
+    | \# [^\n]*
+    | [\[\]{}\n]
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 @frozen
@@ -39,22 +53,24 @@ class SettingsFile:
     def place(self, name: str) -> str:
         """`FILE:LINE`, where a setting that stands there begins.
 
-        What the first lines say grows with their number. So the least number of lines that say `name` is found by
-        halving, and each trial goes on to where the value ends in the midst of which it would stop.
+        What the first statements say grows with their number: so the first that says `name` is found by halving.
         """
-        lines = self.text.split("\n")
-        begin = bisect_left(range(1, len(lines) + 1), True, key=lambda count: name in _said_by(lines, count))
-        return f"{self.path}:{begin + 1}"
+        begins = _statements(self.text)
+        said_after = bisect_left(begins[1:], True, key=lambda end: name in _flat(tomllib.loads(self.text[:end])))
+        return f"{self.path}:{self.text.count(_LINE_END, 0, begins[said_after]) + 1}"
 
 
-def _said_by(lines: Sequence[str], count: int) -> Mapping[str, object]:
-    """The values of the first `count` lines, and of as many more as their last value needs."""
-    for end in range(count, len(lines) + 1):
-        try:
-            return _flat(tomllib.loads("\n".join(lines[:end])))
-        except tomllib.TOMLDecodeError:
-            continue
-    raise AssertionError("the whole file is TOML")
+def _statements(text: str) -> list[int]:
+    """Where each line begins but those within a value: what stands before it is TOML by itself. `text` is TOML."""
+    begins, depth = [0], 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in _OPENING:
+            depth += 1
+        elif token[0] in _CLOSING:
+            depth -= 1
+        elif token[0] == _LINE_END and not depth:
+            begins.append(token.end())
+    return begins
 
 
 def _has_huge_number(value: object) -> bool:

@@ -12,7 +12,7 @@ from fuzzing.__main__ import told
 from fuzzing.mutations import mutations
 from fuzzing.target import Target
 from fuzzing.watch import Ending, Limits, Outcome, Silence, fuzz
-from fuzzing.worker import MUTATIONS
+from fuzzing.worker import MUTATIONS, engines
 
 #: A worker that knows one target of ours: argv[1] says what becomes of its inputs.
 WORKER = """
@@ -42,6 +42,11 @@ def _spin(data: bytes) -> None:
         pass
 
 
+def _slow(data: bytes) -> None:
+    if data == SEEDS[1]:
+        time.sleep(2.1)
+
+
 def _crash(data: bytes) -> None:
     if data == SEEDS[1]:
         os.abort()
@@ -55,6 +60,7 @@ TROUBLES = {
     "wrong": _wrong,
     "hang": _hang,
     "spin": _spin,
+    "slow": _slow,
     "crash": _crash,
     "growth": _grow,
     "none": lambda data: None,
@@ -70,8 +76,13 @@ def _worker_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}{root / 'scripts'}")
 
 
-def outcome_of(trouble: str, cases: int = 100, limits: Limits = Limits()) -> Outcome:  # noqa: B008
-    return fuzz(Target(trouble, "", TROUBLES[trouble], lambda: SEEDS), MUTATIONS, cases, 1, limits)
+def outcome_of(
+    trouble: str,
+    cases: int = 100,
+    limits: Limits = Limits(),  # noqa: B008
+    engine: str = MUTATIONS,
+) -> Outcome:
+    return fuzz(Target(trouble, "", TROUBLES[trouble], lambda: SEEDS), engine, cases, 1, limits)
 
 
 def test_a_run_that_finds_nothing_says_how_much_it_tried() -> None:
@@ -99,6 +110,12 @@ def test_an_input_that_takes_too_long_is_told_from_slow_ones(trouble: str) -> No
     assert (outcome.ending, outcome.cases) == (Ending.HANG, 2)
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
     assert f"_{trouble}" in outcome.said
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_how_long_an_input_may_take_is_for_who_watches_to_say_and_not_for_the_engine(engine: str) -> None:
+    outcome = outcome_of("slow", cases=10, engine=engine)
+    assert (outcome.ending, outcome.cases) == (Ending.DONE, 10), outcome.said
 
 
 def test_who_waits_for_a_processor_does_not_hang() -> None:

@@ -14,7 +14,12 @@ from tidelog.errors import ConfigError
 from tidelog.settings_file import SettingsFile
 
 #: @ stands for a name of its own.
-_PIECES = ("", "# nothing", "[t]", "[t.u]", "@ = 1", "@ = [\n  1,\n\n  2]", '@ = """\n@ = 3\n"""', "u.@ = { v = 1 }")
+_PIECES = (
+    *("", "# nothing", "[t]", "[t.u]", "[[@]]", "@ = 1", "@ = [\n  1,\n\n  2]", "u.@ = { v = 1 }"),
+    *("# it's [\"", '@ = "#\'["', "@ = '\"#{'", '@ = "\\\\\\"["', "'@ [' = 1", "@ = ''"),
+    *("@ = ['''\n]''', # ]\n\n']'\n]"),
+    *('@ = """\n@ = 3\n"""', '@ = """"\n\\"""["" \\\n\n"""""', "@ = ''''\n\\'''", "@ = '''\n''['''''"),
+)
 _HUGE = ("0x" + "f" * 4000, "9223372036854775808", "-9223372036854775809", "[[1, 1_0" + "0" * 30 + "]]")
 
 
@@ -32,8 +37,13 @@ def test_a_number_of_more_than_64_bits_is_refused_where_it_stands(tmp_path: Path
         SettingsFile.read(tmp_path / "f")
 
 
-def test_a_setting_is_found_at_once_in_a_long_file(tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("# a comment\n" * 20_000 + "here = 1\n")
+@pytest.mark.parametrize(
+    "text",
+    ["# a comment\n" * 20_000, "a = [\n" + "  1,\n" * 19_998 + "]\n", 'a = """' + "\n" * 19_999 + '"""\n'],
+    ids=["comments", "a list", "a string"],
+)
+def test_a_setting_is_found_at_once_behind_much_else(tmp_path: Path, text: str) -> None:
+    (tmp_path / "f").write_text(text + "here = 1\n")
     file = SettingsFile.read(tmp_path / "f")
     begun = time.process_time()
     assert file.place("here") == f"{tmp_path / 'f'}:20001"
