@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import IO
@@ -17,7 +17,7 @@ from typing import IO
 from fuzzing.corpus import keep
 from fuzzing.slate import Slate
 from fuzzing.target import Target
-from fuzzing.worker import FOUND
+from fuzzing.worker import COVERAGE, FOUND, MUTATIONS
 
 #: How the process that tries inputs is started, without the interpreter.
 WORKER = ["-P", "-m", "fuzzing.worker"]
@@ -28,6 +28,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _STARTING_S = 120.0
 #: What is made once is made within so many inputs.
 _WARM_UP = 10_000
+#: What Atheris may add, which keeps some hundred bytes of each input that it traces.
+_TRACES_BYTES = 4 << 30
 _LAST_LINES = 40
 
 
@@ -73,19 +75,34 @@ def fuzz(
     limits: Limits = Limits(),
     progress: Callable[[int, float, int], None] = lambda cases, seconds, growth: None,
 ) -> Outcome:
-    """Tries so many inputs. `progress` is told from time to time: how many, for how long, how much memory came."""
+    """Tries so many inputs. `progress` is told from time to time: how many, for how long, how much memory came.
+
+    Whether a reader keeps memory cannot be seen behind what Atheris keeps. So a process without it tries afterwards
+    what was found, and a tenth as many inputs made of that.
+    """
+    stages = [(engine, cases, limits)]
+    if engine == COVERAGE:
+        stages = [
+            (COVERAGE, cases, replace(limits, growth_bytes=_TRACES_BYTES)),
+            (MUTATIONS, _WARM_UP + cases // 10, limits),
+        ]
     with tempfile.TemporaryDirectory(prefix="tidelog-fuzz-") as name, (Path(name) / "said").open("w+") as said:
         directory = Path(name)
         slate = Slate(directory / "slate")
-        command = [sys.executable, *WORKER, target.name, engine, str(cases), str(seed), name]
         begun = time.monotonic()
-        # A session of its own: Ctrl-C is for who watches.
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True) as process:
-            try:
-                ending, growth = _watch(process, slate, limits, lambda n, g: progress(n, time.monotonic() - begun, g))
-            finally:
-                if process.poll() is None:
-                    process.kill()
+        for stage, count, bounds in stages:
+            command = [sys.executable, *WORKER, target.name, stage, str(count), str(seed), name]
+            # A session of its own: Ctrl-C is for who watches.
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True) as process:
+                try:
+                    ending, growth = _watch(
+                        process, slate, bounds, lambda n, g: progress(n, time.monotonic() - begun, g)
+                    )
+                finally:
+                    if process.poll() is None:
+                        process.kill()
+            if ending is not Ending.DONE:
+                break
         seconds = time.monotonic() - begun
         if ending in (Ending.DONE, Ending.STOPPED):
             return Outcome(ending, slate.cases, seconds, growth)
@@ -114,6 +131,7 @@ def _watch(
     process: subprocess.Popen[bytes], slate: Slate, limits: Limits, progress: Callable[[int, int], None]
 ) -> tuple[Ending, int]:
     at_first = growth = 0
+    before = slate.cases
     silence = Silence(time.monotonic())
     while True:
         try:
@@ -125,14 +143,14 @@ def _watch(
         else:
             return (Ending.DONE if status == 0 else Ending.WRONG if status == FOUND else Ending.CRASH), growth
         cases = slate.cases
-        if cases >= _WARM_UP:
+        if cases - before >= _WARM_UP:
             resident = _resident_bytes(process.pid)
             at_first = at_first or resident
             growth = max(growth, resident - at_first)
             if growth > limits.growth_bytes:
                 return Ending.GROWTH, growth
         silent_s = silence.seconds(time.monotonic(), cases, *_activity(process.pid))
-        if silent_s > (limits.case_s if cases else _STARTING_S):
+        if silent_s > (limits.case_s if cases > before else _STARTING_S):
             # Where it hangs, it says itself: faulthandler answers this signal.
             process.send_signal(signal.SIGABRT)
             process.wait()

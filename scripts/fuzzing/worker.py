@@ -20,6 +20,8 @@ from pathlib import Path
 FOUND = 70
 _LOOKS_UP_EVERY = 1000
 COVERAGE, MUTATIONS = "coverage", "mutations"
+#: In the directory of a run: what took a way of its own, for who comes after.
+_FOUND_INPUTS = "found"
 
 
 def engines() -> list[str]:
@@ -72,7 +74,7 @@ def _mutated(name: str, cases: int, seed: int, directory: Path) -> None:
     from fuzzing.mutations import mutations
 
     target, try_one = TARGETS[name], _trying(name, directory)
-    begins = beginnings(target)
+    begins = [*beginnings(target), *(path.read_bytes() for path in sorted((directory / _FOUND_INPUTS).glob("*")))]
     for data in begins:
         try_one(data)
     for _, data in zip(range(cases - len(begins)), mutations(seed, begins, target.dictionary), strict=False):
@@ -86,7 +88,7 @@ def _guided(name: str, cases: int, seed: int, directory: Path) -> None:
         from fuzzing.catalogue import TARGETS
         from fuzzing.corpus import MOST_BYTES, beginnings
     target = TARGETS[name]
-    found, begun, words = directory / "found", directory / "begun", directory / "words"
+    found, begun, words = directory / _FOUND_INPUTS, directory / "begun", directory / "words"
     found.mkdir(exist_ok=True)
     begun.mkdir(exist_ok=True)
     for number, data in enumerate(beginnings(target)):

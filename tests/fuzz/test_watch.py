@@ -43,7 +43,8 @@ def _spin(data: bytes) -> None:
 
 
 def _slow(data: bytes) -> None:
-    if data == SEEDS[1]:
+    if data == SEEDS[1] and not _hoard:
+        _hoard.append(data)
         time.sleep(2.1)
 
 
@@ -115,7 +116,8 @@ def test_an_input_that_takes_too_long_is_told_from_slow_ones(trouble: str) -> No
 @pytest.mark.parametrize("engine", engines())
 def test_how_long_an_input_may_take_is_for_who_watches_to_say_and_not_for_the_engine(engine: str) -> None:
     outcome = outcome_of("slow", cases=10, engine=engine)
-    assert (outcome.ending, outcome.cases) == (Ending.DONE, 10), outcome.said
+    assert outcome.ending is Ending.DONE, outcome.said
+    assert outcome.cases >= 10
 
 
 def test_who_waits_for_a_processor_does_not_hang() -> None:
@@ -127,11 +129,14 @@ def test_who_waits_for_a_processor_does_not_hang() -> None:
     assert silence.seconds(124.0, 8, runnable=False, busy_s=1.3) == 0
 
 
-def test_memory_that_comes_and_stays_is_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", engines())
+def test_memory_that_comes_and_stays_is_growth(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_WARM_UP", 10)
-    outcome = outcome_of("growth", 100_000, Limits(growth_bytes=32 << 20))
+    monkeypatch.setattr(watch, "_EVERY_S", 0.005)
+    outcome = outcome_of("growth", 20_000, Limits(growth_bytes=2 << 20), engine)
     assert outcome.ending is Ending.GROWTH
-    assert outcome.growth_bytes > 32 << 20
+    assert outcome.growth_bytes > 2 << 20
+    assert engine == MUTATIONS or outcome.cases > 20_000, "where the engine traces, what grows cannot be told from it"
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
