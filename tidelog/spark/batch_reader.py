@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -9,11 +10,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.errors import DataLossError
+from tidelog.spark.bounds import before_log, outside_log_error
 from tidelog.spark.clients import Clients
 from tidelog.spark.lookups import Lookups
-from tidelog.spark.offsets import OffsetRange, ranges_between, split
+from tidelog.spark.offsets import OffsetRange, Offsets, ranges_between, split
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.range_reader import RangePartition, RangeReader, data_loss
+from tidelog.spark.values import option_of
+
+_log = logging.getLogger(__name__)
 
 
 class TidelogBatchReader(DataSourceReader):
@@ -25,7 +30,9 @@ class TidelogBatchReader(DataSourceReader):
         self._ranges = RangeReader.of(options, clients, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks. DataLossError where a starting offset that was given is gone."""
+        """Return the tasks. ConfigError if the options contradict each other or the logs, DataLossError if records
+        between the bounds were deleted.
+        """
         lookups = Lookups(self._options, self._clients)
         partitions = lookups.partitions()
         if not partitions:
@@ -39,13 +46,31 @@ class TidelogBatchReader(DataSourceReader):
         ]
         if lost and self._options.fail_on_data_loss:
             raise DataLossError(data_loss(lost, "the log now begins behind them"))
+        if self._options.fail_on_data_loss and (wrong := before_log(self._options.ending, earliest)):
+            firsts = {partition: earliest[partition] for partition in wrong}
+            raise outside_log_error(self._options.ending, "ending", firsts, lookups.latest(wrong))
         start = {partition: max(start[partition], earliest[partition]) for partition in partitions}
+        self._warn_of_nothing(start, end)
         ranges = split(
             ranges_between(start, end),
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
         return [RangePartition(span) for span in ranges]
+
+    def _warn_of_nothing(self, start: Offsets, end: Offsets) -> None:
+        """Log each partition of which nothing is read, because its start turned out to be after its end."""
+        starting, ending = option_of(self._options.starting, "starting"), option_of(self._options.ending, "ending")
+        for partition in sorted(start):
+            if start[partition] > end[partition]:
+                _log.warning(
+                    "%s: nothing is read: %s is at offset %d, after %s at %d",
+                    partition,
+                    starting,
+                    start[partition],
+                    ending,
+                    end[partition],
+                )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):  # Spark's stand-in where there is nothing to read

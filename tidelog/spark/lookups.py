@@ -15,9 +15,10 @@ from tidelog import Consumer
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import ConfigError, TidelogError, TimeoutError, UnknownTopicOrPartitionError
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from tidelog.spark.bounds import outside_log_error, past_end
 from tidelog.spark.clients import Clients
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Position, Subscribe, SubscribePattern
+from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Bound, Position, Subscribe, SubscribePattern
 
 _T = TypeVar("_T")
 
@@ -67,15 +68,19 @@ class Lookups:
         return {partition: answer.offset if (answer := found[partition]) else None for partition in times}
 
     def starting(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The options' starting point. ConfigError where a time has no record at or after it and that is an error."""
+        """Return the options' starting point. ConfigError if an offset lies past the end of its log, or if no record
+        is at or after a time and that is an error.
+        """
         return self._resolve(self._options.starting, partitions, "starting", self._options.no_match_is_latest)
 
     def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The options' end; a time that no record reaches is the present end."""
+        """Return the options' end; a time that no record reaches is the present end. ConfigError if an offset lies past
+        the end of its log.
+        """
         return self._resolve(self._options.ending, partitions, "ending", True)
 
     def _resolve(
-        self, position: Position, partitions: Collection[TopicPartition], which: str, no_match_is_latest: bool
+        self, position: Position, partitions: Collection[TopicPartition], which: Bound, no_match_is_latest: bool
     ) -> dict[TopicPartition, int]:
         match position:
             case "earliest":
@@ -84,6 +89,7 @@ class Lookups:
                 return self.latest(partitions)
             case AtOffsets(offsets):
                 _check_all_named(offsets, partitions, f"{which}Offsets")
+                self._check_not_past_end(position, which)
                 return self._resolve_marks(offsets)
             case AtTime(timestamp):
                 times = dict.fromkeys(partitions, timestamp)
@@ -100,6 +106,12 @@ class Lookups:
                 "to start at the end there set startingOffsetsByTimestampStrategy to latest"
             )
         return {partition: ends[partition] if offset is None else offset for partition, offset in answers.items()}
+
+    def _check_not_past_end(self, position: AtOffsets, which: Bound) -> None:
+        explicit = [partition for partition, offset in position.offsets.items() if offset >= 0]
+        ends = self.latest(explicit) if explicit else {}
+        if wrong := past_end(position, ends):
+            raise outside_log_error(position, which, self.earliest(wrong), ends)
 
     def _resolve_marks(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         resolved = dict(offsets)

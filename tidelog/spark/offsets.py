@@ -17,6 +17,9 @@ from tidelog.model import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
+#: The largest partition number, and the largest offset or timestamp, that Kafka's formats can carry.
+MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
@@ -46,7 +49,7 @@ def from_json(shaped: Any, what: str = "offsets") -> dict[TopicPartition, int]:
     """The inverse of `to_json`, from the object or its text. ConfigError names `what` where the shape is wrong."""
     if isinstance(shaped, str):
         try:
-            shaped = json.loads(shaped)
+            shaped = json.loads(shaped, object_pairs_hook=unique_names)
         except ValueError as error:
             raise ConfigError(f"{what}: {shaped!r} is not JSON ({error})") from None
     offsets: dict[TopicPartition, int] = {}
@@ -57,12 +60,26 @@ def from_json(shaped: Any, what: str = "offsets") -> dict[TopicPartition, int]:
         if not isinstance(partitions, dict):
             raise ConfigError(f"{expected}, but {topic!r} has {partitions!r}")
         for partition, offset in partitions.items():
-            if not (isinstance(partition, str) and partition.isascii() and partition.isdigit()):
+            if not _is_partition(partition):
                 raise ConfigError(f"{expected}, but {topic!r} has the partition {partition!r}")
-            if not isinstance(offset, int) or isinstance(offset, bool):
+            if not isinstance(offset, int) or isinstance(offset, bool) or abs(offset) > MAX_INT64:
                 raise ConfigError(f"{expected}, but {topic}-{partition} has {offset!r}")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
+
+
+def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict; ValueError if a name stands in it twice, because one would silently win."""
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{twice!r} stands twice in one object")
+    return dict(pairs)
+
+
+def _is_partition(text: Any) -> bool:
+    """Whether this is a partition number in the one way to write it: "07" and "7" would name the same partition."""
+    is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 10
+    return is_number and int(text) <= MAX_INT32 and str(int(text)) == text
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:

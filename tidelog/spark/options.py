@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from tidelog.errors import ConfigError
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint, validate_topic
 from tidelog.spark import values
-from tidelog.spark.values import AtOffsets, AtTime, AtTimes, Position, Subscription
+from tidelog.spark.bounds import check_order
+from tidelog.spark.values import AtOffsets, AtTime, AtTimes, Bound, Position, Subscription
 
 _T = TypeVar("_T")
 
@@ -128,14 +129,16 @@ def parse_read(raw: Mapping[str, str], use: Use) -> ReadOptions:
     if minimum is not None and maximum is not None and minimum > maximum:
         raise ConfigError(f"minOffsetsPerTrigger {minimum} is more than maxOffsetsPerTrigger {maximum}")
     client = given.client_settings()
+    starting, ending = given.starting(), given.ending()
+    check_order(starting, ending)
     prefix = given.get("groupIdPrefix", str)
     if prefix is not None:
         client.setdefault("client_id", prefix)
     return ReadOptions(
         bootstrap_servers=given.bootstrap_servers(),
         subscription=given.subscription(),
-        starting=given.starting(),
-        ending=given.ending(),
+        starting=starting,
+        ending=ending,
         no_match_is_latest=given.get("startingOffsetsByTimestampStrategy", values.strategy, False),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
@@ -248,7 +251,7 @@ class _Given:
             raise ConfigError("endingOffsets: a batch read cannot end at earliest (−2): nothing would be read")
         return position
 
-    def _position(self, which: str, default: Position) -> Position:
+    def _position(self, which: Bound, default: Position) -> Position:
         by_time = self.get(f"{which}Timestamp", values.timestamp)
         if by_time is not None:
             return AtTime(by_time)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tidelog.errors import ConfigError
 from tidelog.model import EARLIEST_TIMESTAMP, TopicPartition, validate_topic
-from tidelog.spark.offsets import from_json
+from tidelog.spark.offsets import MAX_INT32, MAX_INT64, from_json, unique_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,19 @@ class AtTimes:
 
 Subscription = Subscribe | SubscribePattern | Assign
 Position = Literal["earliest", "latest"] | AtOffsets | AtTime | AtTimes
+#: The bound of a read that a position stands for.
+Bound = Literal["starting", "ending"]
+
+
+def option_of(position: Position, bound: Bound) -> str:
+    """Return the name of the option that gave this position."""
+    match position:
+        case AtTime():
+            return f"{bound}Timestamp"
+        case AtTimes():
+            return f"{bound}OffsetsByTimestamp"
+        case _:
+            return f"{bound}Offsets"
 
 
 def boolean(text: str) -> bool:
@@ -70,6 +83,8 @@ def at_least(lowest: int) -> Callable[[str], int]:
         value = int(text)
         if value < lowest:
             raise ValueError(f"must be at least {lowest}")
+        if value > MAX_INT64:
+            raise ValueError(f"must be at most {MAX_INT64}")
         return value
 
     return parse
@@ -95,12 +110,14 @@ def pattern(text: str) -> SubscribePattern:
 
 def assign(text: str) -> Assign:
     expected = f'must be {{"topic": [0, 1]}}, not {text}'
-    shaped = json.loads(text)
+    shaped = json.loads(text, object_pairs_hook=unique_names)
     if not isinstance(shaped, dict) or not shaped:
         raise ConfigError(f"option assign {expected}")
     partitions = set()
     for topic, numbers in shaped.items():
-        if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+        if not isinstance(numbers, list) or not all(
+            type(number) is int and 0 <= number <= MAX_INT32 for number in numbers
+        ):
             raise ConfigError(f"option assign {expected}")
         partitions |= {TopicPartition(validate_topic(topic), number) for number in numbers}
     if not partitions:
@@ -124,6 +141,8 @@ def timestamp(text: str) -> int:
     timestamp = int(text)
     if timestamp < 0:
         raise ValueError("must not be negative (ms since 1970)")
+    if timestamp > MAX_INT64:
+        raise ValueError(f"must be at most {MAX_INT64} (ms since 1970)")
     return timestamp
 
 
@@ -153,4 +172,7 @@ def duration_ms(text: str) -> int:
     match = re.match(r"(\d+)\s*([a-z]+)\Z", text.lower())
     if match is None or match[2] not in _UNITS_MS:
         raise ValueError("must be a number and a unit, such as 15m or 30s")
-    return int(match[1]) * _UNITS_MS[match[2]]
+    duration = int(match[1]) * _UNITS_MS[match[2]]
+    if duration > MAX_INT64:
+        raise ValueError(f"must be at most {MAX_INT64} ms")
+    return duration

@@ -1,0 +1,85 @@
+"""Checks the bounds of a read, so that a mistaken option is told at planning and is never taken for lost records. Pure.
+
+Three cases are mistakes, because the options alone or the options and the log contradict each other:
+
+A   an offset that lies past the end of its log: no record has it, and none ever had;
+B   a starting offset after the ending offset, or a starting time after the ending time;
+C   an ending offset that lies before the log: every record that the read asks for was deleted.
+
+A starting offset before the log is no mistake: the records between it and the log are lost, and the reader says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidelog.errors import ConfigError
+from tidelog.model import TopicPartition
+from tidelog.spark.offsets import Offsets
+from tidelog.spark.values import AtOffsets, AtTime, AtTimes, Bound, Position, option_of
+
+#: An error about a topic of many partitions names this many of them, because it has to fit on a screen.
+_MAX_NAMED = 5
+
+
+def check_order(starting: Position, ending: Position) -> None:
+    """Raise ConfigError if the two bounds are of one kind and the start comes after the end (B)."""
+    wrong: list[str] = []
+    match starting, ending:
+        case AtOffsets(), AtOffsets():
+            wrong = _reversed(_explicit(starting), _explicit(ending))
+        case AtTime(start), AtTime(end):
+            wrong = [f"{start} is later than {end}"] if start > end else []
+        case AtTime(start), AtTimes(times):
+            wrong = _reversed(dict.fromkeys(times, start), times)
+        case AtTimes(times), AtTime(end):
+            wrong = _reversed(times, dict.fromkeys(times, end))
+        case AtTimes(starts), AtTimes(ends):
+            wrong = _reversed(starts, ends)
+    if wrong:
+        raise ConfigError(
+            f"{option_of(starting, 'starting')} comes after {option_of(ending, 'ending')}, "
+            f"so that nothing would be read: {_listed(wrong)}"
+        )
+
+
+def past_end(position: Position, ends: Offsets) -> list[TopicPartition]:
+    """Return the partitions whose offset, as an option gives it, lies past the end of their log (A)."""
+    return sorted(each for each, offset in _explicit(position).items() if offset > ends[each])
+
+
+def before_log(position: Position, firsts: Offsets) -> list[TopicPartition]:
+    """Return the partitions whose offset, as an option gives it, lies before their log (C)."""
+    return sorted(each for each, offset in _explicit(position).items() if offset < firsts[each])
+
+
+def outside_log_error(position: Position, bound: Bound, firsts: Offsets, ends: Offsets) -> ConfigError:
+    """Return the error that names, for each partition of `firsts`, the option's offset and the records in the log."""
+    offsets = _explicit(position)
+    wrong = [
+        f"{each}: {offsets[each]} lies {'past the end of' if offsets[each] > ends[each] else 'before'} the log, "
+        f"which {_holds(firsts[each], ends[each])}"
+        for each in sorted(firsts)
+    ]
+    return ConfigError(f"{option_of(position, bound)}: {_listed(wrong)}")
+
+
+def _explicit(position: Position) -> dict[TopicPartition, int]:
+    """Return the offsets that an option gives, without its marks for latest (−1) and earliest (−2)."""
+    offsets = position.offsets if isinstance(position, AtOffsets) else {}
+    return {partition: offset for partition, offset in offsets.items() if offset >= 0}
+
+
+def _reversed(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[str]:
+    both = sorted(starts.keys() & ends.keys())
+    return [f"{each} from {starts[each]} to {ends[each]}" for each in both if starts[each] > ends[each]]
+
+
+def _holds(first: int, end: int) -> str:
+    return f"holds the offsets {first} to {end - 1}" if first < end else f"is empty and begins at {first}"
+
+
+def _listed(wrong: Iterable[str]) -> str:
+    every = list(wrong)
+    more = len(every) - _MAX_NAMED
+    return "; ".join(every[:_MAX_NAMED]) + (f"; and {more} more partitions" if more > 0 else "")
