@@ -9,6 +9,7 @@ from enum import Enum
 from tidelog.messages import MetadataResponse
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
 from tidelog.operator_messages import DescribeBrokerResponse, LogDirectoryReport
+from tidelog.quantities import count_of, format_count, format_duration, format_size
 
 _MIB, _GIB = 1 << 20, 1 << 30
 #: Less than this is free: nothing can be relied on any more, or somebody should look.
@@ -86,8 +87,8 @@ def _broker(name: str, answer: BrokerAnswer) -> Check:
         return Check(name, State.FAILURE, f"{answer.endpoint} does not answer: {answer.refused}", advice)
     if report.not_ready is not None:
         return Check(name, State.FAILURE, f"not ready: {report.not_ready}", "wait a moment, then see its log")
-    up = f"up for {report.uptime_ms / 60_000:,.0f} min"
-    return Check(name, State.OK, f"ready at {answer.endpoint}, {report.partitions} replicas, {up}")
+    up = f"up for {format_duration(report.uptime_ms)}"
+    return Check(name, State.OK, f"ready at {answer.endpoint}, {count_of(report.partitions, 'replica')}, {up}")
 
 
 def _controller(metadata: MetadataResponse) -> Check:
@@ -111,7 +112,7 @@ def _partitions(metadata: MetadataResponse) -> Iterator[Check]:
     if short:
         yield Check("partitions", State.WARNING, f"{_named(short)} under-replicated", _explain(short[0]))
     if not unled and not short:
-        yield Check("partitions", State.OK, f"{count}, all led and in sync")
+        yield Check("partitions", State.OK, f"{format_count(count)}, all led and in sync")
 
 
 def _named(tps: Sequence[TopicPartition]) -> str:
@@ -134,14 +135,15 @@ def examine_disk(name: str, report: LogDirectoryReport) -> Check:
     """Bytes and inodes of the file system below a directory that works; some file systems have 0 inodes of 0."""
     free, total = report.free_bytes, report.total_bytes
     share = free / total if total > 0 else 1.0
-    sentence = f"{_size(free)} of {_size(total)} are free below {report.path}"
+    sentence = f"{format_size(free)} of {format_size(total)} are free below {report.path}"
     advice = "make room, or lower retention.ms or retention.bytes of large topics"
     if free < _FULL_BYTES:
         return Check(name, State.FAILURE, sentence, advice)
     if report.free_inodes < report.total_inodes * _NEARLY_FULL_SHARE:
         few = report.free_inodes < report.total_inodes * _FULL_SHARE
         state = State.FAILURE if few else State.WARNING
-        sentence = f"{report.free_inodes:,} of {report.total_inodes:,} inodes are free below {report.path}"
+        of_all = f"{format_count(report.free_inodes)} of {count_of(report.total_inodes, 'inode')}"
+        sentence = f"{of_all} are free below {report.path}"
         return Check(name, state, sentence, "remove small files, or take a file system with more inodes")
     if share < _NEARLY_FULL_SHARE and free < _NEARLY_FULL_BYTES:
         return Check(name, State.WARNING, sentence, advice)
@@ -150,17 +152,19 @@ def examine_disk(name: str, report: LogDirectoryReport) -> Check:
 
 def _open_files(name: str, report: DescribeBrokerResponse) -> Check:
     limit, name = report.open_files_limit, f"{name}, files"
-    sentence = f"{report.open_files:,} of at most {limit:,} are open"
+    most = f"at most {format_count(limit)}" if limit >= 0 else "any number"
+    sentence = f"{format_count(report.open_files)} of {most} are open"
     needed = report.partitions * _FILES_OF_A_PARTITION + _OTHER_FILES
     if 0 <= limit < needed or report.open_files > limit * _FILES_USED_SHARE:
-        advice = f"raise the limit to {max(needed, 2 * report.open_files):,} or more (ulimit -Hn, LimitNOFILE=)"
+        wanted = format_count(max(needed, 2 * report.open_files))
+        advice = f"raise the limit to {wanted} or more (ulimit -Hn, LimitNOFILE=)"
         return Check(name, State.WARNING, sentence, advice)
     return Check(name, State.OK, sentence)
 
 
 def examine_file_limit(limit: int) -> Check:
     """That of processes which are started from here."""
-    sentence = f"a process may open {limit:,}"
+    sentence = f"a process may open {format_count(limit) if limit >= 0 else 'any number'}"
     if 0 <= limit < _OTHER_FILES + 1000 * _FILES_OF_A_PARTITION:
         return Check("files", State.WARNING, sentence, "raise it for brokers with many partitions (ulimit -Hn)")
     return Check("files", State.OK, sentence)
@@ -169,10 +173,10 @@ def examine_file_limit(limit: int) -> Check:
 def _zookeeper_session(name: str, report: DescribeBrokerResponse) -> Check:
     silence_ms, timeout_ms = report.zookeeper_silence_ms, report.zookeeper_session_timeout_ms
     name = f"{name}, ZooKeeper"
-    sentence = f"{report.zookeeper} confirmed something {silence_ms / 1000:.1f} s ago"
+    sentence = f"{report.zookeeper} confirmed something {format_duration(silence_ms)} ago"
     if silence_ms >= timeout_ms:
         advice = "see whether the ensemble runs and the network between carries"
-        return Check(name, State.FAILURE, f"{sentence}, the session timeout is {timeout_ms / 1000:g} s", advice)
+        return Check(name, State.FAILURE, f"{sentence}, the session timeout is {format_duration(timeout_ms)}", advice)
     if silence_ms > timeout_ms / 2:
         return Check(name, State.WARNING, sentence, "ask again; if it stays so, see how busy ZooKeeper is")
     return Check(name, State.OK, sentence)
@@ -185,9 +189,9 @@ def _clocks(answers: Iterable[tuple[str, BrokerAnswer]]) -> Check:
     doubt_ms = ahead.doubt_ms + behind.doubt_ms
     sure_ms = max(0.0, skew_ms - doubt_ms)
     if sure_ms <= _SKEW_WARNING_MS:
-        return Check("clocks", State.OK, f"the brokers' agree within {skew_ms + doubt_ms:.0f} ms")
+        return Check("clocks", State.OK, f"the brokers' agree within {format_duration(round(skew_ms + doubt_ms))}")
     state = State.FAILURE if sure_ms > _SKEW_FAILURE_MS else State.WARNING
-    sentence = f"{ahead_name} is {skew_ms / 1000:.1f} s ahead of {behind_name}"
+    sentence = f"{ahead_name} is {format_duration(round(skew_ms))} ahead of {behind_name}"
     return Check("clocks", state, sentence, "let both follow an NTP server: retention and look-ups go by time")
 
 
@@ -199,7 +203,3 @@ def _versions(reports: Mapping[str, DescribeBrokerResponse]) -> Check:
         return Check("versions", State.OK, f"all brokers run tidelog {next(iter(versions))}")
     told = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
     return Check("versions", State.WARNING, told, "finish the upgrade, one broker after the other")
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / _GIB:,.1f} GiB" if size_bytes >= _GIB else f"{size_bytes / _MIB:,.0f} MiB"

@@ -13,6 +13,7 @@ from typing import Any
 from tidelog.messages import PartitionMetadata
 from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.operator_messages import ExamineReplicaResponse, FollowerReport, ReplicaReport, RetentionReport
+from tidelog.quantities import count_of, format_duration, format_size, plural
 
 #: What a follower has not confirmed for so long is on its way, and nothing to worry about.
 IN_FLIGHT_MS = 1000
@@ -169,22 +170,25 @@ def _why_missing(facts: PartitionFacts, broker: int, leader: ReplicaReport | Non
 
 
 def _lag_of(follower: FollowerReport, leader: ReplicaReport) -> str:
+    """Return how far the follower is, as a clause about it. The clause differs for members of the ISR and others."""
     if not follower.registered:
         return "the leader has not heard that it is registered"
     if follower.log_end_offset < 0:
         return f"it has fetched nothing in leader epoch {leader.leader_epoch}: it may still align or open its log"
-    lag = leader.log_end_offset - follower.log_end_offset
-    limit = _span(leader.max_lag_ms)
+    lag = max(0, leader.log_end_offset - follower.log_end_offset)
+    behind = f"{count_of(lag, 'record')} behind"
+    limit = f"(limit {format_duration(leader.max_lag_ms)})"
     if follower.fetched_ago_ms > leader.max_lag_ms:
-        return f"it is {_records(lag)} behind and last fetched {_span(follower.fetched_ago_ms)} ago (limit {limit})"
-    if lag <= 0 or follower.log_end_offset >= leader.high_watermark:
-        if follower.broker_id in leader.proposed_isr:
-            return "it has caught up, and ZooKeeper has not confirmed the new ISR yet"
-        return f"it has caught up to {_records(max(lag, 0))} of the end and is about to join"
-    return (
-        f"it is {_records(lag)} behind, and was last level with the leader {_ago(follower.caught_up_ago_ms)}"
-        f" (limit {limit}); it fetches, so that it may catch up"
-    )
+        return f"it is {behind} and last fetched {format_duration(follower.fetched_ago_ms)} ago {limit}"
+    level = f"last level with the leader {_ago(follower.caught_up_ago_ms)} {limit}"
+    if follower.broker_id in leader.isr:
+        return f"it is in sync, {behind}, and was {level}"
+    if lag and follower.log_end_offset < leader.high_watermark:
+        return f"it is catching up: it is {behind}, and was {level}"
+    reached = f"it has reached the high watermark, {behind} the leader" if lag else "it has caught up with the leader"
+    if follower.broker_id in leader.proposed_isr:
+        return f"{reached}; ZooKeeper has not confirmed the new ISR yet"
+    return f"{reached}; it is about to join the ISR"
 
 
 def _lag_evidence(follower: FollowerReport, leader: ReplicaReport) -> dict[str, Any]:
@@ -273,9 +277,10 @@ def _segments(broker_id: int, now_ms: int, replica: ReplicaReport, held: Retenti
     oldest = held.oldest
     if oldest is None or not held.size_bytes:
         return
-    what = f"{held.segments} segment{'s' if held.segments > 1 else ''}, {_size(held.size_bytes)}"
+    what = f"{count_of(held.segments, 'segment')}, {format_size(held.size_bytes)}"
     span = f"offsets {replica.log_start_offset} to {oldest.end_offset - 1}"
     age_ms = now_ms - oldest.last_write_ms
+    age = format_duration(age_ms)
     evidence = {
         "broker": broker_id,
         "segments": held.segments,
@@ -297,40 +302,36 @@ def _segments(broker_id: int, now_ms: int, replica: ReplicaReport, held: Retenti
     if held.deletes and future_ms > 0 and held.retention_ms >= 0:
         yield finding(
             True,
-            f"the oldest ({span}) has a record that claims to be {_span(future_ms)} in the future;"
-            f" its file's time counts instead, {_span(age_ms)} ago (retention.ms is {_span(held.retention_ms)})",
+            f"the oldest ({span}) has a record that claims to be {format_duration(future_ms)} in the future;"
+            f" its file's time counts instead, {age} ago (retention.ms is {format_duration(held.retention_ms)})",
         )
     elif expired and oldest.end_offset > replica.high_watermark:
         yield finding(
             True,
-            f"the oldest ({span}) is past retention.ms by {_span(overdue_ms)}, and holds records"
+            f"the oldest ({span}) is past retention.ms by {format_duration(overdue_ms)}, and holds records"
             f" above the high watermark {replica.high_watermark}, which must not go",
         )
     elif expired and overdue_ms > _CHECKS_PATIENCE * held.check_interval_ms:
         yield finding(
             True,
-            f"the oldest ({span}) is past retention.ms by {_span(overdue_ms)} and should be gone:"
+            f"the oldest ({span}) is past retention.ms by {format_duration(overdue_ms)} and should be gone:"
             f" see the log of broker {broker_id}",
         )
     elif held.deletable:
-        soon = f"within {_span(held.check_interval_ms)} (log_retention_check_interval_ms)"
-        yield finding(False, f"{held.deletable} may go, and will at the next check, {soon}")
+        soon = f"within {format_duration(held.check_interval_ms)} (log_retention_check_interval_ms)"
+        yield finding(False, f"{count_of(held.deletable, 'segment')} may go, and will at the next check, {soon}")
     elif not held.deletes:
         yield finding(False, "cleanup.policy is compact, so that nothing goes by age or size")
     elif held.retention_ms < 0 and held.retention_bytes < 0:
         yield finding(False, "retention.ms and retention.bytes are −1, so that nothing ever goes")
     elif held.retention_ms >= 0:
-        yield finding(False, f"the youngest record of the oldest ({span}) is {_span(age_ms)} old, and goes after"
-                             f" {_span(held.retention_ms)} (retention.ms)")  # fmt: skip
+        kept = f"{format_duration(held.retention_ms)} (retention.ms)"
+        yield finding(False, f"the youngest record of the oldest ({span}) is {age} old, and goes after {kept}")
     else:
-        yield finding(False, f"retention.bytes is {_size(held.retention_bytes)}")
+        yield finding(False, f"retention.bytes is {format_size(held.retention_bytes)}")
 
 
 # --- words ----------------------------------------------------------------------------------------------
-
-
-def _records(count: int) -> str:
-    return f"{count:,} record{'' if count == 1 else 's'}"
 
 
 def _names(brokers: Collection[int]) -> str:
@@ -338,23 +339,8 @@ def _names(brokers: Collection[int]) -> str:
 
 
 def _brokers(brokers: Collection[int]) -> str:
-    return f"broker{'' if len(brokers) == 1 else 's'} {_names(brokers)}"
+    return f"{plural(len(brokers), 'broker')} {_names(brokers)}"
 
 
 def _ago(ms: int) -> str:
-    return "never" if ms < 0 else f"{_span(ms)} ago"
-
-
-def _span(ms: int) -> str:
-    """A length of time as people say it."""
-    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
-        if ms >= 2 * unit_ms or (unit == "s" and ms >= unit_ms):
-            return f"{ms / unit_ms:.3g} {unit}"
-    return f"{ms} ms"
-
-
-def _size(size_bytes: int) -> str:
-    for unit_bytes, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.3g} {unit}"
-    return f"{size_bytes} B"
+    return "never" if ms < 0 else f"{format_duration(ms)} ago"

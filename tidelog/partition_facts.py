@@ -9,6 +9,7 @@ from tidelog.errors import TidelogError, UnknownTopicOrPartitionError, error_for
 from tidelog.explanation import PartitionFacts
 from tidelog.model import TopicPartition
 from tidelog.operator_messages import ExamineReplicaRequest, ExamineReplicaResponse
+from tidelog.quantities import format_duration
 
 #: For one broker: that it does not answer is a fact too.
 PATIENCE_MS = 3_000
@@ -48,7 +49,7 @@ async def _examine(
             peer = await client.peer(broker, patience_ms)
             answer = await peer.send(ExamineReplicaRequest(*tp), timeout_ms=patience_ms)
     except TimeoutError:
-        return f"no answer in {patience_ms / 1000:g} s"
+        return f"no answer in {format_duration(patience_ms)}"
     except TidelogError as error:
         return str(error) or type(error).__name__
     assert isinstance(answer, ExamineReplicaResponse)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tidelog.quantities import format_duration, format_size, plural
 from tidelog.records import RecordTime
 from tidelog.timestamps import format_time
 from tidelog.topic_times import PartitionTimes
@@ -26,7 +27,6 @@ _DISTANT_SHARE = 10
 UNEVEN_FACTOR = 10
 _UNEVEN_FROM_BYTES = 1 << 20
 _MOST_NAMED = 3
-_UNITS_MS = (("d", 24 * _HOUR_MS), ("h", _HOUR_MS), ("min", 60 * _SECOND_MS), ("s", _SECOND_MS))
 
 
 class SkewKind(StrEnum):
@@ -71,7 +71,8 @@ def _disorder(each: PartitionTimes) -> Skew | None:
     back_ms, before, behind = worst
     text = (
         f"partition {each.partition}: timestamps are out of order: the record at offset {behind.offset} is "
-        f"{format_span(back_ms)} older than that at {before.offset}; whoever starts from a time reads older ones, too"
+        f"{format_duration(back_ms)} older than that at {before.offset}; a reader that starts from a time reads older "
+        "ones, too"
     )
     return Skew(SkewKind.OUT_OF_ORDER, (each.partition,), text)
 
@@ -80,8 +81,8 @@ def _future(each: PartitionTimes, now_ms: int) -> Skew | None:
     if each.newest is None or (ahead_ms := each.newest.timestamp - now_ms) < TOLERATED_FUTURE_MS:
         return None
     text = (
-        f"partition {each.partition}: the record at offset {each.newest.offset} lies {format_span(ahead_ms)} in the "
-        "future of this machine's clock: see the producer's clock, and message.timestamp.after.max.ms"
+        f"partition {each.partition}: the record at offset {each.newest.offset} lies {format_duration(ahead_ms)} in "
+        "the future of this machine's clock: see the producer's clock, and message.timestamp.after.max.ms"
     )
     return Skew(SkewKind.FUTURE, (each.partition,), text)
 
@@ -120,7 +121,7 @@ def _uneven(partitions: Iterable[PartitionTimes]) -> Iterator[Skew]:
     (least, smallest), (most, largest) = min(sizes), max(sizes)
     if most >= _UNEVEN_FROM_BYTES and most > UNEVEN_FACTOR * least:
         text = (
-            f"partition {largest} has {most} bytes and partition {smallest} has {least}: "
+            f"partition {largest} has {format_size(most)} and partition {smallest} has {format_size(least)}: "
             "see by which keys the producers choose partitions"
         )
         yield Skew(SkewKind.UNEVEN, (smallest, largest), text)
@@ -129,12 +130,4 @@ def _uneven(partitions: Iterable[PartitionTimes]) -> Iterator[Skew]:
 def _named(found: Sequence[tuple[int, int]]) -> str:
     names = ", ".join(str(number) for _, number in found[:_MOST_NAMED])
     left = len(found) - _MOST_NAMED
-    return f"partition{'s' * (len(found) > 1)} {names}" + (f" and {left} more" if left > 0 else "")
-
-
-def format_span(span_ms: int) -> str:
-    """A length of time with its largest unit: 3.2 h, 45 s."""
-    for unit, length_ms in _UNITS_MS:
-        if span_ms >= length_ms:
-            return f"{span_ms / length_ms:.3g} {unit}"
-    return f"{span_ms} ms"
+    return f"{plural(len(found), 'partition')} {names}" + (f" and {left} more" if left > 0 else "")

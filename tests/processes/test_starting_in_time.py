@@ -110,7 +110,7 @@ def test_from_the_client_and_the_commands_every_partition_begins_somewhere_and_s
     assert {each["kind"] for each in described["warnings"]} == {"out_of_order", "far_apart"}
     shown, warned = ask(shell, "topic", "describe", "t", "--times")
     headings, first, *_ = shown.splitlines()
-    assert headings.split() == ["PARTITION", "RECORDS", "BYTES", "FIRST", "OFFSET", "END", "OFFSET", "OLDEST", "NEWEST"]
+    assert headings.split() == ["PARTITION", "RECORDS", "SIZE", "FIRST", "OFFSET", "END", "OFFSET", "OLDEST", "NEWEST"]
     assert first.split()[:2] == ["0", "5"] and first.split()[3:5] == ["0", "5"]
     assert len(warned) == len(described["warnings"])
 

@@ -32,6 +32,6 @@ def test_the_line_never_wraps(monkeypatch: pytest.MonkeyPatch, columns: int, lon
         monkeypatch.undo()
     shown = read_to_the_end(ours).split("\r\x1b[K")
     assert shown[0] == shown[-1] == ""
-    assert shown[1].startswith("1,000,000 records sent, 5.0 M")
+    assert shown[1].startswith("1,000,000 records sent, 4.77 ")
     assert len(shown[1]) <= longest
-    assert shown[1].endswith("MB/s)") == (columns != 30)
+    assert shown[1].endswith("iB/s)") == (columns != 30)

@@ -42,9 +42,9 @@ def test_lines_written_plainly_give_back_the_input(content: bytes) -> None:
 
 def test_a_line_may_be_as_long_as_allowed_and_no_longer() -> None:
     assert lines_of(b"x" * MOST + b"\ny") == [b"x" * MOST, b"y"]
-    with pytest.raises(ValueError, match="longer than 1000 bytes"):
+    with pytest.raises(ValueError, match="longer than 1,000 B"):
         lines_of(b"x" * (MOST + 1) + b"\n")
-    with pytest.raises(ValueError, match="longer than 1000 bytes"):
+    with pytest.raises(ValueError, match="longer than 1,000 B"):
         lines_of(b"x" * (MOST + 1))
 
 

@@ -169,8 +169,8 @@ LAGGING = FollowerReport(3, True, 60, 43_000, 20)
         ),
         (
             with_leader(isr=(1, 2), followers=(NEAR, LAGGING)),
-            "replica 3 is not in sync: it is 40 records behind, and was last level with the leader 43 s ago"
-            " (limit 30 s); it fetches, so that it may catch up",
+            "replica 3 is not in sync: it is catching up: it is 40 records behind, and was last level with the leader"
+            " 43 s ago (limit 30 s)",
         ),
         (
             with_leader(isr=(1, 2), followers=(NEAR, replace(LAGGING, fetched_ago_ms=60_000))),
@@ -182,7 +182,21 @@ LAGGING = FollowerReport(3, True, 60, 43_000, 20)
         ),
         (
             with_leader(isr=(1, 2), proposed_isr=(1, 2, 3)),
-            "replica 3 is not in sync: it has caught up, and ZooKeeper has not confirmed the new ISR yet",
+            "replica 3 is not in sync: it has caught up with the leader; ZooKeeper has not confirmed the new ISR yet",
+        ),
+        (
+            with_leader(isr=(1, 2)),
+            "replica 3 is not in sync: it has caught up with the leader; it is about to join the ISR",
+        ),
+        (
+            with_leader(isr=(1, 2), log_end_offset=150),
+            "replica 3 is not in sync: it has reached the high watermark, 50 records behind the leader;"
+            " it is about to join the ISR",
+        ),
+        (
+            with_leader(isr=(1, 2), followers=(NEAR, replace(LAGGING, log_end_offset=99))),
+            "replica 3 is not in sync: it is catching up: it is 1 record behind, and was last level with the leader"
+            " 43 s ago (limit 30 s)",
         ),
         (
             facts({1: replace(LEADS, isr=(1, 2)), 2: FOLLOWS, 3: replace(FOLLOWS, role="stopped")}),
@@ -238,7 +252,17 @@ def test_a_follower_in_the_isr_that_stands_still_holds_the_high_watermark() -> N
     stuck = replace(NEAR, caught_up_ago_ms=4_000, fetched_ago_ms=4_000)
     of = with_leader(log_end_offset=101, followers=(stuck, replace(ALSO_NEAR, log_end_offset=101)))
     said = the_only(of, "high watermark").sentence
-    assert said.startswith("it stands at 100: it waits for broker 2, a member of the ISR") and "broker 3" not in said
+    assert said == (
+        "it stands at 100: it waits for broker 2, a member of the ISR:"
+        " it is in sync, 1 record behind, and was last level with the leader 4 s ago (limit 30 s)"
+    )
+
+
+def test_a_member_of_the_isr_is_never_about_to_join_it() -> None:
+    behind = tuple(replace(each, caught_up_ago_ms=12) for each in (NEAR, ALSO_NEAR))
+    found = the_only(with_leader(log_end_offset=150, followers=behind), "visibility")
+    assert found.sentence.count("it is in sync, 50 records behind") == 2
+    assert "about to join" not in found.sentence and not found.problem
 
 
 def test_one_that_is_about_to_join_holds_it_too_and_one_that_lags_does_not() -> None:
@@ -285,7 +309,7 @@ def test_segments_that_are_not_due_are_told_when_they_go() -> None:
         (replace(HOLDS, deletes=False), "cleanup.policy is compact"),
         (replace(HOLDS, retention_ms=-1), "nothing ever goes"),
         (replace(HOLDS, retention_ms=-1, retention_bytes=1 << 20), "retention.bytes is 1 MiB"),
-        (replace(HOLDS, deletable=2), "2 may go, and will at the next check, within 5 min"),
+        (replace(HOLDS, deletable=2), "2 segments may go, and will at the next check, within 5 min"),
     ],
 )
 def test_other_reasons_to_stay(retention: RetentionReport, said: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tidelog.records import RecordTime
-from tidelog.skew import find_skew, format_span
+from tidelog.skew import find_skew
 from tidelog.topic_times import PartitionTimes
 
 NOW_MS = 1_800_000_000_000
@@ -77,11 +75,3 @@ def test_partitions_that_are_filled_unevenly_are_named_with_their_sizes() -> Non
 def test_what_a_leader_did_not_tell_is_left_out() -> None:
     assert told(PartitionTimes(0), partition(1, 5), PartitionTimes(2, 0, 5)) == []
     assert PartitionTimes(0).records is None and PartitionTimes(0).oldest is None
-
-
-@pytest.mark.parametrize(
-    ("span_ms", "shown"),
-    [(0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (60_000, "1 min"), (11_520_000, "3.2 h"), (100 * DAY_MS, "100 d")],
-)
-def test_a_span_is_told_with_its_largest_unit(span_ms: int, shown: str) -> None:
-    assert format_span(span_ms) == shown

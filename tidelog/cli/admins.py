@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.find import find_cluster
+from tidelog.quantities import count_of
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
@@ -57,8 +58,3 @@ def refuse_silence(errors: Mapping[TopicPartition, TidelogError | None], asked: 
             f"{count_of(len(silent), 'partition')} of {asked} gave no answer ({errors[tp]}): "
             f"tidelog explain {tp.topic}/{tp.partition} says more"
         )
-
-
-def count_of(number: int, noun: str) -> str:
-    """As people write it: 1 partition, 2 partitions."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -23,6 +23,7 @@ from tidelog.local.cluster import DEFAULT_BROKERS
 from tidelog.local.home import data_home, last_up
 from tidelog.local.state import load_state
 from tidelog.model import Endpoint
+from tidelog.quantities import format_duration
 
 _LONGEST_S = 7 * 86_400.0
 #: Some of it nobody acknowledges (acks=0), and no second is like another: so that a fault finds the load that it needs.
@@ -172,7 +173,7 @@ def chaos(
         servers,
         report and report.absolute(),
     )
-    reporting.line(f"scenario {chosen.name}, seed {seed}, {request.seconds:g} s: {place.path}")
+    reporting.line(f"scenario {chosen.name}, seed {seed}, {format_duration(request.seconds * 1000)}: {place.path}")
 
     async def main() -> int:
         stop = asyncio.Event()

@@ -13,6 +13,7 @@ from tidelog.cli.sink import Sink
 from tidelog.cli.span import Offsets, Span
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
+from tidelog.quantities import format_duration
 
 if TYPE_CHECKING:
     from tidelog.consumer import Consumer
@@ -90,10 +91,11 @@ def copy(consumer: Consumer, reading: Reading, sink: Sink, count: int | None, ti
                 missing = ", ".join(map(str, unread))
                 if not missing:
                     raise click.ClickException(
-                        f"no partition came from the group for {timeout_ms / 1000:g} s: see tidelog group describe"
+                        f"no partition came from the group for {format_duration(timeout_ms)}: "
+                        "see tidelog group describe"
                     )
                 raise click.ClickException(
-                    f"nothing came from {missing} for {timeout_ms / 1000:g} s: see tidelog status"
+                    f"nothing came from {missing} for {format_duration(timeout_ms)}: see tidelog status"
                 )
             continue
         last_progress_ms = now_ms

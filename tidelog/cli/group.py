@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import count_of, open_admin, unknown_group
+from tidelog.cli.admins import open_admin, unknown_group
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.group_describe import describe
 from tidelog.cli.group_migrate import migrate
@@ -17,6 +17,7 @@ from tidelog.cli.names import GROUP, TOPIC_CHOICE, TopicChoice
 from tidelog.cli.table import format_table
 from tidelog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
+from tidelog.quantities import count_of, plural
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
@@ -85,15 +86,15 @@ def _refuse_silence(listings: ConsumerGroupListings) -> None:
     if listings.errors:
         broker, error = next(iter(listings.errors.items()))
         silent = ", ".join(map(str, listings.errors))
-        which = f"broker {silent} did" if len(listings.errors) == 1 else f"brokers {silent} did"
+        who, whose = plural(len(listings.errors), "broker"), plural(len(listings.errors), "its", "their")
         raise click.ClickException(
-            f"{which} not tell of its groups (broker {broker}: {error}): tidelog doctor says more"
+            f"{who} {silent} did not tell of {whose} groups (broker {broker}: {error}): tidelog doctor says more"
         )
     if listings.leaderless:
         first = listings.leaderless[0]
         raise click.ClickException(
-            f"the groups of {count_of(len(listings.leaderless), 'partition')} of {first.topic} are missing, which has "
-            f"no leader: tidelog explain {first.topic}/{first.partition} says why"
+            f"{count_of(len(listings.leaderless), 'partition has', 'partitions have')} no leader in {first.topic}, so "
+            f"that their groups are missing: tidelog explain {first.topic}/{first.partition} says why"
         )
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import count_of, open_admin, refuse_silence, unknown_group
+from tidelog.cli.admins import open_admin, refuse_silence, unknown_group
 from tidelog.cli.find import Seconds, bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP
 from tidelog.cli.table import format_table
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
+from tidelog.quantities import count_of
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin

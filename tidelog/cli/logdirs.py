@@ -11,8 +11,9 @@ import click
 from tidelog.cli.admins import open_admin
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import BROKER_ID, TOPIC
-from tidelog.cli.table import format_table
+from tidelog.cli.table import Quantity, format_table
 from tidelog.model import TopicPartition
+from tidelog.quantities import format_size
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
@@ -48,10 +49,10 @@ def logdirs(
         click.echo(json.dumps({"brokers": listed}))
         return
     if topics:
-        headings: tuple[str, ...] = ("broker", "log", "bytes", "lag", "directory")
+        headings: tuple[str, ...] = ("broker", "log", "size", "lag", "directory")
         rows = [row for broker, dirs in described.items() for each in dirs for row in _logs(broker, each, topics, lags)]
     else:
-        headings = ("broker", "directory", "logs", "bytes", "free bytes", "state")
+        headings = ("broker", "directory", "logs", "size", "free", "state")
         rows = [_summary(broker, each) for broker, dirs in described.items() for each in dirs]
     for line in format_table(headings, rows):
         click.echo(line)
@@ -70,8 +71,8 @@ def _lags(admin: Admin, topics: tuple[str, ...]) -> Lags:
 def _summary(broker: int, each: LogDir) -> tuple[object, ...]:
     if each.error_code:
         return broker, each.path, None, None, None, f"offline: {each.error_message}"
-    size = sum(replica.size_bytes for replica in each.replicas)
-    free = each.usable_bytes if each.usable_bytes >= 0 else None
+    size = Quantity(format_size(sum(replica.size_bytes for replica in each.replicas)))
+    free = Quantity(format_size(each.usable_bytes)) if each.usable_bytes >= 0 else None
     return broker, each.path, len(each.replicas), size, free, "online"
 
 
@@ -79,7 +80,7 @@ def _logs(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> Ite
     for replica in each.replicas:
         if replica.topic in topics:
             tp = TopicPartition(replica.topic, replica.partition)
-            yield broker, str(tp), replica.size_bytes, lags.get((broker, tp)), each.path
+            yield broker, str(tp), Quantity(format_size(replica.size_bytes)), lags.get((broker, tp)), each.path
 
 
 def _as_json(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> dict[str, object]:

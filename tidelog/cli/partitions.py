@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import count_of, open_admin, unknown_partition, unknown_topic
+from tidelog.cli.admins import open_admin, unknown_partition, unknown_topic
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import BROKER_ID, TOPIC
 from tidelog.cli.table import format_table
 from tidelog.errors import ElectionNotNeededError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.quantities import count_of
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from tidelog.clock import Clock, SystemClock
+from tidelog.quantities import count_of, format_rate, format_size, format_size_rate
 
 _EVERY_MS = 200
 
@@ -42,10 +43,10 @@ class Progress:
     def _show(self) -> None:
         now_ms = self._clock.monotonic_ms()
         self._due_ms = now_ms + _EVERY_MS
-        seconds = max(now_ms - self._started_ms, 1) / 1000
+        took_ms = now_ms - self._started_ms
         line = (
-            f"{self.records:,} records {self._verb}, {self.size_bytes / 1e6:,.1f} MB"
-            f" ({self.records / seconds:,.0f} records/s, {self.size_bytes / 1e6 / seconds:,.1f} MB/s)"
+            f"{count_of(self.records, 'record')} {self._verb}, {format_size(self.size_bytes)}"
+            f" ({format_rate(self.records, took_ms, 'record')}, {format_size_rate(self.size_bytes, took_ms)})"
         )
         sys.stderr.write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps could not be erased
         sys.stderr.flush()

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from tidelog.model import NO_TIMESTAMP
+from tidelog.quantities import format_size
 from tidelog.records.encode import Header
 
 _USED = frozenset(("value", "key", "headers", "partition", "timestamp"))
@@ -40,7 +41,7 @@ def read_lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
         if line.endswith(b"\n"):
             line = line[:-1]
         if len(line) > most_bytes:
-            raise ValueError(f"the line is longer than {most_bytes} bytes, more than any record may have")
+            raise ValueError(f"the line is longer than {format_size(most_bytes)}, more than any record may have")
         yield line
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 
+class Quantity(str):
+    """Holds a number with its unit, as `tidelog.quantities` prints it, in one word and set to the right."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Quantity:
+        return super().__new__(cls, text.replace(" ", ""))
+
+
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """The lines. A column whose cells are all numbers (or absent) is set to the right; None is shown as `-`."""
+    """Return the lines. A column of numbers, quantities and absent cells is set to the right; None is shown as `-`."""
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    right = [all(isinstance(cell, int | None) for cell in column) for column in zip(*rows, strict=True)]
+    right = [all(isinstance(cell, int | Quantity | None) for cell in column) for column in zip(*rows, strict=True)]
     right = right or [False] * len(headings)
     for line in ([heading.upper() for heading in headings], *cells):
         aligned = (

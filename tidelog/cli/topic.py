@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import click
 
-from tidelog.cli.admins import count_of, open_admin, unknown_topic
+from tidelog.cli.admins import open_admin, unknown_topic
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.partitions import elect, reassign
@@ -17,6 +17,7 @@ from tidelog.cli.topic_times import show_times
 from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import NO_LEADER
+from tidelog.quantities import count_of
 
 if TYPE_CHECKING:
     from tidelog.descriptions import PartitionDescription
@@ -100,7 +101,7 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
 @topic.command()
 @click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
-    "--times", is_flag=True, help="Show records, bytes, oldest and newest timestamp instead, and what is skewed."
+    "--times", is_flag=True, help="Show records, size, oldest and newest timestamp instead, and what is skewed."
 )
 @json_option
 @bootstrap_option

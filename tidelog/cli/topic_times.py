@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import refuse_silence
-from tidelog.cli.table import format_table
+from tidelog.cli.table import Quantity, format_table
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
+from tidelog.quantities import format_size
 from tidelog.timestamps import format_time
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
         warnings = [{"kind": each.kind, "partitions": each.partitions, "text": each.text} for each in skews]
         click.echo(json.dumps({"topic": topic, "partitions": list(map(_as_json, partitions)), "warnings": warnings}))
     else:
-        headings = ("partition", "records", "bytes", "first offset", "end offset", "oldest", "newest")
+        headings = ("partition", "records", "size", "first offset", "end offset", "oldest", "newest")
         for line in format_table(headings, list(map(_row, partitions))):
             click.echo(line)
         for each in skews:
@@ -42,7 +43,8 @@ def _row(each: PartitionTimes) -> tuple[object, ...]:
         None if record is None else format_time(record.timestamp) for record in (each.oldest, each.newest)
     )
     offsets = each.log_start_offset, each.end_offset
-    return each.partition, each.records, each.size_bytes, *offsets, oldest, newest
+    size = None if each.size_bytes is None else Quantity(format_size(each.size_bytes))
+    return each.partition, each.records, size, *offsets, oldest, newest
 
 
 def _as_json(each: PartitionTimes) -> dict[str, object]:

@@ -19,6 +19,7 @@ from tidelog.clock import SystemClock
 from tidelog.local.cluster import DEFAULT_BROKERS, LocalCluster
 from tidelog.local.readiness import reasons
 from tidelog.local.state import ClusterState
+from tidelog.quantities import format_duration
 
 _LOOK_EVERY_S = 0.5
 _MOST_BROKERS = 100
@@ -104,10 +105,9 @@ def _ready_reporter(running: set[str], to_error: bool) -> Callable[[str, str], N
     started_ms = clock.monotonic_ms()
 
     def report(what: str, where: str) -> None:
-        seconds = (clock.monotonic_ms() - started_ms) / 1000
+        took = format_duration(clock.monotonic_ms() - started_ms)
         click.echo(
-            f"{what:<10} {where:<16} " + ("runs already" if where in running else f"ready after {seconds:.1f} s"),
-            err=to_error,
+            f"{what:<10} {where:<16} " + ("runs already" if where in running else f"ready after {took}"), err=to_error
         )
 
     return report

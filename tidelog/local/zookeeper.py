@@ -18,6 +18,7 @@ from tidelog.local.ports import choose_port, port_is_free
 from tidelog.local.process import Process
 from tidelog.local.tail import last_words
 from tidelog.model import Endpoint
+from tidelog.quantities import format_duration
 
 TICK_MS = 500
 #: What ZooKeeper grants a session: 2 to 20 ticks.
@@ -172,7 +173,7 @@ class EmbeddedZooKeeper:
                 )
             if self._clock.monotonic_ms() >= deadline_ms:
                 self.stop()
-                raise LocalError(f"ZooKeeper was not ready within {timeout_ms / 1000:g} s: see {self.log_file}")
+                raise LocalError(f"ZooKeeper was not ready within {format_duration(timeout_ms)}: see {self.log_file}")
             time.sleep(0.02)
 
     def stop(self, timeout_ms: int = 10_000) -> None:
