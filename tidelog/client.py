@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
+from tidelog.background import Background, KeptTask
 from tidelog.clock import Clock, SystemClock
 from tidelog.connection import Connection
 from tidelog.errors import (
@@ -21,6 +22,7 @@ from tidelog.errors import (
     BrokerNotAvailableError,
     ClosedError,
     DisconnectedError,
+    InternalError,
     NoBrokersError,
     NotLeaderOrFollowerError,
     TidelogError,
@@ -86,6 +88,7 @@ class ClusterClient:
     listeners      called with each new view
     needs          name the topics that are tracked however long ago somebody has asked for them
     coordinators   of groups, as far as they were asked for and not found wrong
+    background     runs what the client does beside the calls of its user, and keeps its failures for them
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class ClusterClient:
         self.listeners: list[Callable[[ClusterView], None]] = []
         self.needs: list[Callable[[], Iterable[str]]] = []
         self.coordinators: dict[str, int] = {}
+        self.background = Background(self.backoff_ms)
         self._opener = opener
         self._rng = rng or random.Random()
         self._tracked: dict[str, int] = {}
@@ -118,7 +122,7 @@ class ClusterClient:
         self._teller: Endpoint | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._failed_rounds = 0
-        self._ageing: asyncio.Task[None] | None = None
+        self._ageing = KeptTask(self.background, "the periodic metadata refresh", self._keep_fresh)
         self._closed = False
 
     # --- one broker -------------------------------------------------------------------------------
@@ -138,13 +142,16 @@ class ClusterClient:
         if endpoint is None:
             raise DisconnectedError(f"broker {broker_id} is not in the cluster at the moment")
         opening = self._opening.get(broker_id)
-        if opening is None:
-            opening = asyncio.create_task(self._open(broker_id, endpoint))
+        if opening is None or opening.done():
+            opening = self.background.run(
+                f"the connection to broker {broker_id}", self._open(broker_id, endpoint), foreseen=(TidelogError,)
+            )
             self._opening[broker_id] = opening
-            opening.add_done_callback(lambda task: self._opened(broker_id, task))
         done, _ = await asyncio.wait({opening}, timeout=timeout_ms / 1000)
         if not done:
             raise TimeoutError(f"no connection to broker {broker_id} at {endpoint} in {timeout_ms} ms")
+        if opening.cancelled() and not self._closed:
+            raise DisconnectedError(f"the connection to broker {broker_id} at {endpoint} was cancelled from outside")
         return self._result(opening)
 
     def call_leader(
@@ -161,7 +168,8 @@ class ClusterClient:
         return answer
 
     def _begin_to_watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
-        watch = asyncio.create_task(self._watch(answer, moved))
+        watch = KeptTask(self.background, "the watch for another leader", partial(self._watch, answer, moved))
+        watch.start()
         answer.add_done_callback(lambda _: watch.cancel())
 
     async def _watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
@@ -297,10 +305,8 @@ class ClusterClient:
 
     def refresh_soon(self) -> asyncio.Task[None]:
         """The refresh that is under way, or a new one: however many ask, one request is in flight."""
-        if self._refreshing is None:
-            task = asyncio.create_task(self._refresh())
-            self._refreshing = task
-            task.add_done_callback(self._refreshed)
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = self.background.run("a metadata refresh", self._refresh(), foreseen=(TidelogError,))
         return self._refreshing
 
     async def refresh(self, deadline_ms: int) -> None:
@@ -312,11 +318,13 @@ class ClusterClient:
         done, _ = await asyncio.wait({task}, timeout=max(0, left_ms) / 1000)
         if not done:
             raise TimeoutError("no broker told of the cluster in time")
+        if task.cancelled() and not self._closed:
+            raise NoBrokersError("the request for metadata was cancelled from outside")
         self._result(task)
 
     async def refresh_or_not(self, deadline_ms: int) -> None:
         """Like `refresh`; an attempt that fails changes nothing and raises nothing."""
-        with contextlib.suppress(NoBrokersError, TimeoutError):
+        with contextlib.suppress(NoBrokersError, TimeoutError, InternalError):
             await self.refresh(deadline_ms)
 
     async def fetch_all(self, deadline_ms: int) -> MetadataResponse:
@@ -340,15 +348,12 @@ class ClusterClient:
 
     def start(self) -> None:
         """Keep the picture from growing old. Needs the running loop."""
-        if self._ageing is None:
-            self._ageing = asyncio.create_task(self._keep_fresh())
+        self._ageing.start()
 
     async def close(self) -> None:
         """Drop every connection; what is in flight fails with DisconnectedError. Idempotent."""
         self._closed = True
-        tasks = [*self._opening.values(), *filter(None, (self._refreshing, self._ageing))]
-        for task in tasks:
-            task.cancel()
+        tasks = [*self._ageing.cancel(), *self.background.cancel()]
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
@@ -360,10 +365,18 @@ class ClusterClient:
 
     @staticmethod
     def _result(task: asyncio.Task[_T]) -> _T:
-        """Of a task that is done. Only `close` cancels one; who waits for it is told so, and not cancelled."""
+        """Return the result of a task that is done, or raise its error as one of ours.
+
+        A task that `close` cancelled raises ClosedError, so that those who wait for it are not cancelled themselves.
+        """
         if task.cancelled():
             raise ClosedError("the client was closed meanwhile")
-        return task.result()
+        try:
+            return task.result()
+        except TidelogError:
+            raise
+        except Exception as error:
+            raise InternalError(f"{task.get_name()} failed unexpectedly: {error!r}") from error
 
     async def _keep_fresh(self) -> None:
         while True:
@@ -387,11 +400,6 @@ class ClusterClient:
             raise BrokerNotAvailableError(f"{endpoint} is broker {peer.peer.broker_id} now, not {broker_id}")
         self._adopt(peer, endpoint)
         return peer
-
-    def _opened(self, broker_id: int, task: asyncio.Task[Peer]) -> None:
-        self._opening.pop(broker_id, None)
-        if not task.cancelled():
-            task.exception()  # seen here, for those who waited no longer
 
     def _adopt(self, peer: Peer, endpoint: Endpoint) -> Peer:
         broker_id = peer.peer.broker_id
@@ -461,11 +469,6 @@ class ClusterClient:
             return
         self._failed_rounds += 1
         raise NoBrokersError("; ".join(failures))
-
-    def _refreshed(self, task: asyncio.Task[None]) -> None:
-        self._refreshing = None
-        if not task.cancelled():
-            task.exception()
 
     def _forget_idle_topics(self) -> None:
         for need in self.needs:

@@ -9,6 +9,7 @@
         ├── DisconnectedError   the connection went away; what was in flight may or may not have happened
         ├── ProtocolError       a peer sent something that is not a message of ours
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
+        ├── InternalError       a defect of this client made its background work fail; the cause is chained
         ├── CommitFailedError, IllegalStateError
         ├── HistoryError        what the checker was given is not a history
     and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
@@ -61,6 +62,7 @@ __all__ = [
     "InconsistentGroupProtocolError",
     "InconsistentTopicIdError",
     "IneligibleReplicaError",
+    "InternalError",
     "InvalidCommitOffsetSizeError",
     "InvalidConfigError",
     "InvalidFetchSessionEpochError",
@@ -705,6 +707,13 @@ class OverloadedError(ClientError):
 
 class ClosedError(ClientError):
     """The client has been closed."""
+
+
+class InternalError(ClientError):
+    """Work that a client does in the background failed for a reason that it did not foresee.
+
+    Its cause (`__cause__`) is the exception that the work raised. The client goes on: it tries the work again.
+    """
 
 
 class CommitFailedError(ClientError):

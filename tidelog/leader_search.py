@@ -22,8 +22,9 @@ class LeaderSearch:
 
     def go_on(self) -> None:
         """Somebody waits for a leader: look for it, unless that is being done."""
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look())
+        if self._looking is None or self._looking.done():
+            self._looking = self._client.background.run("the search for leaders", self._look())
+            self._looking.add_done_callback(self._looked)
 
     def rest(self) -> None:
         """Nobody waits for one: the next search begins without a pause."""
@@ -31,17 +32,23 @@ class LeaderSearch:
 
     async def stop(self) -> None:
         """Give up the look that is under way."""
-        if (looking := self._looking) is not None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
     async def _look(self) -> None:
-        try:
-            limit_ms = self._client.clock.monotonic_ms() + self._client.settings.request_timeout_ms
-            if self._attempt:
-                await self._client.backoff(self._attempt - 1, limit_ms)
-            self._attempt += 1
-            await self._client.refresh_or_not(limit_ms)
-        finally:
-            self._looking = None
+        limit_ms = self._client.clock.monotonic_ms() + self._client.settings.request_timeout_ms
+        attempt, self._attempt = self._attempt, self._attempt + 1
+        if attempt:
+            await self._client.backoff(attempt - 1, limit_ms)
+        await self._client.refresh_or_not(limit_ms)
+
+    def _looked(self, task: asyncio.Task[None]) -> None:
+        if task is not self._looking:
+            return
+        if task.cancelled():  # from outside; if the loop is about to close, nothing may start now
+            pause_ms = self._client.backoff_ms(self._attempt)
+            task.get_loop().call_later(pause_ms / 1000, self._on_look)
+        else:
             self._on_look()

@@ -1,0 +1,158 @@
+"""Runs the work that a client does beside its user's calls, and tells the user when that work fails.
+
+A task handles the errors that it foresees. Any other exception is a defect of this client. `Background` then
+    logs the exception once, with its traceback, as long as the same work fails in the same way
+    raises an InternalError, whose cause is the exception, from the next call of the user that asks for failures
+The work starts again only after a pause, which grows from `retry_backoff_ms` to `retry_backoff_max_ms`.
+
+Whether work is running is read from its task (`task.done()`). No flag says so, because a task that is cancelled from
+outside may end before it resets a flag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tidelog.errors import ClosedError, InternalError
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+#: A kept task that ran for longer has recovered: its next failure is logged again, and its pause is short again.
+_RECOVERED_S = 5.0
+
+
+class Background:
+    """The background tasks of one client.
+
+    on_failure   called when a failure is to be raised; wakes the calls of the user that wait
+    """
+
+    def __init__(self, backoff_ms: Callable[[int], int]) -> None:
+        self.on_failure: list[Callable[[], object]] = []
+        self.backoff_ms = backoff_ms
+        self._failure: InternalError | None = None
+        self._logged: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether `raise_failure` would raise."""
+        return self._failure is not None
+
+    def raise_failure(self) -> None:
+        """Raise the first failure that no call has raised yet, if there is one."""
+        if (failure := self._failure) is not None:
+            self._failure = None
+            raise failure
+
+    def report(self, what: str, error: BaseException) -> InternalError:
+        """Log the unforeseen error of `what`, keep it for the next call of the user, return what that raises."""
+        if self._logged.get(what) != repr(error):
+            self._logged[what] = repr(error)
+            _log.error("%s failed unexpectedly; it is tried again", what, exc_info=error)
+        failure = InternalError(f"{what} failed unexpectedly: {error!r}")
+        failure.__cause__ = error
+        self._failure = self._failure or failure
+        for wake in self.on_failure:
+            wake()
+        return failure
+
+    def recovered(self, what: str) -> None:
+        """Note that `what` has worked again, so that its next failure is logged."""
+        self._logged.pop(what, None)
+
+    def run(
+        self, what: str, work: Coroutine[Any, Any, T], foreseen: tuple[type[BaseException], ...] = ()
+    ) -> asyncio.Task[T]:
+        """Start `work` once and return its task; `foreseen` errors concern only those who wait for its result."""
+        task = asyncio.create_task(work, name=what)
+        self._tasks.add(task)
+
+        def ended(_: asyncio.Task[T]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is None:
+                self.recovered(what)
+            elif not isinstance(error, (ClosedError, *foreseen)):
+                self.report(what, error)
+
+        task.add_done_callback(ended)
+        return task
+
+    def cancel(self) -> list[asyncio.Task[Any]]:
+        """Cancel the tasks of `run` that have not ended, and return them so that the caller may wait for their end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+
+class KeptTask:
+    """Work that runs from `start` until `cancel`, and starts again if it fails or is cancelled from outside.
+
+    A timer starts it again. So nothing starts while `asyncio.run` cancels all tasks at its end.
+    """
+
+    def __init__(self, background: Background, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._background = background
+        self._what = what
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._restart: asyncio.TimerHandle | None = None
+        self._began_s = 0.0
+        self._attempts = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether its task is alive."""
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Begin, unless the work is running or about to start again. Needs the running loop."""
+        if not self.is_running and self._restart is None:
+            self._begin()
+
+    def cancel(self) -> list[asyncio.Task[Any]]:
+        """End the work for good, and return its task, if there is one, so that the caller may wait for its end."""
+        task, self._task = self._task, None
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+        if task is None:
+            return []
+        task.cancel()
+        return [task]
+
+    async def stop(self) -> None:
+        """End the work for good, and wait for its end."""
+        await asyncio.gather(*self.cancel(), return_exceptions=True)
+
+    def _begin(self) -> None:
+        self._restart = None
+        self._began_s = asyncio.get_running_loop().time()
+        self._task = asyncio.create_task(self._work(), name=self._what)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if task is not self._task:  # `cancel` ended it
+            return
+        loop = task.get_loop()
+        if loop.time() - self._began_s > _RECOVERED_S:
+            self._attempts = 0
+            self._background.recovered(self._what)
+        if error is not None:
+            self._background.report(self._what, error)
+        elif task.cancelled():
+            _log.info("%s was cancelled from outside; it starts again", self._what)
+        else:
+            return
+        self._restart = loop.call_later(self._background.backoff_ms(self._attempts) / 1000, self._begin)
+        self._attempts += 1
