@@ -1,13 +1,9 @@
 """Carries batches from the accumulator to the leaders and settles them by what comes back.
 
-Every outcome of a produce falls into one of these:
-
-    acknowledged   NONE, or DUPLICATE_SEQUENCE (an earlier attempt was appended; its offset is forgotten)
-    not appended   the broker refused, or nothing was sent: the same batch again, or its error to the user
-    too large      refused, but in smaller batches the same records may be taken: the halves of the batch
-    unknown        no answer, or one that says so: the same batch again under the same sequence, never a later one first
-    forgotten      the broker lost this producer's state: nothing of the batch is in its log, so a new producer id
-                   makes it sendable again
+`tidelog.produce_outcome` says what the end of an attempt means. A batch that was refused, or whose end is unknown, is
+sent again as long as the error is retriable and the batch may be repeated: unchanged, under its old sequence, and
+before any later batch. A batch that is too large is sent in halves. A batch of a forgotten producer gets a new
+producer id. Every other batch fails with the error.
 """
 
 from __future__ import annotations
@@ -22,23 +18,7 @@ from typing import Any
 
 from tidelog.accumulator import Accumulator, PartitionQueue
 from tidelog.client import ClusterClient, Peer, is_retriable
-from tidelog.errors import (
-    DuplicateSequenceError,
-    InvalidProducerEpochError,
-    MessageTooLargeError,
-    NetworkError,
-    NotEnoughReplicasAfterAppendError,
-    NotLeaderOrFollowerError,
-    OutOfOrderSequenceError,
-    RecordListTooLargeError,
-    RequestTimedOutError,
-    StorageError,
-    TidelogError,
-    TimeoutError,
-    UnknownProducerIdError,
-    UnknownServerError,
-    error_for,
-)
+from tidelog.errors import NetworkError, TidelogError, TimeoutError, UnknownServerError, error_for
 from tidelog.leader_search import LeaderSearch
 from tidelog.messages import (
     InitProducerIdRequest,
@@ -50,6 +30,7 @@ from tidelog.messages import (
     Response,
 )
 from tidelog.metadata import ClusterView, Leader
+from tidelog.produce_outcome import ProduceOutcome, outcome_of
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
 from tidelog.settings import ProducerSettings
 
@@ -64,17 +45,6 @@ _ANSWER_MARGIN = 0.9
 
 #: As many sequences again are left before the first that wraps.
 _FIRST_SEQUENCE_BITS = 30
-
-_UNKNOWN_OUTCOME = (
-    NotLeaderOrFollowerError,
-    RequestTimedOutError,
-    NotEnoughReplicasAfterAppendError,
-    StorageError,
-    NetworkError,
-    UnknownServerError,
-)
-_TOO_LARGE = (MessageTooLargeError, RecordListTooLargeError)
-_FORGOTTEN = (OutOfOrderSequenceError, UnknownProducerIdError, InvalidProducerEpochError)
 
 _Load = list[tuple[PartitionQueue, Batch]]
 
@@ -311,26 +281,25 @@ class Sender:
         at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(batch.attempts - 1)
         batch.failures += sent
         may_repeat = batch.failures <= self._settings.retries and not batch.given_up
-        if isinstance(error, DuplicateSequenceError):
+        outcome = outcome_of(error, sent=sent, idempotent=self._settings.idempotent)
+        unknown = outcome is ProduceOutcome.UNKNOWN
+        if outcome is ProduceOutcome.ACKNOWLEDGED:
             self.accumulator.succeed(queue).announce()
-        elif isinstance(error, _FORGOTTEN) and self._settings.idempotent:
+        elif outcome is ProduceOutcome.FORGOTTEN:
             _log.warning("%s: %s; going on with a new producer id", queue.topic_partition, error)
-            batch.outcome_unknown = False
+            batch.outcome_unknown = False  # the leader would have recognised an attempt that is in its log
             if may_repeat:
                 self.accumulator.retry(queue, error, at_ms, outcome_unknown=False)
             else:
                 self.accumulator.fail(queue, error)
             self.accumulator.renounce_identity(queue)
-        elif isinstance(error, _TOO_LARGE) and batch.builder.record_count > 1 and not batch.given_up:
+        elif outcome is ProduceOutcome.TOO_LARGE and batch.builder.record_count > 1 and not batch.given_up:
             self._split(queue, batch, error)
+        elif is_retriable(error) and may_repeat:
+            self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
         else:
-            retriable = is_retriable(error)
-            unknown = sent and (isinstance(error, _UNKNOWN_OUTCOME) or (retriable and not hasattr(error, "code")))
-            if retriable and may_repeat:
-                self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
-            else:
-                batch.outcome_unknown |= unknown
-                self.accumulator.fail(queue, error)
+            batch.outcome_unknown |= unknown
+            self.accumulator.fail(queue, error)
 
     def _split(self, queue: PartitionQueue, batch: Batch, refusal: TidelogError) -> None:
         tp, count = queue.topic_partition, batch.builder.record_count

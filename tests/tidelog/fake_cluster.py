@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 from tests.tidelog.fake_coordinator import FakeCoordinator
 from tests.tidelog.fake_zookeeper_offsets import FakeZooKeeperOffsets
@@ -21,6 +22,7 @@ from tidelog.errors import (
     DisconnectedError,
     FencedLeaderEpochError,
     InconsistentTopicIdError,
+    InvalidProducerEpochError,
     InvalidRecordError,
     LeaderNotAvailableError,
     MessageTooLargeError,
@@ -30,6 +32,7 @@ from tidelog.errors import (
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
+    RecordListTooLargeError,
     TimeoutError,
     TopicAlreadyExistsError,
     UnknownLeaderEpochError,
@@ -89,6 +92,14 @@ CLUSTER_ID = "fake-cluster"
 #: The key of a record that nobody sent through the producer of the test.
 OTHER_PRODUCER = b"another producer"
 LATENCY_S = 0.0005
+#: A leader looks for a repetition before it refuses a batch for these reasons.
+CHECKED_AFTER_REPETITIONS = {
+    InvalidProducerEpochError.code,
+    MessageTooLargeError.code,
+    OutOfOrderSequenceError.code,
+    RecordListTooLargeError.code,
+    UnknownProducerIdError.code,
+}
 
 
 class Fault(Enum):
@@ -104,6 +115,17 @@ class Fault(Enum):
     FORGET_PRODUCERS = auto()  # UNKNOWN_PRODUCER_ID
     MOVE_LEADERS = auto()  # before it is acted on
     MOVE_LEADERS_AFTER = auto()
+
+
+class Verdict(NamedTuple):
+    """What the leader does with one batch: it appends it or not (`stored`), and answers `code` in either case.
+
+    A leader that recognises a repetition answers with the place of the first batch, as real leaders do, instead of
+    refusing it for its size or its sequence.
+    """
+
+    code: int
+    stored: bool
 
 
 @dataclass
@@ -152,13 +174,21 @@ class FakePartition:
             self._append_alone(encode_batch([(0, OTHER_PRODUCER, None, ())]))
         return base_offset
 
+    def place_of_repeated(self, batch: bytes) -> int | None:
+        """The base offset of an earlier batch with the same producer id and sequences."""
+        header = read_header(batch)
+        for first, last, base in self.producers.get(header.producer_id, ()) if header.producer_id >= 0 else ():
+            if (first, last) == (header.base_sequence, header.last_sequence):
+                return base
+        return None
+
     def _append_alone(self, batch: bytes) -> int:
         header = read_header(batch)
         if header.producer_id >= 0:
+            repeated = self.place_of_repeated(batch)
+            if repeated is not None:
+                return repeated
             seen = self.producers.setdefault(header.producer_id, deque(maxlen=5))
-            for first, last, base in seen:
-                if (first, last) == (header.base_sequence, header.last_sequence):
-                    return base
             if seen and header.base_sequence != (expected := (seen[-1][1] + 1) % (1 << 31)):
                 raise OutOfOrderSequenceError(f"{header.base_sequence} where {expected} is due")
             seen.append((header.base_sequence, header.last_sequence, self.end_offset))
@@ -205,6 +235,7 @@ class FakeCluster:
         self.topic_ids: dict[str, str] = {}
         self.fault_of: Callable[[int, Request], Fault | None] = lambda broker, request: None
         self.refusals: dict[type[Request], deque[int]] = defaultdict(deque)
+        self.verdicts: deque[Verdict] = deque()
         self.requests: list[tuple[int, Request]] = []
         self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
         self.known_to: dict[int, set[str]] = {}
@@ -358,12 +389,24 @@ class FakeCluster:
         try:
             partition = self._led(broker, topic, number)
             partition.produces += 1
+            if self.verdicts:
+                return self._judged(partition, bytes(records), self.verdicts.popleft())
             if code and code != NotEnoughReplicasAfterAppendError.code:
                 return ProducePartitionResponse(topic, number, code)
             base_offset = partition.append(bytes(records))
             return ProducePartitionResponse(topic, number, code, -1 if code else base_offset)
         except BrokerError as error:
             return ProducePartitionResponse(topic, number, error.code, error_message=str(error))
+
+    @staticmethod
+    def _judged(partition: FakePartition, batch: bytes, verdict: Verdict) -> ProducePartitionResponse:
+        tp = (partition.topic, partition.number)
+        repeated = partition.place_of_repeated(batch)
+        if verdict.stored:
+            partition.append(batch)
+        elif repeated is not None and verdict.code in CHECKED_AFTER_REPETITIONS:
+            return ProducePartitionResponse(*tp, 0, repeated)
+        return ProducePartitionResponse(*tp, verdict.code)
 
     async def _fetch(self, broker: int, code: int, request: FetchRequest) -> FetchResponse:
         deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
