@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -27,6 +26,7 @@ from storage.configs.log_config import LogConfig
 from storage.configs.values import as_text
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
+from tidelog.nearest_names import nearest_names
 from tidelog.settings_file import SettingsFile
 
 _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
@@ -223,8 +223,7 @@ _KINDS = {
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    found = get_close_matches(name.replace(".", "_").replace("-", "_").lower(), [*known, *_TOPIC_DEFAULTS], n=1)
-    return f" (did you mean {found[0]}?)" if found else ""
+    return f" ({nearest_names(name, [*known, *_TOPIC_DEFAULTS])})"
 
 
 def _listed(value: object) -> object:

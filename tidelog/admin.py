@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from tidelog.admin_messages import ConfigEntry, LogDir
 from tidelog.aio.admin import Admin as AsyncAdmin
 from tidelog.blocking_client import BlockingClient
-from tidelog.client import Opener, open_connection
-from tidelog.clock import Clock
+from tidelog.client_environment import ClientEnvironment
+from tidelog.client_help import client_repr, shows_settings
 from tidelog.config_calls import Changes, ConfigResource
 from tidelog.descriptions import ClusterDescription, TopicDescription
 from tidelog.errors import TidelogError
@@ -22,12 +22,18 @@ from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.messages import CreatedTopic, NewTopic
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
-from tidelog.settings import AdminOptions, BootstrapServers
+from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers
 from tidelog.topic_times import PartitionTimes
 
 
+@shows_settings(AdminSettings, AdminOptions)
 class Admin(BlockingClient[AsyncAdmin]):
     """Creates, deletes and describes topics, and looks after consumer groups.
+
+    bootstrap_servers       "host:port,host:port" or a list; by default $TIDELOG_BOOTSTRAP_SERVERS, else the cluster of
+                            this user's last `tidelog up`
+    default_api_timeout_ms, request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms,
+    bootstrap_timeout_ms, client_id
 
     `timeout_ms` is by default `default_api_timeout_ms` (1 min).
 
@@ -35,16 +41,17 @@ class Admin(BlockingClient[AsyncAdmin]):
     of several refusals the first, which has the errors of the other topics or partitions in `others`.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers,
-        *,
-        _clock: Clock | None = None,
-        _opener: Opener = open_connection,
-        **options: Unpack[AdminOptions],
+    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment())
+
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
-        core = AsyncAdmin(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
+        core = environment.create(AsyncAdmin, bootstrap_servers, **options)
         super().__init__(core, "tidelog-admin", core.settings.default_api_timeout_ms)
+
+    def __repr__(self) -> str:
+        return client_repr(self, self._core.settings, closed=self._io.stopped)
 
     def create_topics(
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False

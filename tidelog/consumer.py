@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, ITERATION_POLL_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.blocking_client import BlockingClient
-from tidelog.client import Opener, open_connection
-from tidelog.clock import Clock
+from tidelog.client_environment import ClientEnvironment
+from tidelog.client_help import client_repr, shows_settings
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.groups.rebalance_listener import RebalanceListener
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, OffsetOutcome, TopicPartition
-from tidelog.settings import BootstrapServers, ConsumerOptions
+from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings
 from tidelog.starting_points import StartingPoint
 from tidelog.timestamps import Timestamp
 
 
+@shows_settings(ConsumerSettings, ConsumerOptions)
 class Consumer(BlockingClient[AsyncConsumer]):
     """Reads partitions from their leaders. One thread at a time; not across a fork.
 
-    bootstrap_servers           "host:port,host:port" or a list
+    bootstrap_servers           "host:port,host:port" or a list; by default $TIDELOG_BOOTSTRAP_SERVERS, else the cluster
+                                of this user's last `tidelog up`
     auto_offset_reset           "latest" (default), "earliest", a duration (a timedelta, or KIP-1106's
                                 "by_duration:PT1H"), a time (an aware datetime, or "@2026-11-21T09:30:00Z"), or "none":
                                 OffsetOutOfRangeError with the valid range. With a time, partitions without a record at
@@ -54,18 +56,19 @@ class Consumer(BlockingClient[AsyncConsumer]):
     refuses for good.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers,
-        *,
-        _clock: Clock | None = None,
-        _opener: Opener = open_connection,
-        **options: Unpack[ConsumerOptions],
+    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment())
+
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
-        core = AsyncConsumer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
+        core = environment.create(AsyncConsumer, bootstrap_servers, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
         core.listener_caller = self._io.in_caller
         self._unread: Iterator[ConsumerRecord] = iter(())
+
+    def __repr__(self) -> str:
+        return client_repr(self, self._core.settings, *self._core._facts(), closed=self._io.stopped)
 
     def subscribe(
         self,

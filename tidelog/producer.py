@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from tidelog.accumulator import TopicQueues
 from tidelog.aio.producer import INTERRUPTED_CLOSE_S, buffer_exhausted
 from tidelog.aio.producer import Producer as AsyncProducer
-from tidelog.client import Opener, open_connection
-from tidelog.clock import Clock, bearable_s
+from tidelog.client_environment import ClientEnvironment
+from tidelog.client_help import client_repr, shows_settings
+from tidelog.clock import bearable_s
 from tidelog.errors import BufferExhaustedError, ClosedError
 from tidelog.io_thread import IoThread
 from tidelog.model import Buffer
 from tidelog.record_future import RecordFuture
 from tidelog.records.encode import Header
 from tidelog.records.ready_made import ReadyMadeBatch
-from tidelog.settings import BootstrapServers, ProducerOptions
+from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings
 from tidelog.timestamps import Timestamp, to_timestamp_ms
 
 
+@shows_settings(ProducerSettings, ProducerOptions)
 class Producer:
     """Sends records to the leaders of their partitions. Threads may share it; a forked process needs its own.
 
-    bootstrap_servers     "host:port,host:port" or a list
+    bootstrap_servers     "host:port,host:port" or a list; by default $TIDELOG_BOOTSTRAP_SERVERS, else the cluster of
+                          this user's last `tidelog up`
     acks                  "all" (default), 1 or 0
     enable_idempotence    default with acks="all": a repeated batch is stored once, order is kept per partition
     batch_size            bytes of one batch of one partition, before compression (256 KiB); fewer where
@@ -43,15 +46,13 @@ class Producer:
     partitioner
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers,
-        *,
-        _clock: Clock | None = None,
-        _opener: Opener = open_connection,
-        **options: Unpack[ProducerOptions],
+    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ProducerOptions]) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment())
+
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
-        self._core = AsyncProducer(bootstrap_servers, _clock=_clock, _opener=_opener, **options)
+        self._core = environment.create(AsyncProducer, bootstrap_servers, **options)
         self._now_ms = self._core.clock.now_ms
         self._monotonic_ms = self._core.clock.monotonic_ms
         self._closed = False
@@ -156,6 +157,9 @@ class Producer:
     ) -> None:
         hurried = kind is not None and not issubclass(kind, Exception)
         self.close(INTERRUPTED_CLOSE_S if hurried else None)
+
+    def __repr__(self) -> str:
+        return client_repr(self, self._core.settings, closed=self._closed)
 
     def _forked(self) -> None:
         self._closed = True  # nobody here would send what is buffered

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, TypedDict, TypeVar
 
 from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError, InvalidGroupIdError
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
+from tidelog.nearest_names import nearest_names
 from tidelog.partitioner import Partitioner, partition_for_key
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 from tidelog.records.header import Codec
@@ -244,28 +244,34 @@ class AdminSettings(ClientSettings):
         _whole(self, "default_api_timeout_ms", 1)
 
 
-def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers, options: Mapping[str, Any]) -> S:
-    """The checked settings; ConfigError names what is unknown or not allowed."""
-    known = [each.name for each in fields(cls) if each.init and each.name != "bootstrap"]  # type: ignore[arg-type]
+def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any]) -> S:
+    """Return the checked settings. ConfigError names what is unknown or not allowed.
+
+    `bootstrap_servers` None stands for the cluster that `find_brokers` finds; LocalError if there is none.
+    """
+    known = [each.name for each in setting_fields(cls)]
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
-            raise ConfigError(f"unknown setting {name!r}{hint}")
+            raise ConfigError(f"unknown setting {name!r}; {nearest_names(name, ['bootstrap_servers', *known])}")
     return cls(bootstrap=parse_bootstrap(bootstrap_servers), **options)
 
 
-def parse_bootstrap(servers: BootstrapServers) -> tuple[Endpoint, ...]:
-    """`"h:p,h:p"` or a list of `"h:p"`; duplicates are dropped."""
+def parse_bootstrap(servers: BootstrapServers | None) -> tuple[Endpoint, ...]:
+    """Return the addresses in `"h:p,h:p"` or a list of `"h:p"`, each once; of None those that `find_brokers` finds."""
+    source = "bootstrap_servers"
+    if servers is None:
+        from tidelog.bootstrap import find_brokers  # here, because most programs name their brokers
+
+        servers, source = find_brokers("bootstrap_servers='HOST:PORT'")
     parts = servers.split(",") if isinstance(servers, str) else servers
     if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
-        raise ConfigError(f"bootstrap_servers must be 'host:port,…' or a list of 'host:port', not {servers!r}")
+        raise ConfigError(f"{source} must be 'host:port,…' or a list of 'host:port', not {servers!r}")
     try:
         found = [Endpoint.parse(part) for part in parts if part.strip()]
     except ValueError as error:
-        raise ConfigError(f"bootstrap_servers: {error}") from None
+        raise ConfigError(f"{source}: {error}") from None
     if not found:
-        raise ConfigError("bootstrap_servers is empty: give host:port of one broker or more")
+        raise ConfigError(f"{source} is empty: give host:port of one broker or more")
     return tuple(dict.fromkeys(found))
 
 
@@ -277,3 +283,8 @@ def _whole(settings: object, name: str, least: int, most: int = (1 << 63) - 1) -
         raise ConfigError(
             f"{name} must be {least} or more" + (f" and at most {most}" if most < 1 << 62 else "") + f", not {value}"
         )
+
+
+def setting_fields(settings: Any) -> list[Field[Any]]:
+    """Return the fields that stand for settings by name: all but the addresses, and what is computed from others."""
+    return [each for each in fields(settings) if each.init and each.name != "bootstrap"]

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from random import Random
-from typing import Any
 
 from simulation.cluster import OFFSETS_TPS, ClientProcess, Cluster
 from tidelog.aio import Admin, Consumer
+from tidelog.client_environment import ClientEnvironment
 from tidelog.config_calls import ConfigResource
 from tidelog.errors import TidelogError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
@@ -168,12 +168,12 @@ class Operator:
         return True
 
     async def _read(self, tp: TopicPartition, begin: int, end: int) -> bool:
-        async with Consumer(
+        async with self._environment().create(
+            Consumer,
             self._cluster.bootstrap,
             client_id="damaged",
             auto_offset_reset="none",
             default_api_timeout_ms=_PATIENCE_MS,
-            **self._seams(),
         ) as consumer:
             consumer.assign([tp])
             consumer.seek(tp, begin)
@@ -186,10 +186,10 @@ class Operator:
         return False
 
     def _admin(self) -> Admin:
-        return Admin(
-            self._cluster.bootstrap, client_id="operator", default_api_timeout_ms=_PATIENCE_MS, **self._seams()
+        return self._environment().create(
+            Admin, self._cluster.bootstrap, client_id="operator", default_api_timeout_ms=_PATIENCE_MS
         )
 
-    def _seams(self) -> dict[str, Any]:
+    def _environment(self) -> ClientEnvironment:
         client = self._client
-        return {"_clock": client.clock, "_opener": client.open, "_rng": Random(client.dice.random())}
+        return ClientEnvironment(clock=client.clock, opener=client.open, rng=Random(client.dice.random()))

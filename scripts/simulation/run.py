@@ -34,6 +34,7 @@ from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.logs import FinalLog
 from tidelog.checker.operations import Client
 from tidelog.checker.verdict import Verdict
+from tidelog.client_environment import ClientEnvironment
 from tidelog.model import NO_LEADER, TopicPartition
 
 T = TypeVar("T")
@@ -242,13 +243,9 @@ class Run:
         reader = cluster.client()
 
         async def read() -> list[FinalLog]:
-            async with Consumer(
-                cluster.bootstrap,
-                client_id="final-read",
-                auto_offset_reset="none",
-                _clock=reader.clock,
-                _opener=reader.open,
-                _rng=Random(1),
+            environment = ClientEnvironment(clock=reader.clock, opener=reader.open, rng=Random(1))
+            async with environment.create(
+                Consumer, cluster.bootstrap, client_id="final-read", auto_offset_reset="none"
             ) as consumer:
                 return await read_leaders(consumer, self._tps)
 

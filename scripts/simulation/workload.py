@@ -22,6 +22,7 @@ from tidelog.chaos.clients.surroundings import History, Surroundings
 from tidelog.chaos.clients.trimming import Trimmer
 from tidelog.chaos.load import LoadTopic, Times
 from tidelog.checker.operations import Client
+from tidelog.client_environment import ClientEnvironment
 from tidelog.errors import TidelogError, TopicAlreadyExistsError
 
 TOPICS = (
@@ -125,8 +126,8 @@ class Workload:
         self._ending = False
 
     async def create_topics(self, client: ClientProcess) -> None:
-        seams = {"_clock": client.clock, "_opener": client.open, "_rng": client.dice}
-        async with Admin(self._cluster.bootstrap, client_id="workload", **seams) as admin:  # type: ignore[arg-type]
+        environment = ClientEnvironment(clock=client.clock, opener=client.open, rng=client.dice)
+        async with environment.create(Admin, self._cluster.bootstrap, client_id="workload") as admin:
             for topic in self._topics:
                 wanted = replace(topic, configs={**_SMALL, **topic.configs, **self._configs})
                 while True:

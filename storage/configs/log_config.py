@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +30,7 @@ from storage.configs.values import (
 )
 from tidelog.admin_messages import ConfigType
 from tidelog.errors import InvalidConfigError
+from tidelog.nearest_names import nearest_names
 from tidelog.records import Codec
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -194,9 +194,7 @@ class LogConfig:
 
 def no_such_setting(name: str) -> InvalidConfigError:
     """What to answer to somebody who means a setting that does not exist."""
-    nearest = get_close_matches(name.replace("_", "."), _SETTINGS, n=1)
-    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
-    return InvalidConfigError(f"there is no topic setting {_quoted(name)!r}{hint}")
+    return InvalidConfigError(f"there is no topic setting {_quoted(name)!r} ({nearest_names(name, _SETTINGS)})")
 
 
 def config_type(name: str) -> ConfigType | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 from simulation.cluster import Cluster
 from simulation.seeds import tell
@@ -11,6 +10,7 @@ from simulation.story import Story
 from simulation.trace import Trace
 
 from tidelog.aio import Admin, Consumer, Producer
+from tidelog.client_environment import ClientEnvironment
 from tidelog.messages import NewTopic
 from tidelog.model import TopicPartition
 
@@ -25,13 +25,13 @@ def told(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int
     assert cluster.run_until(lambda: all(broker.serves for broker in cluster.brokers.values()))
     cluster.run(1)
     client = cluster.client()
-    seams: dict[str, Any] = {"_clock": client.clock, "_opener": client.open, "_rng": Random(seed)}
+    environment = ClientEnvironment(clock=client.clock, opener=client.open, rng=Random(seed))
     offsets: list[int] = []
 
     async def produce() -> None:
-        async with Admin(cluster.bootstrap, **seams) as admin:
+        async with environment.create(Admin, cluster.bootstrap) as admin:
             await admin.create_topics([NewTopic("orders", 1, 3, configs={"min.insync.replicas": "2"})], 30_000)
-        async with Producer(cluster.bootstrap, enable_idempotence=True, **seams) as producer:
+        async with environment.create(Producer, cluster.bootstrap, enable_idempotence=True) as producer:
             for number in range(20):
                 if number == 10:
                     cluster.later(0, killed.kill)
@@ -39,8 +39,8 @@ def told(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int
                 offsets.append(placed.offset)
 
     async def consume() -> tuple[list[bytes | None], int | None, int]:
-        async with Consumer(
-            cluster.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **seams
+        async with environment.create(
+            Consumer, cluster.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False
         ) as consumer:
             consumer.subscribe(["orders"])
             values: list[bytes | None] = []

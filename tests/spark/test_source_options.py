@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, LocalError
 from tidelog.model import TopicPartition
 from tidelog.spark.options import Use, parse_read, parse_write, wants_headers
 from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Subscribe, SubscribePattern, duration_ms
@@ -68,7 +70,7 @@ def test_the_end_has_the_same_precedence() -> None:
     ("option", "use", "complaint"),
     [
         ({"startingOfsets": "earliest"}, Use.BATCH_READ, "did you mean startingOffsets"),
-        ({"zzz": "1"}, Use.BATCH_READ, "unknown option 'zzz'.*known are"),
+        ({"zzz": "1"}, Use.BATCH_READ, "unknown option 'zzz'.*the nearest are "),
         ({"tidelog.acks": "all"}, Use.BATCH_READ, "tidelog.acks is for a write, not for a batch read"),
         ({"tidelog.nonsense.ms": "1"}, Use.BATCH_READ, "unknown option 'tidelog.nonsense.ms'"),
         ({"endingTimestamp": "1"}, Use.STREAM_READ, "endingTimestamp is for a batch read, not for a stream read"),
@@ -109,9 +111,19 @@ def test_a_malformed_assignment_or_pattern_is_named(option: dict[str, str]) -> N
         parse_read(SERVERS | option, Use.BATCH_READ)
 
 
-def test_the_servers_must_be_said() -> None:
-    with pytest.raises(ConfigError, match=r"tidelog\.bootstrap\.servers is missing"):
-        parse_read({"subscribe": "t"}, Use.BATCH_READ)
+def test_servers_are_found_as_commands_find_them_without_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDELOG_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP_SERVERS", "a:1,b:2")
+    assert parse_read({"subscribe": "t"}, Use.BATCH_READ).bootstrap_servers == "a:1,b:2"
+    assert parse_write({}).bootstrap_servers == "a:1,b:2"
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP_SERVERS", "nowhere")
+    with pytest.raises(ConfigError, match="TIDELOG_BOOTSTRAP_SERVERS: 'nowhere' is not host:port"):
+        parse_write({})
+    monkeypatch.delenv("TIDELOG_BOOTSTRAP_SERVERS")
+    with pytest.raises(LocalError, match=r"no cluster is known.*the option tidelog\.bootstrap\.servers=HOST:PORT"):
+        parse_write({})
 
 
 def test_sparks_own_words_are_let_through() -> None:

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, TypeVar
 
+import tidelog
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition
 from tests.virtual_time import VirtualClock
-from tidelog.aio import Consumer, Producer
+from tidelog.aio import Admin, Consumer, Producer
+from tidelog.client_environment import ClientEnvironment
+from tidelog.clock import Clock, SystemClock
 from tidelog.records.encode import encode_batch
+
+C = TypeVar("C", Admin, Consumer, Producer, tidelog.Admin, tidelog.Consumer, tidelog.Producer)
+
+
+def in_memory(
+    kind: type[C], cluster: FakeCluster, *, clock: Clock | None = None, rng: random.Random | None = None, **options: Any
+) -> C:
+    """A client whose network is the fake cluster; with the machine's clock and random numbers unless told."""
+    environment = ClientEnvironment(clock=clock or SystemClock(), opener=cluster.open, rng=rng or random.Random(7))
+    return environment.create(kind, options.pop("bootstrap_servers", cluster.bootstrap), **options)
+
+
+def an_admin(cluster: FakeCluster, **options: Any) -> Admin:
+    return in_memory(Admin, cluster, clock=VirtualClock(), **options)
 
 
 def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
     """From the beginning, unless the test says otherwise."""
     options.setdefault("auto_offset_reset", "earliest")
-    bootstrap = options.pop("bootstrap_servers", cluster.bootstrap)
-    return Consumer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
+    return in_memory(Consumer, cluster, clock=VirtualClock(), **options)
 
 
 def a_producer(cluster: FakeCluster, **options: Any) -> Producer:
-    bootstrap = options.pop("bootstrap_servers", cluster.bootstrap)
-    rng = options.pop("_rng", random.Random(7))
-    return Producer(bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=rng, **options)
+    return in_memory(Producer, cluster, clock=VirtualClock(), **options)
 
 
 def seconds() -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
 
+from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog import ConfigResource
@@ -28,7 +28,7 @@ from tidelog.records.encode import encode_batch
 
 
 def an_admin(cluster: FakeCluster, **options: Any) -> Admin:
-    return Admin(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7), **options)
+    return in_memory(Admin, cluster, clock=VirtualClock(), **options)
 
 
 @on_virtual_time

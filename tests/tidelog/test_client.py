@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.tidelog.clients import a_consumer, a_producer, put, read, seconds
+from tests.tidelog.clients import a_consumer, a_producer, in_memory, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakeConnection, FakePartition
 from tests.tidelog.group_stories import Reading
 from tests.virtual_time import VirtualClock, on_virtual_time, until
@@ -119,7 +119,7 @@ def asked_for(cluster: FakeCluster) -> tuple[str, ...]:
 @on_virtual_time
 async def test_what_an_admin_has_asked_for_once_is_forgotten_whether_it_was_there_or_not() -> None:
     cluster = FakeCluster()
-    async with Admin(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open) as admin:
+    async with in_memory(Admin, cluster, clock=VirtualClock()) as admin:
         for number in range(20):
             cluster.create(f"t{number}")
             await admin.describe_topics([f"t{number}"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Consumer, Producer
@@ -26,14 +27,12 @@ LINE = b"one line much like the next "
 
 
 def a_producer(cluster: FakeCluster, **options: Any) -> Producer:
-    return Producer(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, **options)
+    return in_memory(Producer, cluster, clock=VirtualClock(), **options)
 
 
 def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
-    return Consumer(
-        cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, auto_offset_reset="earliest",
-        max_poll_records=10_000, **options,
-    )  # fmt: skip
+    options = {"auto_offset_reset": "earliest", "max_poll_records": 10_000, **options}
+    return in_memory(Consumer, cluster, clock=VirtualClock(), **options)
 
 
 async def read_all(cluster: FakeCluster, count: int) -> list[ConsumerRecord]:

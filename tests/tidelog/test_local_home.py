@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tidelog import Admin, Consumer, Producer
 from tidelog.cli.find import find_cluster, find_data_dir
-from tidelog.errors import LocalError
+from tidelog.errors import ConfigError, LocalError
 from tidelog.local.home import data_home, forget_last_up, last_up, prepare_directory, remember_last_up
 from tidelog.local.process import birth_of
 from tidelog.local.state import BrokerState, ClusterState, ProcessState, load_state, save_state
@@ -91,6 +94,42 @@ def test_a_command_finds_what_it_is_told_then_the_environment_then_the_last_up(t
     environment["TIDELOG_BOOTSTRAP_SERVERS"] = "there:1"
     assert find_cluster(None, environment) == "there:1"
     assert find_cluster("here:1", environment) == "here:1"
+
+
+def brokers_of(client: Any) -> str:
+    client.close()
+    (servers,) = re.findall("bootstrap_servers='(.*?)'", repr(client))
+    return str(servers)
+
+
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer])
+def test_clients_find_the_cluster_as_commands_do(tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDELOG_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setenv("TIDELOG_HOME", str(tmp_path))
+    with pytest.raises(LocalError, match=r"start one with tidelog up, set TIDELOG_BOOT.* pass bootstrap_servers="):
+        client()
+
+    save_state(tmp_path, running_cluster())
+    remember_last_up(tmp_path, tmp_path)
+    assert brokers_of(client()) == "127.0.0.1:20001"
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP_SERVERS", "there:1")
+    assert brokers_of(client()) == "there:1"
+    assert brokers_of(client("here:1")) == "here:1"
+
+
+def test_a_malformed_environment_variable_is_named_by_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP_SERVERS", "nonsense")
+    with pytest.raises(ConfigError, match="TIDELOG_BOOTSTRAP_SERVERS: 'nonsense' is not host:port"):
+        Consumer()
+
+
+def test_a_client_says_that_the_last_cluster_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDELOG_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setenv("TIDELOG_HOME", str(tmp_path))
+    save_state(tmp_path, cluster())
+    remember_last_up(tmp_path, tmp_path)
+    with pytest.raises(LocalError, match=r"is stopped: start it with tidelog up$"):
+        Producer()
 
 
 def test_a_stopped_cluster_is_told_apart_from_none(tmp_path: Path) -> None:

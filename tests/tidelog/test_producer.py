@@ -511,6 +511,6 @@ async def test_a_record_is_stored_though_its_producer_s_id_was_another_s_before(
     (partition,) = cluster.create("t")
     for dice in (1, 2):
         cluster._ids = itertools.count(1000)  # ZooKeeper is put back to where it gave this id out
-        async with a_producer(cluster, _rng=random.Random(dice)) as producer:
+        async with a_producer(cluster, rng=random.Random(dice)) as producer:
             await producer.send_and_wait("t", b"%d" % dice)
     assert partition.values() == [b"1", b"2"]

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from tests.tidelog.clients import a_producer, seconds
+from tests.tidelog.clients import a_producer, in_memory, seconds
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import on_virtual_time, until
 from tidelog import Producer
@@ -460,7 +460,7 @@ def test_pauses_between_attempts_grow_up_to_their_bound(first: int, most: int, e
 def test_a_thread_that_waits_for_room_is_told_when_another_closes() -> None:
     cluster = FakeCluster()
     cluster.create("t")
-    producer = Producer(cluster.bootstrap, buffer_memory=1, _opener=cluster.open)
+    producer = in_memory(Producer, cluster, buffer_memory=1)
     producer.send("t", b"warm").get(10)
     cluster.hung.add(1)
     producer.send("t", b"v")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tidelog.clients import a_consumer, a_producer
+from tests.tidelog.clients import a_consumer, a_producer, in_memory
 from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.virtual_time import on_virtual_time
 from tidelog import Producer
@@ -234,7 +234,7 @@ async def test_it_waits_for_room_like_a_record() -> None:
 def test_the_synchronous_producer_sends_them_too() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
-    with Producer(cluster.bootstrap, _opener=cluster.open, buffer_memory=1000) as producer:
+    with in_memory(Producer, cluster, buffer_memory=1000) as producer:
         futures = [producer.send_batch("t", batch_of(b"%d" % number * 300), partition=0) for number in range(20)]
         assert [future.get(10).offset for future in futures] == list(range(20))
         with pytest.raises(CorruptMessageError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.tidelog.clients import put
+from tests.tidelog.clients import in_memory, put
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition
 from tidelog import Admin, Consumer, ConsumerRebalanceListener, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from tidelog.client import TOPIC_IDLE_MS
@@ -34,14 +34,13 @@ def threads() -> set[str]:
 
 def test_records_go_through_and_no_thread_stays() -> None:
     cluster = FakeCluster()
-    where: Any = {"_opener": cluster.open}
-    with Admin(cluster.bootstrap, **where) as admin:
+    with in_memory(Admin, cluster) as admin:
         admin.create_topics([NewTopic("t", 1)])
-        with Producer(cluster.bootstrap, **where) as producer:
+        with in_memory(Producer, cluster) as producer:
             futures = [producer.send("t", b"%d" % number, timestamp_ms=number) for number in range(1000)]
             producer.flush(timeout=10)
             assert [future.get().offset for future in futures] == list(range(1000))
-        with Consumer(cluster.bootstrap, auto_offset_reset="earliest", **where) as consumer:
+        with in_memory(Consumer, cluster, auto_offset_reset="earliest") as consumer:
             consumer.assign([P0])
             seen: list[bytes | None] = []
             while len(seen) < 1000:
@@ -58,7 +57,7 @@ def test_records_go_through_and_no_thread_stays() -> None:
 def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
-    with Producer(cluster.bootstrap, _opener=cluster.open) as producer:
+    with in_memory(Producer, cluster) as producer:
 
         def work(name: int) -> None:
             for number in range(300):
@@ -78,12 +77,12 @@ def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
 def test_a_closed_client_says_so() -> None:
     cluster = FakeCluster()
     cluster.create("t")
-    producer = Producer(cluster.bootstrap, _opener=cluster.open)
+    producer = in_memory(Producer, cluster)
     producer.close()
     producer.close()
     with pytest.raises(ClosedError):
         producer.send("t", b"v")
-    consumer = Consumer(cluster.bootstrap, _opener=cluster.open)
+    consumer = in_memory(Consumer, cluster)
     consumer.close()
     with pytest.raises(ClosedError):
         consumer.poll()
@@ -93,7 +92,7 @@ def test_a_closed_client_says_so() -> None:
 def test_a_forked_child_is_told_to_make_its_own(kind: Any) -> None:
     cluster = FakeCluster()
     cluster.create("t")
-    with kind(cluster.bootstrap, _opener=cluster.open) as client:
+    with in_memory(kind, cluster) as client:
         use: dict[Any, Callable[[], object]] = {
             Producer: lambda: client.send("t", b"v"),
             Consumer: lambda: client.topics(),
@@ -134,7 +133,7 @@ def grown_during_a_pause(cluster: FakeCluster, clock: PutForward) -> Iterator[Pr
     """
     cluster.create("another")
     partitions = cluster.create("t", 1)
-    with Producer(cluster.bootstrap, _opener=cluster.open, _clock=clock, linger_ms=60_000) as producer:
+    with in_memory(Producer, cluster, clock=clock, linger_ms=60_000) as producer:
         producer.send("t", b"a")
         producer.flush(10)
         clock.by_ms += 2 * TOPIC_IDLE_MS
@@ -182,7 +181,7 @@ def test_a_callback_neither_waits_for_what_it_keeps_from_happening_nor_closes() 
     cluster = FakeCluster()
     cluster.create("t")
     told: list[BaseException] = []
-    with Producer(cluster.bootstrap, _opener=cluster.open, buffer_memory=1, linger_ms=0) as producer:
+    with in_memory(Producer, cluster, buffer_memory=1, linger_ms=0) as producer:
 
         def misuse(_: object) -> None:
             for call in (lambda: [producer.send("t", b"v") for _ in range(3)], producer.flush, producer.close):
@@ -202,7 +201,7 @@ def test_the_wait_for_metadata_and_that_for_room_share_one_patience() -> None:
     (first,) = cluster.create("t")
     patience_s = 3.0
     options: Any = {"buffer_memory": 1, "max_block_ms": int(patience_s * 1000)}
-    with Producer(cluster.bootstrap, _opener=cluster.open, **options) as producer:
+    with in_memory(Producer, cluster, **options) as producer:
         producer.send("t", b"v").get(10)
         first.leader = -1
         producer.send("t", b"this fills the buffer")
@@ -218,9 +217,8 @@ def test_the_wait_for_metadata_and_that_for_room_share_one_patience() -> None:
 def test_a_wait_may_be_longer_than_any_lock_can_be_waited_for(forever_ms: Any) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
-    where: Any = {"_opener": cluster.open}
     forever = forever_ms / 1000
-    with Producer(cluster.bootstrap, buffer_memory=1, max_block_ms=2**63 - 1, **where) as producer:
+    with in_memory(Producer, cluster, buffer_memory=1, max_block_ms=2**63 - 1) as producer:
         assert producer.send("t", b"v").get(forever).offset == 0
         partition.leader = -1
         waits = producer.send("t", b"this fills the buffer")
@@ -229,7 +227,7 @@ def test_a_wait_may_be_longer_than_any_lock_can_be_waited_for(forever_ms: Any) -
         producer.flush(forever)
         assert waits.exception(forever) is None and last.succeeded()
         producer.close(forever)
-    consumer = Consumer(cluster.bootstrap, auto_offset_reset="earliest", **where)
+    consumer = in_memory(Consumer, cluster, auto_offset_reset="earliest")
     consumer.assign([P0])
     assert consumer.poll(forever_ms)[P0][0].value == b"v"
     assert consumer.position(P0, forever_ms) == 3
@@ -240,7 +238,7 @@ def test_a_wait_may_be_longer_than_any_lock_can_be_waited_for(forever_ms: Any) -
 def test_what_a_poll_took_when_it_was_interrupted_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     put(*cluster.create("t"), b"0", b"1", b"2")
-    with Consumer(cluster.bootstrap, _opener=cluster.open, auto_offset_reset="earliest") as consumer:
+    with in_memory(Consumer, cluster, auto_offset_reset="earliest") as consumer:
         consumer.assign([P0])
         for name, values in (("poll", lambda polled: [record.value for record in polled[P0]]), ("poll_batches", len)):
             with interrupted_when_done(consumer._core, name, monkeypatch), pytest.raises(KeyboardInterrupt):
@@ -273,7 +271,7 @@ def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch)
 def test_a_close_that_is_interrupted_fails_what_is_left_where_callbacks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
-    producer = Producer(cluster.bootstrap, _opener=cluster.open)
+    producer = in_memory(Producer, cluster)
     producer.send("t", b"v").get(10)
     partition.leader = -1
     left = producer.send("t", b"nobody takes it")
@@ -317,7 +315,7 @@ def test_a_send_that_is_interrupted_anywhere_leaves_a_producer_that_works() -> N
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, strike)
-    producer = Producer(cluster.bootstrap, _opener=cluster.open, batch_size=300, linger_ms=1)
+    producer = in_memory(Producer, cluster, batch_size=300, linger_ms=1)
     producer.send("t", b"first").get(10)
     try:
         for number in range(1, 1500):
@@ -388,9 +386,7 @@ def test_a_listener_is_called_in_the_thread_that_polls_and_may_call_the_consumer
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"a", b"b")
-    with Consumer(
-        cluster.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, _opener=cluster.open
-    ) as consumer:
+    with in_memory(Consumer, cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
         listener = Told(consumer)
         consumer.subscribe(["t"], listener=listener)
         seen: list[bytes | None] = []
@@ -408,11 +404,11 @@ def test_an_iteration_over_a_subscription_commits_what_it_has_handed_out() -> No
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *(b"%d" % number for number in range(10)))
-    options: Any = {"group_id": "g", "auto_offset_reset": "earliest", "_opener": cluster.open}
-    with Consumer(cluster.bootstrap, **options) as consumer:
+    options: Any = {"group_id": "g", "auto_offset_reset": "earliest"}
+    with in_memory(Consumer, cluster, **options) as consumer:
         consumer.subscribe(["t"])
         assert [next(consumer).offset for _ in range(4)] == [0, 1, 2, 3]
-    with Consumer(cluster.bootstrap, **options) as consumer:
+    with in_memory(Consumer, cluster, **options) as consumer:
         consumer.subscribe(["t"])
         assert next(consumer).offset == 4
         consumer.unsubscribe()

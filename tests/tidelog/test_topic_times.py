@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from tests.tidelog.clients import put, seconds
+from tests.tidelog.clients import in_memory, put, seconds
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Admin
@@ -16,7 +14,7 @@ from tidelog.topic_times import PartitionTimes
 
 
 def an_admin(cluster: FakeCluster) -> Admin:
-    return Admin(cluster.bootstrap, _clock=VirtualClock(), _opener=cluster.open, _rng=random.Random(7))
+    return in_memory(Admin, cluster, clock=VirtualClock())
 
 
 @on_virtual_time

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from tidelog import config_calls, log_dir_calls, record_deletion
 from tidelog.admin_messages import ConfigEntry, LogDir
@@ -13,8 +12,9 @@ from tidelog.aio.group_admin import GroupAdmin
 from tidelog.aio.group_migration import migrate_offsets
 from tidelog.aio.offset_reset import reset_offsets
 from tidelog.aio.partition_admin import PartitionAdmin
-from tidelog.client import ClusterClient, Opener, open_connection
-from tidelog.clock import Clock, SystemClock
+from tidelog.client import ClusterClient
+from tidelog.client_environment import ClientEnvironment
+from tidelog.client_help import client_repr, shows_settings
 from tidelog.config_calls import Changes, ConfigResource
 from tidelog.controller_calls import ControllerCalls
 from tidelog.descriptions import ClusterDescription, TopicDescription, describe_partition
@@ -60,21 +60,19 @@ from tidelog.topic_times import PartitionTimes, describe_times
 DESCRIBE_PATIENCE_MS = 2_000
 
 
+@shows_settings(AdminSettings, AdminOptions)
 class Admin:
     """Creates, deletes and describes; see `tidelog.Admin`."""
 
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers,
-        *,
-        _clock: Clock | None = None,
-        _opener: Opener = open_connection,
-        _rng: random.Random | None = None,
-        **options: Unpack[AdminOptions],
+    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment())
+
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
         self.settings = make_settings(AdminSettings, bootstrap_servers, options)
-        self.clock: Clock = _clock or SystemClock()
-        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
+        self.clock = environment.clock
+        self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
         self.controller = ControllerCalls(self.client, self.clock, self.settings.request_timeout_ms)
         self.partitions = PartitionAdmin(self.client, self.controller)
         self.groups = GroupAdmin(self.client)
@@ -347,6 +345,9 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __repr__(self) -> str:
+        return client_repr(self, self.settings, closed=self.closed)
 
     # --- below ------------------------------------------------------------------------------------
 

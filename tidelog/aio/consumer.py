@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import builtins
 import contextlib
-import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from tidelog.client import ClusterClient, Opener, open_connection
-from tidelog.clock import Clock, SystemClock
+from tidelog.client import ClusterClient
+from tidelog.client_environment import ClientEnvironment
+from tidelog.client_help import assignment_repr, client_repr, shows_settings
 from tidelog.errors import (
     ClosedError,
     InvalidGroupIdError,
@@ -52,21 +52,19 @@ CLOSE_TIMEOUT_MS = 10_000
 _FAIR_SHARE = 100
 
 
+@shows_settings(ConsumerSettings, ConsumerOptions)
 class Consumer:
     """Reads partitions from their leaders; see `tidelog.Consumer` for the settings and the calls."""
 
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers,
-        *,
-        _clock: Clock | None = None,
-        _opener: Opener = open_connection,
-        _rng: random.Random | None = None,
-        **options: Unpack[ConsumerOptions],
+    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment())
+
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
         self.settings = make_settings(ConsumerSettings, bootstrap_servers, options)
-        self.clock: Clock = _clock or SystemClock()
-        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=_rng)
+        self.clock = environment.clock
+        self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
         self.closed = False
         self.listener_caller: Caller = call_here
         self._fetcher: Fetcher | None = None
@@ -373,6 +371,14 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __repr__(self) -> str:
+        return client_repr(self, self.settings, *self._facts(), closed=self.closed)
+
+    def _facts(self) -> tuple[str, str]:
+        """Return what its `repr` says of its group and its assignment."""
+        assigned = list(self._fetcher.buffers) if self._fetcher is not None and not self.closed else []
+        return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
 
     # --- below ------------------------------------------------------------------------------------
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from tidelog.accumulator import TopicQueues
-from tidelog.client import ClusterClient, Opener, open_connection
-from tidelog.clock import Clock, SystemClock
+from tidelog.client import ClusterClient
+from tidelog.client_environment import ClientEnvironment
+from tidelog.client_help import client_repr, shows_settings
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
 from tidelog.model import Buffer, RecordMetadata, TopicPartition, validate_topic
 from tidelog.record_future import RecordFuture
@@ -25,25 +25,23 @@ from tidelog.timestamps import Timestamp, to_timestamp_ms
 INTERRUPTED_CLOSE_S = 1.0
 
 
+@shows_settings(ProducerSettings, ProducerOptions)
 class Producer:
     """Sends records to the leaders of their partitions; see `tidelog.Producer` for the settings.
 
     `async with Producer(...) as producer: await (await producer.send("topic", b"value"))`
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers,
-        *,
-        _clock: Clock | None = None,
-        _opener: Opener = open_connection,
-        _rng: random.Random | None = None,
-        **options: Unpack[ProducerOptions],
+    def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ProducerOptions]) -> None:
+        self._set_up(bootstrap_servers, options, ClientEnvironment())
+
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
     ) -> None:
         self.settings = make_settings(ProducerSettings, bootstrap_servers, options)
-        self.clock: Clock = _clock or SystemClock()
-        self._rng = _rng or random.Random()
-        self.client = ClusterClient(self.settings, clock=self.clock, opener=_opener, rng=self._rng)
+        self.clock = environment.clock
+        self._rng = environment.rng
+        self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
         self.closed = False
         self._sender: Sender | None = None
 
@@ -130,6 +128,9 @@ class Producer:
     ) -> None:
         hurried = kind is not None and not issubclass(kind, Exception)
         await self.close(INTERRUPTED_CLOSE_S if hurried else None)
+
+    def __repr__(self) -> str:
+        return client_repr(self, self.settings, closed=self.closed)
 
     # --- for the synchronous face -----------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from tidelog.bootstrap import up_command
 from tidelog.cli.cluster_object import as_object
-from tidelog.cli.find import data_dir_option, find_data_dir, json_option, up_command
+from tidelog.cli.find import data_dir_option, find_data_dir, json_option
 from tidelog.cli.table import format_table
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_command, broker_environment

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.find import ENVIRONMENT_VARIABLE, bootstrap_option, data_dir_option, find_data_dir, json_option
+from tidelog.bootstrap import ENVIRONMENT_VARIABLE
+from tidelog.cli.find import bootstrap_option, data_dir_option, find_data_dir, json_option
 from tidelog.clock import SystemClock
 from tidelog.local.environment import examine_environment
 from tidelog.local.state import load_state

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from tidelog.errors import LocalError
+from tidelog.bootstrap import ENVIRONMENT_VARIABLE, find_brokers
 from tidelog.local.home import data_home, last_up
-from tidelog.local.state import load_state
 
 #: A week: longer than anybody waits, and far below what a clock can count.
 _LONGEST_TIMEOUT_S = 7 * 86_400.0
 
 F = TypeVar("F", bound=Callable[..., object])
-
-ENVIRONMENT_VARIABLE = "TIDELOG_BOOTSTRAP_SERVERS"
 
 
 class Seconds(click.FloatRange):
@@ -80,21 +76,7 @@ def json_option(function: F) -> F:
 
 def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] = os.environ) -> str:
     """The bootstrap servers; LocalError says how to get some."""
-    if named := bootstrap_servers or environment.get(ENVIRONMENT_VARIABLE):
-        return named
-    home = data_home(environment)
-    data_dir = last_up(home)
-    state = load_state(data_dir) if data_dir else None
-    if data_dir is None or state is None:
-        raise LocalError("no cluster is known: start one with tidelog up, or pass --bootstrap-servers HOST:PORT")
-    if not any(broker.running for broker in state.brokers):
-        raise LocalError(f"the cluster in {data_dir} is stopped: start it with {up_command(data_dir, home)}")
-    return state.bootstrap_servers
-
-
-def up_command(data_dir: Path, home: Path) -> str:
-    """What starts this very cluster."""
-    return "tidelog up" + ("" if data_dir == home else f" --data-dir {shlex.quote(str(data_dir))}")
+    return bootstrap_servers or find_brokers("--bootstrap-servers HOST:PORT", environment).servers
 
 
 def find_data_dir(data_dir: Path | None, environment: Mapping[str, str] = os.environ) -> Path:

@@ -7,15 +7,16 @@ knows is an error: a typing mistake must not silently read from the wrong place.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from tidelog.bootstrap import find_brokers
 from tidelog.errors import ConfigError
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint, validate_topic
+from tidelog.nearest_names import nearest_names
 from tidelog.spark import values
 from tidelog.spark.bounds import check_order
 from tidelog.spark.values import AtOffsets, AtTime, AtTimes, Bound, Position, Subscription
@@ -181,9 +182,7 @@ class _Given:
             if name in _SPARKS:
                 continue
             if name not in spelling:
-                near = difflib.get_close_matches(name, spelling, n=1)
-                hint = f"; did you mean {spelling[near[0]]}?" if near else f"; known are {', '.join(sorted(_USES))}"
-                raise ConfigError(f"unknown option {name!r} for format tidelog{hint}")
+                raise ConfigError(f"unknown option {name!r} for format tidelog; {nearest_names(name, uses)}")
             if use not in uses[spelling[name]]:
                 allowed = " or ".join(sorted(other.value for other in uses[spelling[name]]))
                 raise ConfigError(f"option {spelling[name]} is for {allowed}, not for {use.value}")
@@ -213,18 +212,17 @@ class _Given:
 
     def bootstrap_servers(self) -> str:
         ours, kafkas = self._raw.get("tidelog.bootstrap.servers"), self._raw.get("kafka.bootstrap.servers")
-        if ours is None and kafkas is None:
-            raise ConfigError("option tidelog.bootstrap.servers is missing: host:port, several separated by commas")
         if ours is not None and kafkas is not None and ours != kafkas:
             raise ConfigError(f"tidelog.bootstrap.servers {ours!r} and kafka.bootstrap.servers {kafkas!r} differ")
-        servers = ours if ours is not None else kafkas
-        assert servers is not None
+        option, servers = "option tidelog.bootstrap.servers", ours if ours is not None else kafkas
+        if servers is None:
+            servers, option = find_brokers("the option tidelog.bootstrap.servers=HOST:PORT")
         try:
             endpoints = [Endpoint.parse(server) for server in servers.split(",") if server.strip()]
         except ValueError as error:
-            raise ConfigError(f"option tidelog.bootstrap.servers: {error}") from None
+            raise ConfigError(f"{option}: {error}") from None
         if not endpoints:
-            raise ConfigError("option tidelog.bootstrap.servers is empty: host:port, several separated by commas")
+            raise ConfigError(f"{option} is empty: host:port, several separated by commas")
         return ",".join(map(str, endpoints))
 
     def subscription(self) -> Subscription:

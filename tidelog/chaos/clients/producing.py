@@ -74,9 +74,9 @@ class ProducingClient:
             "delivery_timeout_ms": around.timeout_ms,
             "max_block_ms": around.timeout_ms,
             "request_timeout_ms": max(1_000, around.timeout_ms // 3),
-            **({"_opener": repeating(around.opener, around.dice)} if idempotent else {}),
             **(options or {}),
         }
+        self._opener = repeating(around.opener, around.dice) if idempotent else around.opener
         self._value_bytes = value_bytes
         self._sequence = 0
         self._shares = [topic.share for topic in around.topics]
@@ -87,7 +87,7 @@ class ProducingClient:
     async def run(self) -> None:
         """Until clients are to come to an end and everything sent has an outcome."""
         around = self._around
-        producer = around.producer(self.name, **self._options)
+        producer = around.producer(self.name, opener=self._opener, **self._options)
         try:
             await self._find_topics(producer)
             self.pace = Pace(self._rate, around.now_ns())

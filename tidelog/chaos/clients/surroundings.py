@@ -20,6 +20,7 @@ from tidelog.checker.events import Event
 from tidelog.checker.honesty import GRACE_NS
 from tidelog.checker.operations import Client, Overdue
 from tidelog.client import Opener, open_connection
+from tidelog.client_environment import ClientEnvironment
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import TopicPartition
 from tidelog.signals import Flag
@@ -81,15 +82,15 @@ class Surroundings:
         """Of the client of this name."""
         return self.open_history(Client(name, acks, idempotent, self.timeout_ms, self.now_ns()))
 
-    def producer(self, name: str, **options: Any) -> Producer:
-        return Producer(self.servers, client_id=name, **{**self._seams(), **options})
+    def producer(self, name: str, *, opener: Opener | None = None, **options: Any) -> Producer:
+        return self._environment(opener).create(Producer, self.servers, client_id=name, **options)
 
     def consumer(self, name: str, **options: Any) -> Consumer:
         options = {"default_api_timeout_ms": self.timeout_ms, "fetch_max_wait_ms": self.fetch_wait_ms, **options}
-        return Consumer(self.servers, client_id=name, **self._seams(), **options)
+        return self._environment().create(Consumer, self.servers, client_id=name, **options)
 
     def admin(self, name: str) -> Admin:
-        return Admin(self.servers, client_id=name, default_api_timeout_ms=self.timeout_ms, **self._seams())
+        return self._environment().create(Admin, self.servers, client_id=name, default_api_timeout_ms=self.timeout_ms)
 
     @contextmanager
     def noticed(self, history: History, what: str, tps: Iterable[TopicPartition]) -> Iterator[None]:
@@ -116,5 +117,6 @@ class Surroundings:
         seconds = least_s if most_s is None else self.dice.uniform(least_s, most_s)
         await self.stopping.wait(seconds)
 
-    def _seams(self) -> dict[str, Any]:
-        return {"_clock": self.clock, "_opener": self.opener, "_rng": random.Random(self.dice.random())}
+    def _environment(self, opener: Opener | None = None) -> ClientEnvironment:
+        rng = random.Random(self.dice.random())
+        return ClientEnvironment(clock=self.clock, opener=opener or self.opener, rng=rng)

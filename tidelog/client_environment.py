@@ -1,0 +1,36 @@
+"""What a client takes from outside: its clock, its network and its random numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from tidelog.client import Opener, open_connection
+from tidelog.clock import Clock, SystemClock
+from tidelog.settings import BootstrapServers
+
+
+class _Client(Protocol):
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
+    ) -> None: ...
+
+
+C = TypeVar("C", bound=_Client)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEnvironment:
+    """The machine's own, or what tests, the simulator and chaos put in its place."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    opener: Opener = open_connection
+    rng: random.Random = field(default_factory=random.Random)
+
+    def create(self, cls: type[C], bootstrap_servers: BootstrapServers | None = None, **options: Any) -> C:
+        """Return a client of this class in this environment; the other arguments are those of the class."""
+        client = cls.__new__(cls)
+        client._set_up(bootstrap_servers, options, self)
+        return client

@@ -1,0 +1,32 @@
+"""Says which names come nearest to one that does not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+#: At most so many characters of the unknown name are compared, because a broker gets names of any length.
+_MOST_COMPARED = 64
+#: So many names are listed when none is close.
+_LISTED = 3
+
+
+def nearest_names(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean X?" if one of the known names is close, else "the nearest are X, Y and Z".
+
+    Upper case, dots, dashes and underscores make no difference. The phrase is empty if no name is known.
+    """
+    spelled = {_folded(each): each for each in known}
+    wanted = _folded(name[:_MOST_COMPARED])
+    if close := get_close_matches(wanted, spelled, n=1):
+        return f"did you mean {spelled[close[0]]}?"
+    nearest = [spelled[each] for each in get_close_matches(wanted, spelled, n=_LISTED, cutoff=0.0)]
+    if not nearest:
+        return ""
+    *others, last = nearest
+    return f"the nearest are {', '.join(others)} and {last}" if others else f"the nearest is {last}"
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[.\-]", "_", name).lower()
