@@ -23,6 +23,7 @@ from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
 from node.controller_channel import LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
 from node.identity import Identity
+from node.internal_topics import InternalTopicRules
 from node.journal import NO_JOURNAL, Journal
 from node.partition_commands import PartitionCommands
 from node.reign import Reign
@@ -85,7 +86,7 @@ class ControllerShell:
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self.topics = TopicCommands(self._reign_or_raise, settings, clock, dice or random.Random())
-        self.partitions = PartitionCommands(self._reign_or_raise, clock)
+        self.partitions = PartitionCommands(self._reign_or_raise, InternalTopicRules.of(settings), clock)
 
     # --- life ----------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from node.internal_topics import is_internal
 from node.progress import Progress
 from tidelog.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import (
@@ -146,6 +147,12 @@ class MetadataCache:
         cached = self._topics.get(topic)
         return cached is not None and (partition in cached.partitions or 0 <= partition < cached.partition_count)
 
+    def least_replicas(self, topic: str) -> int | None:
+        """Return how many replicas each partition of the topic has at least; None if no partition is known."""
+        cached = self._topics.get(topic)
+        states = () if cached is None else cached.partitions.values()
+        return min((len(state.replicas) for state in states), default=None)
+
     def describe(self, topics: tuple[str, ...] | None, listener: str = CLIENTS) -> MetadataResponse:
         """The answer to a client that asks for these topics, or for all, and that came through this listener.
 
@@ -177,7 +184,7 @@ class MetadataCache:
             if number not in described:
                 described[number] = PartitionMetadata(number, LeaderNotAvailableError.code, NO_LEADER, -1, (), ())
         partitions = tuple(described[number] for number in sorted(described))
-        return TopicMetadata(name, 0, topic.topic_id, name.startswith("__"), partitions)
+        return TopicMetadata(name, 0, topic.topic_id, is_internal(name), partitions)
 
     def _describe_partition(self, state: PartitionStateMessage, reachable: Container[int]) -> PartitionMetadata:
         # A leader whose broker is gone is no leader to a client: it waits for the election instead of dialling.

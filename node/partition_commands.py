@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from node.internal_topics import InternalTopicRules
 from node.refusals import FAILURES, refusal
 from node.reign import Reign
 from node.server import due_in
@@ -41,11 +42,13 @@ from tidelog.partition_messages import (
 class PartitionCommands:
     """Each raises NotControllerError where this broker does not hold the seat.
 
-    reign   the reign of now; raises NotControllerError
+    reign      the reign of now; raises NotControllerError
+    internal   the limits for reassignments of internal topics
     """
 
-    def __init__(self, reign: Callable[[], Reign], clock: Clock) -> None:
+    def __init__(self, reign: Callable[[], Reign], internal: InternalTopicRules, clock: Clock) -> None:
         self._reign = reign
+        self._internal = internal
         self._clock = clock
 
     # --- more partitions -----------------------------------------------------------------------------
@@ -183,7 +186,9 @@ class PartitionCommands:
                     try:
                         if wanted.partition not in before.partitions:
                             raise UnknownTopicOrPartitionError(f"{tp} does not exist")
-                        changes[wanted.partition] = plan_reassignment(wanted, before, controller.brokers)
+                        changes[wanted.partition] = plan_reassignment(
+                            wanted, before, controller.brokers, self._internal
+                        )
                         results[tp] = None
                     except BrokerError as error:
                         results[tp] = error

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+from node.internal_topics import InternalTopicRules, check_deletion
 from node.refusals import FAILURES, refusal
 from node.reign import Reign
 from node.server import due_in
@@ -84,6 +85,7 @@ class TopicCommands:
                 num_partitions=self._settings.num_partitions,
                 replication_factor=self._settings.default_replication_factor,
                 defaults=self._settings.topic_defaults,
+                internal=InternalTopicRules.of(self._settings),
                 source=self._source,
             )
             if not validate_only and not await reign.create_topic(assignment):
@@ -101,6 +103,7 @@ class TopicCommands:
                 if number:
                     raise_if_over(self._clock, deadline_ms)
                 reign = self._reign()
+                check_deletion(topic)
                 async with turn(reign.topics_lock, self._clock, deadline_ms):
                     if topic not in reign.controller.topics:
                         raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from cluster.placement import check_assignment, check_replicas, place_more_replicas, place_replicas
 from cluster.state import ReplicaAssignment, TopicAssignment
 from cluster.uuids import random_uuid
+from node.internal_topics import INTERNAL_TOPICS, InternalTopicRules, check_new_partitions
 from storage.configs.log_config import LogConfig
 from tidelog.errors import (
     InvalidPartitionsError,
@@ -17,9 +18,8 @@ from tidelog.errors import (
     NoReassignmentInProgressError,
     TopicAlreadyExistsError,
 )
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import NewTopic
-from tidelog.model import validate_topic
+from tidelog.model import TopicPartition, validate_topic
 from tidelog.partition_messages import NewPartitions, WantedReplicas
 
 #: One znode holds the assignment of all partitions, and has to stay below ZooKeeper's 1 MB.
@@ -34,6 +34,7 @@ def plan_topic(
     num_partitions: int,
     replication_factor: int,
     defaults: LogConfig,
+    internal: InternalTopicRules,
     source: random.Random,
 ) -> TopicAssignment:
     """The topic to create; raises the BrokerError to answer with.
@@ -45,8 +46,8 @@ def plan_topic(
     if new.name in existing:
         raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
     flat = new.name.replace(".", "_")
-    for other in existing:
-        if other.replace(".", "_") == flat:
+    for other in (*existing, *INTERNAL_TOPICS):
+        if other != new.name and other.replace(".", "_") == flat:
             raise InvalidTopicError(f"topic {new.name!r} differs from {other!r} only in '.' and '_'")
     configs = dict(new.configs or {})
     LogConfig.from_topic_configs(configs, defaults)  # raises what is wrong with them
@@ -62,13 +63,13 @@ def plan_topic(
         partitions = place_replicas(brokers, count, factor, source)
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
+    internal.check_creation(new.name, configs, partitions)
     return TopicAssignment(new.name, random_uuid(source), partitions, configs)
 
 
 def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:
     """The assignment with the partitions that are to be added; raises the BrokerError to answer with."""
-    if new.name == OFFSETS_TOPIC:
-        raise InvalidPartitionsError(f"{OFFSETS_TOPIC} stays as it is: groups would be looked for in other partitions")
+    check_new_partitions(new.name)
     existing = {number: assignment.assigned(number).target for number in assignment.partitions}
     if new.total_count > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {new.total_count}")
@@ -84,12 +85,14 @@ def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Co
 
 
 def plan_reassignment(
-    wanted: WantedReplicas, assignment: TopicAssignment, brokers: Collection[int]
+    wanted: WantedReplicas, assignment: TopicAssignment, brokers: Collection[int], internal: InternalTopicRules
 ) -> ReplicaAssignment:
     """Where the partition's replicas are to go; raises the BrokerError to answer with."""
     now = assignment.assigned(wanted.partition)
     if wanted.replicas is not None:
         check_replicas(wanted.partition, wanted.replicas, brokers)
+        tp = TopicPartition(wanted.topic, wanted.partition)
+        internal.check_reassignment(tp, assignment.configs, now.target, wanted.replicas)
         return now.toward(wanted.replicas)
     if not now.moving:
         raise NoReassignmentInProgressError(f"{wanted.topic}-{wanted.partition} is not being reassigned")

@@ -117,5 +117,10 @@ class ControllerCalls:
             attempt += 1
 
 
+def about_topic(name: str, message: str) -> str:
+    """Return the controller's message, with the topic's name in front if the message does not say it."""
+    return message if repr(name) in message else f"topic {name!r}: {message}"
+
+
 def _has_other_controller(controller_id: int, view: ClusterView) -> bool:
     return view.controller_id not in (NO_LEADER, controller_id)

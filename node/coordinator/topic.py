@@ -13,6 +13,7 @@ from typing import Protocol
 
 from cluster.state import TopicAssignment
 from cluster.store import StoreError
+from node.internal_topics import InternalTopicRules
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError, TopicAlreadyExistsError, error_for
@@ -110,11 +111,7 @@ class OffsetsTopic:
             OFFSETS_TOPIC,
             settings.offsets_topic_num_partitions,
             settings.offsets_topic_replication_factor,
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(settings.offsets_topic_segment_bytes),
-            },
+            configs=InternalTopicRules.of(settings).creation_configs(),
         )
         response = await self._create_topics(CreateTopicsRequest((new,), CREATION_TIMEOUT_MS))
         created = response.topics[0]

@@ -17,6 +17,7 @@ from cluster.store import StoreError
 from cluster.topic_configs import Change
 from cluster.znodes import MalformedZnodeError
 from node.described_settings import describe_broker, given_by_kafkas_names
+from node.internal_topics import InternalTopicRules
 from node.metadata_cache import MetadataCache
 from node.refusals import refusal
 from node.settings import BrokerSettings
@@ -73,6 +74,7 @@ class Configs:
         self._settings = settings
         self._given = given_by_kafkas_names(settings)
         self._topics = topics
+        self._internal = InternalTopicRules.of(settings)
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def describe(self, request: DescribeConfigsRequest, deadline_ms: int) -> DescribeConfigsResponse:
@@ -152,7 +154,9 @@ class Configs:
         defaults = self._settings.topic_defaults
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
-            return changed(before, alteration.changes, defaults)
+            after = changed(before, alteration.changes, defaults)
+            self._internal.check_configs(topic, after, self._metadata.least_replicas(topic))
+            return after
 
         async with turn(self._turns, self._clock, deadline_ms):
             if validate_only:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from node.internal_topics import check_produce
 from node.later import LaterResponse
 from node.leader_appends import ACKS_ALL, ACKS_NONE, Appended, LeaderAppends, Outcome
 from node.lines import Lines
 from node.replicas import Replicas
 from node.server import RequestContext
 from storage.admission import AdmittedBatch, LongAdmissionError, admit, admit_if_quick
-from tidelog.errors import BrokerError, InvalidRequiredAcksError, InvalidTopicError, RequestTimedOutError
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
 from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
 from tidelog.model import TopicPartition
 
@@ -69,15 +69,14 @@ class Produces:
 
     def _append_or_wait(self, part: ProducePartition, acks: int, late_ms: int) -> Outcome | asyncio.Task[Outcome]:
         tp = TopicPartition(part.topic, part.partition)
-        if tp.topic == OFFSETS_TOPIC:
-            return self._appends.refusal(tp, InvalidTopicError("what groups commit is written by their coordinators"))
-        if tp not in self._lines and not self._replicas.pace.busy:
-            try:
+        try:
+            check_produce(tp.topic)
+            if tp not in self._lines and not self._replicas.pace.busy:
                 return self._append_at_once(tp, part, acks)
-            except LongAdmissionError:
-                pass
-            except BrokerError as error:
-                return self._appends.refusal(tp, error)
+        except LongAdmissionError:
+            pass
+        except BrokerError as error:
+            return self._appends.refusal(tp, error)
         size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
         if 0 < self._lines.held_bytes > MAX_WAITING_BYTES - size_bytes:
             return self._appends.refusal(

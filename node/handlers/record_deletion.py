@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from node.delayed import DelayedResponse
+from node.internal_topics import check_record_deletion
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
@@ -103,6 +104,7 @@ async def delete_records(replicas: Replicas, request: DeleteRecordsRequest, cont
 
 
 def _delete(replicas: Replicas, tp: TopicPartition, part: DeleteRecordsPartition, index: int) -> PendingDeletion:
+    check_record_deletion(tp.topic)
     replica = replicas.get_or_raise(tp).leader_or_raise()
     log, partition = replica.log, replica.partition
     if not log.config.delete:

@@ -11,6 +11,7 @@ from cluster.coordination import Coordination
 from cluster.state import TopicAssignment
 from cluster.store import OutcomeUnknownError
 from cluster.topic_nodes import TopicNodes
+from node.internal_topics import InternalTopicRules
 from node.partition_commands import PartitionCommands
 from tests.node.controller_cluster import TP, Cluster, SkippingClock, run
 from tidelog.errors import (
@@ -83,7 +84,10 @@ def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.Monke
             await cluster.create(name, assignment={0: (1, 2)})
         clock, reign = SkippingClock(), cluster.controller._reign
         assert reign is not None
-        commands, coordination = PartitionCommands(lambda: reign, clock), cluster.brokers[1].coordination
+        commands, coordination = (
+            PartitionCommands(lambda: reign, InternalTopicRules.of(cluster.brokers[1].settings), clock),
+            cluster.brokers[1].coordination,
+        )
         write = TopicNodes.write_assignment
 
         async def slow(nodes: TopicNodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:

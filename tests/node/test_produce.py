@@ -16,7 +16,6 @@ from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
-    InvalidTopicError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
@@ -25,7 +24,6 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.messages import (
     ProducePartitionResponse,
     ProduceResponse,
@@ -44,14 +42,6 @@ async def test_produce_refuses_acks_that_do_not_exist_and_partitions_that_are_no
         request = produce_request(b"a", tp=TP._replace(topic="unheard"))
         assert (await cluster.leader.ask(request)).partitions[0].error_code == UnknownTopicOrPartitionError.code
         assert cluster.leader.log().log_end_offset == 0
-
-
-@on_virtual_time
-async def test_nobody_produces_into_what_groups_have_committed() -> None:
-    async with MemoryCluster() as cluster:
-        await cluster.elect(1)
-        request = produce_request(b"a", tp=TP._replace(topic=OFFSETS_TOPIC))
-        assert (await cluster.leader.ask(request)).partitions[0].error_code == InvalidTopicError.code
 
 
 @on_virtual_time

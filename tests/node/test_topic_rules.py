@@ -1,4 +1,4 @@
-"""Which topics may be created, and extended."""
+"""Which topics may be created."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import random
 
 import pytest
 
-from cluster.state import TopicAssignment
-from node.topic_rules import plan_partitions, plan_topic
+from node.internal_topics import InternalTopicRules
+from node.topic_rules import plan_topic
 from storage.configs.log_config import LogConfig
-from tidelog.errors import InvalidConfigError, InvalidPartitionsError
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.errors import InvalidConfigError
 from tidelog.messages import NewTopic
-from tidelog.partition_messages import NewPartitions
 
 
 def test_settings_that_contradict_the_brokers_own_are_refused() -> None:
@@ -28,6 +26,7 @@ def test_settings_that_contradict_the_brokers_own_are_refused() -> None:
             num_partitions=1,
             replication_factor=1,
             defaults=defaults,
+            internal=InternalTopicRules(1, 1024, defaults),
             source=random.Random(0),
         )
 
@@ -35,9 +34,3 @@ def test_settings_that_contradict_the_brokers_own_are_refused() -> None:
     plan(min_compaction_lag_ms="5000", max_compaction_lag_ms="6000")
     with pytest.raises(InvalidConfigError, match=r"min\.compaction\.lag\.ms=5000 is more than max.*=1000"):
         plan(min_compaction_lag_ms="5000")
-
-
-def test_the_offsets_topic_gets_no_more_partitions() -> None:
-    assignment = TopicAssignment(OFFSETS_TOPIC, "id", {0: (1,)})
-    with pytest.raises(InvalidPartitionsError, match="groups would be looked for in other partitions"):
-        plan_partitions(NewPartitions(OFFSETS_TOPIC, 2), assignment, (1,))

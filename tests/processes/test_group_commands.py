@@ -15,6 +15,8 @@ import pytest
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Outcome, Shell
 from tests.processes.harness.waiting import wait_for
+from tidelog.config_calls import ConfigResource
+from tidelog.errors import InvalidTopicError, PolicyViolationError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.model import TopicPartition
 
@@ -220,11 +222,31 @@ def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None
     assert "no group 'nope'" in both and "no group 'neither'" in both
 
 
-def test_nobody_deletes_what_all_groups_have_committed_by_deleting_a_topic(shell: Shell) -> None:
+def test_topic_delete_words_the_brokers_refusal_of_the_offsets_topic(shell: Shell) -> None:
     a_topic(shell, "lasting", 1)
     shell.succeed("group", "reset", "lasting", "--topic", "lasting", "--to-latest", "--execute")
-    assert "tidelog group delete" in refused(shell, "topic", "delete", "lasting", OFFSETS_TOPIC)
+    refusal = refused(shell, "topic", "delete", OFFSETS_TOPIC)
+    assert refusal == (
+        f"topic '{OFFSETS_TOPIC}': it may not be deleted, because it holds the committed offsets of all groups; "
+        "tidelog group delete GROUP deletes one group"
+    )
     assert committed(shell, "lasting") == {("lasting", 0): 1}
+
+
+def test_admin_is_refused_what_would_destroy_the_offsets_topic(cluster: RunningCluster, shell: Shell) -> None:
+    a_topic(shell, "shielded", 1)
+    shell.succeed("group", "reset", "shielded", "--topic", "shielded", "--to-latest", "--execute")
+    partition = TopicPartition(OFFSETS_TOPIC, 0)
+    topic = ConfigResource.topic(OFFSETS_TOPIC)
+    with pytest.raises(PolicyViolationError, match="may not be deleted"):
+        cluster.admin.delete_topics([OFFSETS_TOPIC])
+    with pytest.raises(PolicyViolationError, match=r"cleanup\.policy=delete: must be compact"):
+        cluster.admin.alter_configs({topic: {"cleanup.policy": "delete"}})
+    with pytest.raises(InvalidTopicError, match="records may not be deleted"):
+        cluster.admin.delete_records({partition: -1})
+    with pytest.raises(PolicyViolationError, match="must be at least"):
+        cluster.admin.alter_partition_reassignments({partition: [1]})
+    assert committed(shell, "shielded") == {("shielded", 0): 1}
 
 
 # --- with members ------------------------------------------------------------------------------------

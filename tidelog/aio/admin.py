@@ -16,7 +16,7 @@ from tidelog.client import ClusterClient
 from tidelog.client_environment import ClientEnvironment
 from tidelog.client_help import client_repr, shows_settings
 from tidelog.config_calls import Changes, ConfigResource
-from tidelog.controller_calls import ControllerCalls
+from tidelog.controller_calls import ControllerCalls, about_topic
 from tidelog.descriptions import ClusterDescription, TopicDescription, describe_partition
 from tidelog.errors import (
     BrokerError,
@@ -370,7 +370,7 @@ def _error_in(told: CreatedTopic | DeletedTopic) -> TidelogError | None:
     if told.error_code == RequestTimedOutError.code and isinstance(told, CreatedTopic) and told.topic_id:
         return None  # it is created, and its leaders are waited for; without an id it may not even be that
     error = error_for(told.error_code)
-    return error and type(error)(f"topic {told.name!r}: {told.error_message or error}")
+    return error and type(error)(about_topic(told.name, told.error_message or str(error)))
 
 
 def _make_description_request(asked: Asked[None]) -> DescribeReplicasRequest:

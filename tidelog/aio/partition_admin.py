@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tidelog.client import ClusterClient
-from tidelog.controller_calls import ControllerCalls
+from tidelog.controller_calls import ControllerCalls, about_topic
 from tidelog.errors import (
     InvalidPartitionsError,
     NoReassignmentInProgressError,
@@ -103,7 +103,7 @@ def _refused_topic(told: ExtendedTopic) -> TidelogError | None:
     if told.error_code == UnknownTopicOrPartitionError.code:
         return UnknownTopicOrPartitionError(f"topic {told.name!r} does not exist")
     error = error_for(told.error_code)
-    return error and type(error)(f"topic {told.name!r}: {told.error_message or error}")
+    return error and type(error)(about_topic(told.name, told.error_message or str(error)))
 
 
 def _refused_partition(told: PartitionResult) -> TidelogError | None:

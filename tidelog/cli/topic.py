@@ -14,8 +14,7 @@ from tidelog.cli.partitions import elect, reassign
 from tidelog.cli.record_deletion import delete_records
 from tidelog.cli.table import format_table
 from tidelog.cli.topic_times import show_times
-from tidelog.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.errors import PolicyViolationError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER
 from tidelog.quantities import count_of
 
@@ -184,11 +183,6 @@ def alter(
 @timeout_option
 def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """Delete topics and all their records."""
-    if OFFSETS_TOPIC in names:
-        raise click.ClickException(
-            f"{OFFSETS_TOPIC!r} has what all groups have committed, and is not deleted: tidelog group delete takes one "
-            "group away"
-        )
     deleted: list[str] = []
     try:
         with open_admin(bootstrap_servers, timeout) as admin:
@@ -197,6 +191,8 @@ def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
                     admin.delete_topics([name])
                 except UnknownTopicOrPartitionError:
                     raise unknown_topic(name) from None
+                except PolicyViolationError as error:
+                    raise click.ClickException(f"{error}; tidelog group delete GROUP deletes one group") from None
                 deleted.append(name)
                 if not as_json:
                     click.echo(f"deleted {name}")

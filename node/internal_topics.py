@@ -1,0 +1,178 @@
+"""Rules that protect the internal topics from clients.
+
+`__consumer_offsets` is the only internal topic. Group coordinators keep committed offsets and group members there. A
+request that would destroy these records, or stop a coordinator from writing more, is refused whichever client sends it.
+No request overrides a rule. Every limit comes from the settings file of the broker that judges the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
+
+from node.settings import BrokerSettings
+from storage.configs.log_config import LogConfig
+from storage.configs.values import INT64_MAX
+from tidelog.errors import InvalidPartitionsError, InvalidTopicError, PolicyViolationError
+from tidelog.frozen import frozen
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import TopicPartition
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+
+
+def is_internal(topic: str) -> bool:
+    """Return whether only brokers may write to the topic."""
+    return topic in INTERNAL_TOPICS
+
+
+def check_produce(topic: str) -> None:
+    """Raise InvalidTopicError if clients may not produce to the topic."""
+    if is_internal(topic):
+        raise InvalidTopicError(
+            f"topic {topic!r}: clients may not produce to it, because only coordinators write there"
+        )
+
+
+def check_record_deletion(topic: str) -> None:
+    """Raise InvalidTopicError if clients may not delete records of the topic."""
+    if is_internal(topic):
+        raise InvalidTopicError(
+            f"topic {topic!r}: its records may not be deleted, because they are the committed offsets of all groups"
+        )
+
+
+def check_deletion(topic: str) -> None:
+    """Raise PolicyViolationError if clients may not delete the topic."""
+    if is_internal(topic):
+        raise PolicyViolationError(
+            f"topic {topic!r}: it may not be deleted, because it holds the committed offsets of all groups"
+        )
+
+
+def check_new_partitions(topic: str) -> None:
+    """Raise InvalidPartitionsError if the number of the topic's partitions must stay as it is."""
+    if is_internal(topic):
+        raise InvalidPartitionsError(
+            f"topic {topic!r}: the number of partitions may not change, because it decides each group's coordinator"
+        )
+
+
+@frozen
+class InternalTopicRules:
+    """The limits of one broker for the settings and the replicas of internal topics.
+
+    Methods accept every request for another topic.
+
+    replication_factor   the fewest replicas that a client may ask for
+    segment_bytes        segment.bytes with which coordinators create the topic
+    defaults             the broker's own defaults of the topic settings
+    """
+
+    replication_factor: int
+    segment_bytes: int
+    defaults: LogConfig
+
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> Self:
+        """Return the rules of a broker with these settings."""
+        return cls(
+            settings.offsets_topic_replication_factor, settings.offsets_topic_segment_bytes, settings.topic_defaults
+        )
+
+    def creation_configs(self) -> dict[str, str]:
+        """Return the settings with which coordinators create the topic; `check_configs` accepts them."""
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self.segment_bytes),
+        }
+
+    def check_creation(self, topic: str, configs: Mapping[str, str], partitions: Mapping[int, Sequence[int]]) -> None:
+        """Raise PolicyViolationError if a topic with these settings and replicas cannot keep committed offsets."""
+        if not is_internal(topic):
+            return
+        fewest = min(map(len, partitions.values()))
+        if fewest < self.replication_factor:
+            raise PolicyViolationError(
+                f"topic {topic!r}: replication factor {fewest}: must be at least {self.replication_factor} "
+                "(offsets_topic_replication_factor of the brokers)"
+            )
+        self.check_configs(topic, configs, fewest)
+
+    def check_configs(self, topic: str, configs: Mapping[str, str], replicas: int | None) -> None:
+        """Raise PolicyViolationError if the topic's own settings `configs` endanger committed offsets.
+
+        The broker's defaults fill the settings that are left out. `replicas` is the number of replicas that each
+        partition has at least, or None if it is unknown.
+        """
+        if is_internal(topic):
+            for violation in self._violations(LogConfig.from_topic_configs(configs, self.defaults), replicas):
+                raise PolicyViolationError(f"topic {topic!r}: {violation}")
+
+    def check_reassignment(
+        self, tp: TopicPartition, configs: Mapping[str, str], current: Sequence[int], wanted: Sequence[int]
+    ) -> None:
+        """Raise PolicyViolationError if the partition would get fewer replicas than it has and than it needs.
+
+        A partition that has too few already may move to as many other brokers.
+        """
+        if not is_internal(tp.topic) or len(wanted) >= len(current):
+            return
+        min_insync = LogConfig.as_far_as_right(configs, self.defaults).min_insync_replicas
+        least, setting = max(
+            (self.replication_factor, "offsets_topic_replication_factor of the brokers"),
+            (min_insync, "min.insync.replicas of the topic"),
+        )
+        if len(wanted) < least:
+            raise PolicyViolationError(f"{tp}: {len(wanted)} of {least} replicas: must be at least {least} ({setting})")
+
+    def _violations(self, config: LogConfig, replicas: int | None) -> Iterator[str]:
+        """Yield what is wrong with each setting, and why a coordinator depends on it."""
+        defaults, texts = self.defaults, config.to_topic_configs()
+
+        def violation(setting: str, must: str) -> str:
+            return f"{setting}={texts[setting]}: must be {must}"
+
+        if config.cleanup_policy != {"compact"}:
+            yield violation("cleanup.policy", "compact, because retention deletes committed offsets")
+        if config.compression_type != "producer":
+            yield violation("compression.type", "producer, because coordinators choose the codec themselves")
+        if config.unclean_leader_election_enable and not defaults.unclean_leader_election_enable:
+            yield violation(
+                "unclean.leader.election.enable", "false, because an unclean election loses committed offsets"
+            )
+        if _limit(config.retention_ms) < _limit(defaults.retention_ms):
+            yield violation("retention.ms", f"at least {defaults.retention_ms}, {_IF_DELETED}")
+        if _limit(config.retention_bytes) < _limit(defaults.retention_bytes):
+            yield violation("retention.bytes", f"at least {defaults.retention_bytes}, {_IF_DELETED}")
+        if config.delete_retention_ms < defaults.delete_retention_ms:
+            yield violation(
+                "delete.retention.ms",
+                f"at least {defaults.delete_retention_ms}, because a replica that misses a tombstone "
+                "brings deleted offsets back",
+            )
+        if config.max_message_bytes < defaults.max_message_bytes:
+            yield violation(
+                "max.message.bytes",
+                f"at least {defaults.max_message_bytes}, because a coordinator writes each commit as one batch",
+            )
+        if config.segment_bytes < (least := min(self.segment_bytes, config.max_message_bytes)):
+            yield violation("segment.bytes", f"at least {least}, because each batch must fit into a segment")
+        if config.min_insync_replicas < defaults.min_insync_replicas:
+            yield violation(
+                "min.insync.replicas",
+                f"at least {defaults.min_insync_replicas}, because fewer replicas may lose acknowledged commits",
+            )
+        if replicas is not None and config.min_insync_replicas > max(replicas, defaults.min_insync_replicas):
+            yield violation(
+                "min.insync.replicas", f"at most {replicas}, because no commit succeeds with fewer replicas in sync"
+            )
+
+
+_IF_DELETED = "because committed offsets must outlive any change of cleanup.policy"
+
+
+def _limit(setting: int) -> int:
+    """Return a retention limit as a number that can be compared; a negative setting means no limit."""
+    return INT64_MAX if setting < 0 else setting
