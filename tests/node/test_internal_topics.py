@@ -234,6 +234,17 @@ async def test_a_leader_refuses_produces_and_record_deletions_of_the_offsets_top
         assert cluster.leader.log(OFFSETS).log_end_offset == 0
 
 
+@on_virtual_time
+async def test_a_produce_that_waits_for_a_busy_disk_is_refused_too() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.elect(1, tp=OFFSETS)
+        cluster.leader.replicas.pace.took(300)
+        assert cluster.leader.replicas.pace.busy
+        refused = (await cluster.leader.ask(produce_request(b"a", tp=OFFSETS))).partitions[0]
+        assert (refused.error_code, cluster.leader.log(OFFSETS).log_end_offset) == (InvalidTopicError.code, 0)
+
+
 def test_a_controller_refuses_to_delete_extend_or_shrink_the_offsets_topic() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(OFFSETS_TOPIC, assignment={0: (1, 2, 3)}, configs=SAFE)
