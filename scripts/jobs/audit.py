@@ -1,6 +1,7 @@
 """Audit a topic against its producer's journal: is every acknowledged record there, once, unchanged, in its place?
 
-    python scripts/jobs/audit.py --bootstrap-servers H:P --topic T --journal FILE_OR_DIRECTORY [--json FILE]
+    python scripts/jobs/audit.py --bootstrap-servers H:P --topic T --journal FILE_OR_DIRECTORY
+                                [--json FILE] [--progress FILE]
 
 **The journal** is JSON lines (one file or a directory of them) or Parquet (a name ending in `.parquet`, or
 a directory that holds such files), one row for each record that the producer sent:
@@ -44,12 +45,14 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import session
 from journal_audit import JOURNAL_SCHEMA, Figures, compare, digest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from stage_progress import StageProgress
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -62,6 +65,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--starting-offsets", default="earliest", metavar="JSON", help='earliest, or {"t": {"0": 5}}')
     parser.add_argument("--ending-offsets", default="latest", metavar="JSON", help='latest, or {"t": {"0": 9}}')
     parser.add_argument("--json", metavar="FILE", help="also write the result there")
+    parser.add_argument("--progress", metavar="FILE", help="write there, as JSON lines, how far Spark's stages are")
     parser.add_argument("--examples", type=int, default=5, metavar="N", help="of each kind (default 5)")
     parser.add_argument("--master", default="local[2,4]", help="Spark's master (default local[2,4])")
     parser.add_argument("--driver-memory", default="1g", help="the JVM's heap (default 1g)")
@@ -79,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "audit", master=given.master, driver_memory=given.driver_memory, warehouse=Path(scratch)
             )
             try:
-                result = audit(spark, given).as_json(given.topic)
+                with StageProgress(spark, Path(given.progress)) if given.progress else nullcontext():
+                    result = audit(spark, given).as_json(given.topic)
             finally:
                 spark.stop()
     except Exception as error:

@@ -22,6 +22,8 @@ _PLOT_COLUMNS = 64
 _PLOT_ROWS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _QUIET_S = 8.0
+#: A state that has not changed is printed again only after this time, so that a log stays short and shows life.
+_UNCHANGED_S = 30.0
 _SOURCES_SHOWN = 6
 
 
@@ -35,6 +37,7 @@ class Teller:
         self._console = console
         self._began = time.monotonic()
         self._last_print = self._began
+        self._last_state = ""
         self._status = console.status("") if console.is_terminal else None
 
     @property
@@ -50,7 +53,8 @@ class Teller:
         if self._status is not None:
             self._status.update(f"[dim]{self.seconds:5.1f} s[/dim]  {text}")
             self._status.start()
-        elif time.monotonic() - self._last_print >= _QUIET_S:
+        elif time.monotonic() - self._last_print >= (_UNCHANGED_S if text == self._last_state else _QUIET_S):
+            self._last_state = text
             self._line(f"… {text}")
 
     def quiet(self) -> None:

@@ -65,6 +65,26 @@ class StreamProgress:
         return sum(from_ms <= batch.at_ms < to_ms for batch in self.batches)
 
 
+class EventFile:
+    """A file of JSON lines that a job appends to, read as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read_bytes = 0
+
+    def new_events(self) -> list[dict[str, Any]]:
+        """Return the whole lines that were not returned before; none while the file does not exist."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._read_bytes)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
 class SparkJob:
     """A job in a session of its own: the terminal's Ctrl-C does not reach it, and all its processes can be found."""
 
@@ -122,9 +142,8 @@ class StreamJob(SparkJob):
         directory.mkdir()
         self.progress = StreamProgress()
         self.counts = directory / "output" / "counts"
-        self._progress_file = directory / "progress.jsonl"
+        self._events = EventFile(directory / "progress.jsonl")
         self._stop_file = directory / "stop.json"
-        self._read_bytes = 0
         super().__init__(
             "windowed_counts",
             [
@@ -133,7 +152,7 @@ class StreamJob(SparkJob):
                 *("--starting-timestamp", str(start_ms)),
                 *("--output", str(directory / "output")),
                 *("--checkpoint", str(directory / "checkpoint")),
-                *("--progress", str(self._progress_file)),
+                *("--progress", str(self._events.path)),
                 *("--stop-file", str(self._stop_file)),
                 *("--watermark", watermark),
                 *("--master", "local[2,4]"),
@@ -143,7 +162,7 @@ class StreamJob(SparkJob):
 
     def poll(self) -> StreamProgress:
         """The progress until now; JobError once the job has failed."""
-        for event in self._new_events():
+        for event in self._events.new_events():
             self.progress.tell(event)
         status = self.exit_status
         if self.progress.error or (status and not self.progress.ended):
@@ -156,17 +175,6 @@ class StreamJob(SparkJob):
         new.write_text(json.dumps({str(partition): offset for partition, offset in end_offsets.items()}))
         new.rename(self._stop_file)
 
-    def _new_events(self) -> list[dict[str, Any]]:
-        try:
-            with self._progress_file.open("rb") as file:
-                file.seek(self._read_bytes)
-                content = file.read()
-        except FileNotFoundError:
-            return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self._read_bytes += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
-
 
 class AuditJob(SparkJob):
     """`audit.py`: the journal against the topic."""
@@ -174,6 +182,8 @@ class AuditJob(SparkJob):
     def __init__(self, directory: Path, bootstrap_servers: str, topic: str, journal: Path) -> None:
         directory.mkdir()
         self._result = directory / "audit.json"
+        self._events = EventFile(directory / "progress.jsonl")
+        self._latest: Mapping[str, Any] = {}
         super().__init__(
             "audit",
             [
@@ -181,10 +191,19 @@ class AuditJob(SparkJob):
                 *("--topic", topic),
                 *("--journal", str(journal)),
                 *("--json", str(self._result)),
+                *("--progress", str(self._events.path)),
                 *("--master", "local[2,4]"),
             ],
             directory / "spark.log",
         )
+
+    def state(self) -> str:
+        """Return what Spark is doing, in a few words."""
+        for event in self._events.new_events():
+            self._latest = event
+        if "stage" in self._latest:
+            return "Spark has finished {done} of {tasks} tasks of its stage {stage}".format_map(self._latest)
+        return "Spark is planning the join" if self._latest else "Spark is starting"
 
     def figures(self) -> Mapping[str, Any]:
         """The audit's result; JobError where it could not be done."""

@@ -59,7 +59,7 @@ class Story:
         self._plain = PlainCount()
         self._pace = pace.Pace(pace.head(0))
         self._stream: StreamJob | None = None
-        self._doing = ""
+        self._state: Callable[[], str] = str
         self._killed_at_ms = 0
         self._in_sync_at_ms = 0
         self._stack = ExitStack()
@@ -277,7 +277,7 @@ class Story:
             job = AuditJob(directory, servers, TOPIC, self._journal.path)
             self._stack.callback(job.stop)
         self._teller.step("Spark is joining the producer's journal with the topic")
-        if not self._until("the audit", lambda: job.exit_status is not None, _SPARK_END_S):
+        if not self._until(lambda: f"the audit: {job.state()}", lambda: job.exit_status is not None, _SPARK_END_S):
             raise StoryError(f"the audit did not end within {_SPARK_END_S:.0f} s (see {job.log})")
         told = job.figures()
         names = ("read", "lost", "doubled", "altered", "misplaced", "foreign")
@@ -311,9 +311,11 @@ class Story:
         given.too_long = sum(reader.too_long_count for reader in readers)
         given.too_long_places = [str(place) for reader in readers for place in reader.too_long]
 
-    def _until(self, doing: str, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Whether the condition came true within the time; shows how far things are, and raises what went wrong."""
-        self._doing = doing
+    def _until(self, doing: str | Callable[[], str], condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Return whether the condition came true within the time. Meanwhile show `doing` (a text: with the counts of
+        lines), and raise what went wrong.
+        """
+        self._state = doing if callable(doing) else lambda: f"{doing}: {self._counts()}"
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not condition():
             if deadline is not None and time.monotonic() >= deadline:
@@ -326,12 +328,13 @@ class Story:
         feed = self._feed
         if feed.error is not None:
             raise StoryError(f"the producer stopped: {feed.error}")
-        state = f"{self._doing}: {feed.sent:,} lines sent, {feed.acks.acked:,} acknowledged"
-        if self._stream is not None:
-            if self._progress.ended is None:
-                self._stream.poll()
-            state += f", {self._progress.rows:,} read by the stream"
-        self._teller.state(state)
+        if self._stream is not None and self._progress.ended is None:
+            self._stream.poll()
+        self._teller.state(self._state())
+
+    def _counts(self) -> str:
+        counts = f"{self._feed.sent:,} lines sent, {self._feed.acks.acked:,} acknowledged"
+        return counts if self._stream is None else f"{counts}, {self._progress.rows:,} read by the stream"
 
 
 def _now_ms() -> int:

@@ -107,3 +107,20 @@ def test_an_audit_without_a_result_is_an_error(jobs: Path, tmp_path: Path) -> No
     assert job.wait(20) == 2
     with pytest.raises(JobError, match="no brokers"):
         job.figures()
+
+
+def test_an_audit_tells_which_stage_spark_is_in(jobs: Path, tmp_path: Path) -> None:
+    (jobs / "audit.py").write_text("import time; time.sleep(600)")
+    job = AuditJob(tmp_path / "audit", "localhost:1", "lines", tmp_path / "journal.jsonl")
+    try:
+        assert job.state() == "Spark is starting"
+        progress = tmp_path / "audit" / "progress.jsonl"
+        progress.write_text('{"started": true}\n')
+        assert job.state() == "Spark is planning the join"
+        progress.write_text(
+            '{"started": true}\n' + '{"stage": 1, "tasks": 6, "done": 5}\n{"stage": 2, "tasks": 8, "done": 3}\n'
+        )
+        assert job.state() == "Spark has finished 3 of 8 tasks of its stage 2"
+        assert job.state() == "Spark has finished 3 of 8 tasks of its stage 2"
+    finally:
+        job.stop()
