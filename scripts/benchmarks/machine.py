@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import interpreter
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _UTIME, _STIME = 11, 12  # fields of /proc/PID/stat, counted from behind the command's name
 
@@ -27,6 +29,7 @@ def describe() -> dict[str, str | int | float]:
         "memory_gb": round(memory_gb, 1),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "python_optimised": interpreter.this_is_optimised(),
         "load_average": round(os.getloadavg()[0], 2),
     }
 
@@ -34,7 +37,7 @@ def describe() -> dict[str, str | int | float]:
 def in_words(machine: dict[str, str | int | float]) -> str:
     return (
         f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gb']} GB, {machine['kernel']}, "
-        f"Python {machine['python']}, load {machine['load_average']} at the start"
+        f"{interpreter.in_words()}, load {machine['load_average']} at the start"
     )
 
 

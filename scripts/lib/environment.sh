@@ -1,5 +1,7 @@
 # What the scripts here have in common: a Python environment with the project in it, and a Java. Sourced, not run.
 #
+#   prefer_optimised_python      for measurements: has the environment below made with a Python that was built with
+#                                optimisation, in .venv-optimised, if .venv has another and the machine has such a one.
 #   prepare_environment EXTRAS   makes .venv where there is none, installs the project into it, finds or installs Java.
 #                                Sets $python; exports JAVA_HOME and PATH, so that `tidelog` and Spark are found.
 #
@@ -26,6 +28,27 @@ prepare_environment() {
   fi
   export PATH="$venv/bin:$PATH"
   _prepare_java
+}
+
+# PYTHON or TIDELOG_VENV is the user's own choice, and stands.
+prefer_optimised_python() {
+  local candidate
+  if [[ -n ${TIDELOG_VENV:-}${PYTHON:-} ]] || _is_optimised "$python"; then
+    return
+  fi
+  for candidate in python3 /usr/bin/python3 /usr/bin/python3.{14,13,12,11}; do
+    if _is_optimised "$candidate" && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+      PYTHON=$candidate
+      venv=$project/.venv-optimised
+      python=$venv/bin/python
+      return
+    fi
+  done
+  say "no Python here was built with optimisation: figures are a tenth to a fifth lower than most users' (PYTHON names one)"
+}
+
+_is_optimised() {
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && "$1" "$project/scripts/benchmarks/interpreter.py"
 }
 
 # What an installation depends on: the project's requirements and the place that it was installed from.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import __main__, judging
+from benchmarks import __main__, interpreter, judging, machine
 from benchmarks.__main__ import status
 from benchmarks.catalog import BENCHMARKS, TABLES, chosen
 from benchmarks.figures import Benchmark, Figure, NotMeasured, Results
@@ -224,3 +224,22 @@ def test_what_kafka_has_shown_stays_when_a_later_part_of_it_fails(lab: Lab) -> N
     results = run([benchmark_of({RATE.key: 50.0, BOUND.key: 100.0})], [RATE], lab, 1, kafka, lambda line: None)
     assert results.kafka_median(RATE.kafka) == 25.0
     assert results.failures == ["Kafka, run 1: failover.py took longer than 900 s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "optimised"),
+    [
+        ("'--prefix=/usr/local' '--enable-optimizations' '--with-lto'", True),
+        ("'--enable-shared' '--with-wheel-pkg-dir=/usr/share/python-wheels/' '--without-ensurepip'", True),
+        ("'--prefix=/root/.pyenv/versions/3.11.7' '--enable-shared'", False),
+        ("", False),
+    ],
+)
+def test_an_interpreter_is_optimised_if_its_configuration_says_so(arguments: str, optimised: bool) -> None:
+    assert interpreter.is_optimised(arguments) == optimised
+
+
+def test_a_report_names_how_its_interpreter_was_built() -> None:
+    described = machine.describe()
+    build = "with optimisation" if described["python_optimised"] else "without optimisation (slower)"
+    assert f"{described['python']}, built {build}, load" in machine.in_words(described)
