@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -25,8 +25,10 @@ from cluster.state import (
 )
 from cluster.store import (
     BadVersionError,
+    Check,
     Create,
     Delete,
+    Node,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -107,6 +109,7 @@ class Coordination(TopicNodes):
     async def register_broker(self, registration: BrokerRegistration, previous_session: int = 0) -> int:
         """Makes `/brokers/ids/N` and returns its czxid, the broker epoch.
 
+        The version of `/brokers/ids` counts all registrations (see `_change_registration`).
         An own old registration (of `previous_session` or of this session) is removed first. Somebody else's is
         waited for as long as its session may need to end; then BrokerIdTaken.
         """
@@ -115,10 +118,10 @@ class Coordination(TopicNodes):
         deadline_ms = self._clock.monotonic_ms() + self._store.session_timeout_ms
         while True:
             try:
-                _, stat = await self._store.create(path, data, ephemeral=True)
-                return stat.czxid
-            except NodeExistsError:
-                pass
+                await self._store.multi([Create(path, data, ephemeral=True), Set(znodes.BROKER_IDS, b"")])
+            except TransactionFailedError as error:
+                if not isinstance(error.cause, NodeExistsError):
+                    raise error.cause from error
             except OutcomeUnknownError:
                 await self._patient.pause()
             node = await self._patient.get_or_none(path)
@@ -127,7 +130,7 @@ class Coordination(TopicNodes):
             if node.stat.owner == self._store.session_id and node.data == data:
                 return node.stat.czxid
             if node.stat.owner and node.stat.owner in (previous_session, self._store.session_id):
-                await self._delete_if_there(path, node.stat.version)
+                await self.unregister_broker(registration.broker_id, node.stat.czxid)
                 continue
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise BrokerIdTaken(
@@ -138,9 +141,10 @@ class Coordination(TopicNodes):
 
     async def unregister_broker(self, broker_id: int, broker_epoch: int) -> None:
         """Removes the own registration, so that the others need not find out."""
-        node = await self._patient.get_or_none(znodes.broker_path(broker_id))
-        if node is not None and node.stat.czxid == broker_epoch:
-            await self._delete_if_there(znodes.broker_path(broker_id), node.stat.version)
+        path = znodes.broker_path(broker_id)
+        await self._change_registration(
+            broker_id, broker_epoch, lambda node: Delete(path, node.stat.version), self._store.multi
+        )
 
     async def is_registered(self, broker_id: int, broker_epoch: int, *, watch: bool = False) -> bool:
         """Whether the registration with this epoch stands. A watch fires when that may have changed."""
@@ -165,30 +169,63 @@ class Coordination(TopicNodes):
         return {broker.broker_id: broker for broker in found if broker is not None}
 
     async def fence_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> bool:
-        """The controller removes a dead broker's registration, if it is still that one. Whether it did."""
+        """Removes a dead broker's registration as its controller, if it is still that one.
+
+        Returns whether it did; also True if the answer was lost and the registration is gone. ControllerFenced.
+        """
         path = znodes.broker_path(broker_id)
-        node = await self._patient.get_or_none(path)
-        if node is None or node.stat.czxid != broker_epoch:
-            return False
-        try:
-            await self._fenced(epoch_version, [Delete(path, node.stat.version)])
-        except TransactionFailedError:
-            return False
-        return True
+        return await self._change_registration(
+            broker_id,
+            broker_epoch,
+            lambda node: Delete(path, node.stat.version),
+            lambda operations: self._fenced(epoch_version, operations),
+        )
 
     async def absolve_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> None:
         """The controller takes the mark `possibly_short` from a registration, if it is still that one."""
         path = znodes.broker_path(broker_id)
+
+        def without_mark(node: Node) -> Operation | None:
+            registration = znodes.decode_broker(broker_id, node.data, broker_epoch)
+            if not registration.possibly_short:
+                return None
+            data = znodes.encode_broker(replace(registration, possibly_short=False), self._clock.now_ms())
+            return Set(path, data, node.stat.version)
+
+        await self._change_registration(
+            broker_id, broker_epoch, without_mark, lambda operations: self._fenced(epoch_version, operations)
+        )
+
+    async def _change_registration(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        change: Callable[[Node], Operation | None],
+        commit: Callable[[Sequence[Operation]], Awaitable[object]],
+    ) -> bool:
+        """Commits what `change` makes of the registration with this epoch. Returns whether it did, or may have done.
+
+        A later registration of the broker has the same versions as this one, and ZooKeeper checks no czxid. Therefore
+        the change stands on the version of `/brokers/ids`, which counts the registrations of all brokers.
+        """
+        path, tried = znodes.broker_path(broker_id), False
         async with self._patient.patience():
-            while (node := await self._patient.get_or_none(path)) is not None and node.stat.czxid == broker_epoch:
-                registration = znodes.decode_broker(broker_id, node.data, broker_epoch)
-                if not registration.possibly_short:
-                    return
-                data = znodes.encode_broker(replace(registration, possibly_short=False), self._clock.now_ms())
+            while True:
+                registrations = await self._patient.until_answered(lambda: self._store.get(znodes.BROKER_IDS))
+                node = await self._patient.get_or_none(path)
+                if node is None or node.stat.czxid != broker_epoch:
+                    return tried
+                if (operation := change(node)) is None:
+                    return tried
                 try:
-                    await self._fenced(epoch_version, [Set(path, data, node.stat.version)])
-                except (TransactionFailedError, OutcomeUnknownError):
+                    await commit([Check(znodes.BROKER_IDS, registrations.stat.version), operation])
+                except TransactionFailedError:
                     await self._patient.pause()
+                except OutcomeUnknownError:
+                    tried = True
+                    await self._patient.pause()
+                else:
+                    return True
 
     # --- the controller's seat -----------------------------------------------------------------------
 
@@ -342,6 +379,7 @@ class Coordination(TopicNodes):
         *,
         again: bool = True,
     ) -> int:
+        data = znodes.encode_state(new)
         async with self._patient.patience():
             while True:
                 unknown: OutcomeUnknownError | None = None
@@ -354,7 +392,8 @@ class Coordination(TopicNodes):
                     await self._patient.pause()
                 actual = await self.read_state(tp)
                 found = NO_VERSION if actual is None else actual.partition_epoch
-                if actual == VersionedState(new, expected + 1):
+                # Compared as it is written: two states are equal also if only one of them names eligible replicas.
+                if actual is not None and (found, znodes.encode_state(actual.state)) == (expected + 1, data):
                     return expected + 1
                 if unknown is None or found != expected:
                     raise StateConflict(tp, actual)
@@ -404,11 +443,3 @@ class Coordination(TopicNodes):
             except znodes.MalformedZnodeError:
                 found[path] = None
         return found
-
-    # --- common --------------------------------------------------------------------------------------
-
-    async def _delete_if_there(self, path: str, version: int) -> None:
-        try:
-            await self._store.delete(path, version)
-        except (NoNodeError, BadVersionError, OutcomeUnknownError):
-            return

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from cluster import znodes
 from cluster.patience import PatientStore
+from cluster.state import NO_VERSION
 from cluster.store import (
     ANY_VERSION,
     Check,
@@ -60,8 +62,10 @@ class TopicConfigs:
         """Writes what `change` makes of the topic's settings, and the notification; returns it.
 
         `change` is asked again where somebody else was faster; what it raises ends the attempt. None: there is no such
-        topic. Settings that stay as they are are not written.
+        topic. Settings that stay as they are are not written. OutcomeUnknownError also if others have written since a
+        write without an answer: to repeat that write could take back what they have written.
         """
+        unanswered: _Unanswered | None = None
         async with self._patient.patience():
             while True:
                 removals = await self._patient.until_answered(lambda: self._store.get(znodes.CONFIG_TOPICS))
@@ -72,10 +76,14 @@ class TopicConfigs:
                 after = change(before)
                 if after == before:
                     return after
+                if unanswered is not None and unanswered.may_be_overwritten(node):
+                    raise OutcomeUnknownError(f"topic {topic!r}: others have changed its settings meanwhile")
                 try:
                     await self._write(topic, after, node, removals)
-                except (TransactionFailedError, OutcomeUnknownError):
-                    # Somebody else wrote or removed, or nobody knows whether we did: what stands there decides.
+                except TransactionFailedError:
+                    await self._patient.pause()  # another client has written or removed: what stands there decides
+                except OutcomeUnknownError:
+                    unanswered = _Unanswered(node)
                     await self._patient.pause()
                 else:
                     return after
@@ -97,6 +105,22 @@ class TopicConfigs:
                 Create(_NOTIFICATION, znodes.encode_config_change(topic), sequence=True),
             ]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unanswered:
+    """A write upon `before` whose outcome is unknown."""
+
+    before: Node | None
+
+    def may_be_overwritten(self, found: Node | None) -> bool:
+        """Returns whether the write may have been made, and another one after it.
+
+        It made the version after that of `before`, if it was made. A node of another czxid belongs to another topic.
+        """
+        if found is None or (self.before is not None and self.before.stat.czxid != found.stat.czxid):
+            return False
+        return found.stat.version > (NO_VERSION if self.before is None else self.before.stat.version) + 1
 
 
 def _decoded(node: Node | None) -> Mapping[str, str]:

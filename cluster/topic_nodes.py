@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 #: Partitions of one multi, which has to stay well below ZooKeeper's 1 MB.
 _REMOVAL_BATCH = 250
 
+#: The index of the settings in the multi that creates a topic; the check of the fence comes first.
+_CONFIG_OPERATION = 1
+
 
 class TopicNodes:
     """The part of `Coordination` that is about topics. `patience_ms` bounds each operation."""
@@ -73,26 +76,33 @@ class TopicNodes:
         return {assignment.topic: assignment for assignment in found if assignment is not None}
 
     async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
-        """Writes assignment and settings in one multi. False: it exists already."""
+        """Writes assignment and settings in one multi. Returns False if the topic exists already.
+
+        Settings that an earlier topic has left, or another tool has made, are overwritten.
+        """
         topic = assignment.topic
-        stale_config = await self._patient.get_or_none(znodes.topic_config_path(topic))
-        config = znodes.encode_topic_config(assignment.configs)
-        operations: list[Operation] = [
-            Set(znodes.topic_config_path(topic), config)
-            if stale_config is not None
-            else Create(znodes.topic_config_path(topic), config),
-            Create(znodes.topic_path(topic), znodes.encode_topic(assignment)),
-            Create(znodes.partitions_path(topic)),
-        ]
-        try:
-            await self._fenced(epoch_version, operations)
-        except TransactionFailedError:
-            return False
-        except OutcomeUnknownError:
-            there = await self.read_topic(topic)
-            if there is None or there.topic_id != assignment.topic_id:
-                raise
-        return True
+        path, config = znodes.topic_config_path(topic), znodes.encode_topic_config(assignment.configs)
+        async with self._patient.patience():
+            while True:
+                stale_config = await self._patient.get_or_none(path)
+                operations: list[Operation] = [
+                    Set(path, config) if stale_config is not None else Create(path, config),
+                    Create(znodes.topic_path(topic), znodes.encode_topic(assignment)),
+                    Create(znodes.partitions_path(topic)),
+                ]
+                try:
+                    await self._fenced(epoch_version, operations)
+                except TransactionFailedError as error:
+                    if error.index != _CONFIG_OPERATION:
+                        return False
+                    await self._patient.pause()
+                except OutcomeUnknownError:
+                    there = await self.read_topic(topic)
+                    if there is None or there.topic_id != assignment.topic_id:
+                        raise
+                    return True
+                else:
+                    return True
 
     async def write_assignment(self, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
         """The controller changes a topic's replicas, on the version that it knows; returns it with the new version.

@@ -1,0 +1,175 @@
+"""A store that loses requests and answers on command, and lets a rival act before any request.
+
+Every request has a number, from 0 on, in the order in which the operation under test sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from cluster.store import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Listener,
+    Node,
+    NodeStat,
+    Operation,
+    OutcomeUnknownError,
+    Result,
+    Set,
+    Store,
+)
+
+T = TypeVar("T")
+
+#: A creation and a version of a node: two nodes of one path, one after the other, never share it.
+Incarnation = tuple[int, int]
+#: Returns the stat of the node at a path as it is now, None if there is none.
+Look = Callable[[str], NodeStat | None]
+
+
+class Loss(Enum):
+    """Which half of a request is lost. The client sees the same OutcomeUnknownError for both."""
+
+    REQUEST = "request lost"
+    ANSWER = "answer lost"
+
+
+@dataclass(frozen=True, slots=True)
+class BlindWrite:
+    """A write to a node that has changed since the operation read it or was told of it."""
+
+    operation: Operation
+    found: Incarnation
+
+
+class FaultyStore:
+    """Implements `Store` over another store, and records what was written through it.
+
+    losses   what is lost, by the number of the request
+    rivals   what others do right before a request is sent, by its number
+    look     reads a node without a request, so that `blind` can be judged; None where the server is a real one
+    sent     the number of requests so far
+    applied  the writes that the server has made, in order, each transaction as its operations
+    blind    those of them that stood on nothing that the operation had seen
+    """
+
+    def __init__(self, inner: Store, look: Look | None = None) -> None:
+        self.losses: Mapping[int, Loss] = {}
+        self.rivals: Mapping[int, Callable[[], Awaitable[object]]] = {}
+        self.sent = 0
+        self.applied: list[Sequence[Operation]] = []
+        self.blind: list[BlindWrite] = []
+        self._inner = inner
+        self._look = look
+        self._seen: dict[str, set[Incarnation]] = {}
+
+    def watch_writes(self, known: Mapping[str, NodeStat]) -> None:
+        """Begins a new operation, whose caller knows these nodes."""
+        self.sent = 0
+        self.applied.clear()
+        self.blind.clear()
+        self._seen = {path: {_incarnation(stat)} for path, stat in known.items()}
+
+    # --- the session -----------------------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> int:
+        return self._inner.session_id
+
+    @property
+    def connected(self) -> bool:
+        return self._inner.connected
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._inner.session_timeout_ms
+
+    @property
+    def confirmed_at_ms(self) -> int:
+        return self._inner.confirmed_at_ms
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        return self._inner.subscribe(listener)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        node = await self._send(lambda: self._inner.get(path, watch=watch))
+        self._note(path, node.stat)
+        return node
+
+    async def exists(self, path: str, *, watch: bool = False) -> NodeStat | None:
+        stat = await self._send(lambda: self._inner.exists(path, watch=watch))
+        self._note(path, stat)
+        return stat
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        return await self._send(lambda: self._inner.children(path, watch=watch))
+
+    async def sync(self, path: str) -> None:
+        await self._send(lambda: self._inner.sync(path))
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> tuple[str, NodeStat]:
+        async def write() -> tuple[str, NodeStat]:
+            return await self._inner.create(path, data, ephemeral=ephemeral, sequence=sequence)
+
+        return await self._send(lambda: self._write([Create(path, data, ephemeral, sequence)], write))
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        write = lambda: self._inner.set(path, data, version)  # noqa: E731
+        return await self._send(lambda: self._write([Set(path, data, version)], write))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        write = lambda: self._inner.delete(path, version)  # noqa: E731
+        await self._send(lambda: self._write([Delete(path, version)], write))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        return await self._send(lambda: self._write(operations, lambda: self._inner.multi(operations)))
+
+    async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
+        number = self.sent
+        self.sent += 1
+        if (rival := self.rivals.get(number)) is not None:
+            await rival()
+        loss = self.losses.get(number)
+        if loss is Loss.REQUEST:
+            raise OutcomeUnknownError("the request was lost")
+        try:
+            return await request()
+        finally:
+            if loss is Loss.ANSWER:
+                raise OutcomeUnknownError("the answer was lost")
+
+    async def _write(self, operations: Sequence[Operation], write: Callable[[], Awaitable[T]]) -> T:
+        found = {each.path: self._look(each.path) for each in operations} if self._look else {}
+        answer = await write()
+        self.applied.append(tuple(operations))
+        for operation in operations:
+            stat = found.get(operation.path)
+            if stat is not None and isinstance(operation, Set | Delete):
+                before = _incarnation(stat)
+                if before not in self._seen.get(operation.path, ()):
+                    self.blind.append(BlindWrite(operation, before))
+        for operation in operations:
+            if self._look and not isinstance(operation, Check):
+                self._note(operation.path, self._look(operation.path))
+        return answer
+
+    def _note(self, path: str, stat: NodeStat | None) -> None:
+        if stat is not None:
+            self._seen.setdefault(path, set()).add(_incarnation(stat))
+
+
+def _incarnation(stat: NodeStat) -> Incarnation:
+    return stat.czxid, stat.version
