@@ -43,4 +43,13 @@ def find_brokers(argument: str, environment: Mapping[str, str] = os.environ) -> 
 
 def up_command(data_dir: Path, home: Path) -> str:
     """Return the command that starts the cluster in `data_dir`."""
-    return "tidelog up" + ("" if data_dir == home else f" --data-dir {shlex.quote(str(data_dir))}")
+    return "tidelog up" + _data_dir_option(data_dir, home)
+
+
+def down_command(data_dir: Path, home: Path) -> str:
+    """Return the command that stops the cluster in `data_dir`."""
+    return "tidelog down" + _data_dir_option(data_dir, home)
+
+
+def _data_dir_option(data_dir: Path, home: Path) -> str:
+    return "" if data_dir == home else f" --data-dir {shlex.quote(str(data_dir))}"

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,23 @@ def test_up_starts_only_what_does_not_run(shell: Shell) -> None:
     after = pids(shell)
     assert after[1] == before[1]
     assert after[2] != before[2]
+
+
+def test_a_suspended_broker_is_named_by_every_command_and_stopped_by_down(shell: Shell) -> None:
+    shell.succeed("up", "--brokers", "2", "--detach")
+    pid = pids(shell)[2]
+    os.kill(pid, signal.SIGSTOP)
+    refused = shell.run("up", "--detach")
+    assert refused.status == 1
+    assert f"broker 2 (pid {pid}) is suspended" in refused.complaint and f"kill -CONT {pid}" in refused.complaint
+    assert f"kill -CONT {pid} resumes it".encode() in shell.succeed("status")
+    broker = json.loads(shell.succeed("status", "--json"))["brokers"][1]
+    assert (broker["alive"], broker["condition"], broker["ready"]) == (True, "suspended", False)
+    ailing = json.loads(shell.run("doctor", "--json").output)
+    assert [check["name"] for check in ailing["checks"] if check["state"] == "failure"] == ["broker 2, process"]
+    began = time.monotonic()
+    shell.succeed("down")
+    assert time.monotonic() - began < 15, "it was resumed, so that it could end by itself"
 
 
 def test_brokers_can_be_added_but_not_left_out(shell: Shell) -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.hand_clock import HandClock
+from tests.suspended import suspended_process
 from tidelog.cli.up import up
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.ports import LOOPBACK
 from tidelog.local.process import birth_of
-from tidelog.local.state import STATE_FILE, BrokerState, load_state, save_state
+from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, load_state, save_state
 
 
 class Planned(LocalCluster):
@@ -136,3 +138,54 @@ def test_nobody_starts_a_cluster_while_it_is_removed(cluster: Planned, monkeypat
         cluster.purge()
     assert {cluster.broker_dir(1), cluster.broker_dir(2)} <= {*removed}
     assert not [path for path in cluster.data_dir.iterdir() if path.is_file() and path.name != "notes.txt"]
+
+
+# --- processes that do not come up ---------------------------------------------------------------------
+
+
+def a_cluster_that_runs(directory: Path, pids: dict[int, tuple[int, str]], clock: HandClock) -> LocalCluster:
+    """A cluster whose brokers are these processes (pid and birth); nobody listens at their ports."""
+    brokers = tuple(BrokerState(1, pid, birth, broker_id=broker_id) for broker_id, (pid, birth) in pids.items())
+    save_state(directory, ClusterState("h:1", None, brokers, {}))
+    return LocalCluster(directory, home=directory, clock=clock)
+
+
+def test_start_refuses_at_once_if_a_process_is_suspended(tmp_path: Path) -> None:
+    own = os.getpid(), birth_of(os.getpid()) or ""
+    with suspended_process() as process:
+        cluster = a_cluster_that_runs(tmp_path, {1: own, 2: (process.pid, process.birth)}, HandClock())
+        with pytest.raises(LocalError) as refused:
+            cluster.start()
+    assert str(refused.value) == (
+        f"broker 2 (pid {process.pid}) is suspended by a signal (state T): resume it with kill -CONT {process.pid},"
+        " or stop the cluster with tidelog down"
+    )
+
+
+def test_start_says_for_what_it_waits_and_why_it_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock()
+    own = os.getpid(), birth_of(os.getpid()) or ""
+    cluster = a_cluster_that_runs(tmp_path, {1: own, 2: own}, clock)
+    cluster.log_file(2).parent.mkdir()
+    cluster.log_file(2).write_text("INFO read 7 of 9 logs\n")
+
+    def probe(endpoints: dict[int, object]) -> dict[int, frozenset[int]]:
+        clock.at_ms += 1_000
+        return {1: frozenset({1, 2}), 2: frozenset({2})}
+
+    monkeypatch.setattr("tidelog.local.probe.probe", probe)
+    monkeypatch.setattr("tidelog.local.cluster.require_zookeeper", lambda hosts: None)
+    monkeypatch.setattr(
+        "tidelog.local.cluster.why_not_ready", lambda broker: "it reads its logs" if clock.at_ms < 5_000 else None
+    )
+    said: list[tuple[str, str, int]] = []
+    monkeypatch.setattr("tidelog.local.cluster._stop", lambda processes: None)
+    with pytest.raises(LocalError) as gave_up:
+        cluster.start(on_wait=lambda *told: said.append(told), timeout_ms=8_000)
+    who = f"broker 2 (pid {os.getpid()})"
+    unknown = "it does not know broker 1 yet"
+    assert said == [(who, "not ready: it reads its logs", 3_000), (who, unknown, 6_000)]
+    assert str(gave_up.value) == (
+        f"gave up waiting for {who} after 8 s: {unknown}; its log ends with: INFO read 7 of 9 logs"
+        f" (see {cluster.log_file(2)})"
+    )

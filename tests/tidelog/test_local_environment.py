@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.suspended import suspended_process
 from tidelog.diagnosis import Check, State
 from tidelog.local.environment import examine_environment
 from tidelog.local.ports import LOOPBACK
-from tidelog.local.state import BrokerState, ClusterState
+from tidelog.local.state import BrokerState, ClusterState, ProcessState
 
 
 def checked(checks: list[Check], name: str) -> Check:
@@ -52,3 +53,18 @@ def test_a_zookeeper_that_is_gone_is_named(tmp_path: Path) -> None:
     state = ClusterState(f"{LOOPBACK}:{port}", None, (), {})
     found = checked(examine_environment(tmp_path, state), "ZooKeeper")
     assert found.state is State.FAILURE and str(port) in found.sentence + found.advice
+
+
+def test_doctor_names_each_suspended_process_and_how_to_resume_it(tmp_path: Path) -> None:
+    with suspended_process() as broker, suspended_process() as server:
+        zookeeper = ProcessState(1, server.pid, server.birth)
+        state = ClusterState("h:1", zookeeper, (BrokerState(2, broker.pid, broker.birth, broker_id=7),), {})
+        checks = examine_environment(tmp_path, state)
+    for name, process in (("broker 7, process", broker), ("ZooKeeper, process", server)):
+        found = checked(checks, name)
+        assert (found.state, found.sentence) == (
+            State.FAILURE,
+            f"pid {process.pid} is suspended by a signal (state T)",
+        )
+        assert f"kill -CONT {process.pid}" in found.advice
+    assert "ZooKeeper" not in [check.name for check in checks], "one check of it is enough"

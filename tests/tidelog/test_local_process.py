@@ -8,7 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from tidelog.local.process import Process, birth_of
+import pytest
+
+from tests.suspended import suspended_process
+from tidelog.local.process import Condition, Process, birth_of, read_stat
 
 _MAIN_THREAD_ENDS = """
 import ctypes, threading, time
@@ -47,3 +50,39 @@ def test_a_recycled_pid_is_not_the_process_that_had_it() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.parametrize(
+    ("letter", "threads", "condition"),
+    [
+        ("R", 1, Condition.RUNNING),
+        ("S", 9, Condition.RUNNING),
+        ("I", 1, Condition.RUNNING),
+        ("T", 9, Condition.SUSPENDED),
+        ("t", 1, Condition.SUSPENDED),
+        ("D", 9, Condition.BLOCKED),
+        ("Z", 1, Condition.ENDED),
+        ("X", 0, Condition.ENDED),
+        ("Z", 2, Condition.RUNNING),  # its first thread alone has ended
+    ],
+)
+def test_condition_follows_the_state_that_the_kernel_shows(letter: str, threads: int, condition: Condition) -> None:
+    stat = f"4711 (a) name (with ) Z T) {letter} " + "0 " * 16 + f"{threads} 0 815 0 0"
+    assert read_stat(stat) == ("815", condition)
+
+
+def test_suspended_process_still_runs_and_resumes() -> None:
+    with suspended_process() as process:
+        assert (process.running, process.condition) == (True, Condition.SUSPENDED)
+        process.signal(signal.SIGCONT)
+        while process.condition is Condition.SUSPENDED:
+            time.sleep(0.01)
+        assert process.condition is Condition.RUNNING
+        process.signal(signal.SIGKILL)
+        assert process.wait(30_000)
+        assert process.condition is Condition.ENDED
+
+
+def test_process_with_a_recycled_pid_has_ended() -> None:
+    with suspended_process() as process:
+        assert Process(process.pid, "another boot/1").condition is Condition.ENDED

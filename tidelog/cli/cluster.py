@@ -16,8 +16,9 @@ from tidelog.cli.table import format_table
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
+from tidelog.local.process import Condition
 from tidelog.local.readiness import reasons
-from tidelog.local.state import BrokerState
+from tidelog.local.state import BrokerState, ProcessState
 
 
 @click.command()
@@ -55,14 +56,14 @@ def status(data_dir: Path | None, as_json: bool) -> None:
             broker.address,
             broker.http_address if broker.http_port else None,
             broker.pid or None,
-            _condition(broker.pid, broker.running) + _readiness(broker, not_ready),
+            _condition(broker) + _readiness(broker, not_ready),
         )
         for broker in state.brokers
     ]
     if state.embedded is None:
         rows.append(("ZooKeeper", state.zookeeper, None, None, "not ours"))
     else:
-        condition = _condition(state.embedded.pid, state.embedded.running)
+        condition = _condition(state.embedded)
         rows.append(("ZooKeeper", state.zookeeper, None, state.embedded.pid or None, condition))
     for line in format_table(("process", "address", "http", "pid", "state"), rows):
         click.echo(line)
@@ -92,13 +93,21 @@ def broker(configs: tuple[Path, ...]) -> None:
 
 
 def _readiness(broker: BrokerState, not_ready: Mapping[int, str]) -> str:
-    if not broker.running or not broker.http_port:
+    if not broker.running or not broker.http_port or broker.condition is Condition.SUSPENDED:
         return ""
     reason = not_ready.get(broker.broker_id)
     return ", ready" if reason is None else f", not ready: {reason}"
 
 
-def _condition(pid: int, running: bool) -> str:
-    if running:
-        return "running"
-    return "ended by itself" if pid else "stopped"
+def _condition(process: ProcessState) -> str:
+    match process.condition:
+        case None:
+            return "stopped"
+        case Condition.RUNNING:
+            return "running"
+        case Condition.SUSPENDED:
+            return f"suspended by a signal (state T): kill -CONT {process.pid} resumes it"
+        case Condition.BLOCKED:
+            return "running, waits for a device (state D)"
+        case Condition.ENDED:
+            return "ended by itself"

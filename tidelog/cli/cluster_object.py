@@ -10,13 +10,17 @@ from tidelog.local.state import BrokerState, ClusterState
 
 
 def as_object(cluster: LocalCluster, state: ClusterState, not_ready: Mapping[int, str]) -> dict[str, Any]:
-    """`not_ready` has the reason of each running broker that is not; one that does not run has `ready` null."""
+    """`not_ready` has the reason of each running broker that is not; one that does not run has `ready` null.
+
+    A process that is alive may be suspended, which its `condition` says; the condition of one that was stopped is null.
+    """
     return {
         "bootstrap_servers": state.bootstrap_servers,
         "zookeeper": state.zookeeper,
         "brokers": [_broker(cluster, broker, not_ready.get(broker.broker_id)) for broker in state.brokers],
         "zookeeper_pid": state.embedded.pid or None if state.embedded else None,
         "zookeeper_alive": state.embedded.running if state.embedded else None,
+        "zookeeper_condition": state.embedded.condition if state.embedded else None,
         "data_dir": str(cluster.data_dir),
         "log_dir": str(cluster.log_dir),
     }
@@ -28,6 +32,7 @@ def _broker(cluster: LocalCluster, broker: BrokerState, reason: str | None) -> d
         "id": broker.broker_id,
         "pid": broker.pid or None,
         "alive": broker.running,
+        "condition": broker.condition,
         "ready": reason is None if watched else None,
         "not_ready_because": reason,
         "host": broker.address.rpartition(":")[0],

@@ -61,10 +61,16 @@ def _checks(servers: str | None, data_dir: Path | None) -> list[Check]:
     directory = find_data_dir(data_dir)
     state = load_state(directory)
     checks = examine_environment(directory, state)
-    if state is not None and any(broker.running for broker in state.brokers):
-        expected = {broker.broker_id: Endpoint.parse(broker.address) for broker in state.brokers}
-        bootstrap = [endpoint for broker_id, endpoint in expected.items() if state.broker(broker_id).running]
-        checks += examine_cluster(asyncio.run(ask_cluster(bootstrap, expected, SystemClock(), _TIMEOUT_MS)))
+    if state is None:
+        return checks
+    suspended = state.suspended
+    brokers = [broker for broker in state.brokers if f"broker {broker.broker_id}" not in suspended]
+    if any(broker.running for broker in brokers):
+        expected = {broker.broker_id: broker.endpoint for broker in brokers}
+        bootstrap = [broker.endpoint for broker in brokers if broker.running]
+        facts = asyncio.run(ask_cluster(bootstrap, expected, SystemClock(), _TIMEOUT_MS))
+        # That a suspended broker does not answer says no more than its check above.
+        checks += [check for check in examine_cluster(facts) if check.name not in suspended]
     return checks
 
 

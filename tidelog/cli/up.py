@@ -68,7 +68,9 @@ def up(
     joined = cluster.state is not None and cluster.state.running
     reporter = _ready_reporter(_running(cluster), to_error=as_json)
     with interrupted_by(*_STOP_SIGNALS):
-        state = cluster.start(brokers, zookeeper=zookeeper, config=config, on_ready=reporter, on_lost=_tell_of_lost)
+        state = cluster.start(
+            brokers, zookeeper=zookeeper, config=config, on_ready=reporter, on_lost=_tell_of_lost, on_wait=_tell_of_wait
+        )
         in_background = detach or joined
 
         def tell() -> None:
@@ -93,6 +95,10 @@ def up(
 
 def _tell_of_lost(directory: Path) -> None:
     click.echo(f"{directory} is gone: its broker starts with an empty one, and fetches what others have", err=True)
+
+
+def _tell_of_wait(what: str, why: str, waited_ms: int) -> None:
+    click.echo(f"still waiting for {what} after {format_duration(waited_ms)}: {why}", err=True)
 
 
 def _running(cluster: LocalCluster) -> set[str]:
@@ -136,6 +142,7 @@ What to type next{"" if in_background else ", in another terminal"}:
 def _watch(cluster: LocalCluster) -> int | None:
     """Until nothing runs any more, telling which broker ended by itself."""
     gone: set[int] = set()
+    suspended: dict[str, int] = {}
     while True:
         time.sleep(_LOOK_EVERY_S)
         state = cluster.refresh()
@@ -150,6 +157,10 @@ def _watch(cluster: LocalCluster) -> int | None:
             elif broker.running and broker.broker_id in gone:
                 gone.remove(broker.broker_id)
                 click.echo(f"broker {broker.broker_id} runs again", err=True)
+        before, suspended = suspended, state.suspended
+        for name, pid in suspended.items():
+            if name not in before:
+                click.echo(f"{name} (pid {pid}) is suspended by a signal: kill -CONT {pid} resumes it", err=True)
         if not state.running:
             click.echo("tidelog: every process of the cluster has ended", err=True)
             return 1

@@ -18,20 +18,23 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGCONT, SIGKILL, SIGTERM
 from typing import TypeVar
 
+from tidelog.bootstrap import down_command
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.broker import launch_broker
 from tidelog.local.home import data_home, forget_last_up, prepare_directory, remember_last_up
 from tidelog.local.place import HERE, ZOOKEEPER, Place
 from tidelog.local.ports import choose_port
-from tidelog.local.process import Process
+from tidelog.local.process import Condition, Process
+from tidelog.local.readiness import why_not_ready
 from tidelog.local.shared_settings import names_in
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
 from tidelog.local.tail import last_words
 from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper
+from tidelog.quantities import format_duration
 
 P = TypeVar("P", bound=ProcessState)
 
@@ -39,10 +42,14 @@ DEFAULT_BROKERS = 3
 START_TIMEOUT_MS = 60_000
 #: A broker hands its leadership over before it ends; see its `controlled_shutdown_timeout_ms`.
 STOP_TIMEOUT_MS = 20_000
+#: How often a start that still waits says for what.
+WAIT_REPORT_MS = 3_000
 _LOCK_FILE = "cluster.lock"
 
 #: Told (what, where) as each process becomes ready: ("ZooKeeper", "127.0.0.1:20181"), ("broker 1", "127.0.0.1:20182").
 OnReady = Callable[[str, str], None]
+#: Told (what, why, how long so far in ms) while a process is waited for: ("broker 1 (pid 4711)", "not ready: …", 3000).
+OnWait = Callable[[str, str, int], None]
 #: Told of each of the `lost_directories` before its broker starts.
 OnLost = Callable[[Path], None]
 
@@ -114,9 +121,12 @@ class LocalCluster:
         config: Path | None = None,
         on_ready: OnReady = lambda what, where: None,
         on_lost: OnLost = lambda directory: None,
+        on_wait: OnWait = lambda what, why, waited_ms: None,
         timeout_ms: int = START_TIMEOUT_MS,
     ) -> ClusterState:
         """Starts whatever of the cluster does not run, and returns when every broker knows every other.
+
+        LocalError if a process of the cluster is suspended: it has its ports, and nobody else could take its place.
 
         `brokers` and `zookeeper` count at the first start (more brokers may be added later); afterwards they must
         agree with what is there. `config` is a file of settings for every broker, kept until another is given;
@@ -127,6 +137,7 @@ class LocalCluster:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         with self.locked(), contextlib.ExitStack() as held:
             self.refresh()
+            self._raise_if_suspended()
             planned = self._plan(brokers, zookeeper, settings, held)
             if config is not None:
                 planned = replace(planned, config=str(config.absolute()))
@@ -143,7 +154,7 @@ class LocalCluster:
                     if not broker.running:
                         process = self._start_broker(broker)
                         started.append(process)
-                self._wait_for_brokers(on_ready, deadline_ms)
+                self._wait_for_brokers(on_ready, deadline_ms, on_wait=on_wait)
                 self._save(self.known_state())  # they have their directories by now
             except BaseException:
                 _stop(started[::-1])
@@ -361,10 +372,31 @@ class LocalCluster:
             raise
         return process
 
-    def _wait_for_brokers(self, on_ready: OnReady, deadline_ms: int, only: int | None = None) -> None:
+    def _raise_if_suspended(self) -> None:
+        suspended = self.known_state().suspended if self.state is not None else {}
+        if not suspended:
+            return
+        which = ", ".join(f"{name} (pid {pid})" for name, pid in suspended.items())
+        verb, them = ("is", "it") if len(suspended) == 1 else ("are", "them")
+        pids = " ".join(map(str, suspended.values()))
+        raise LocalError(
+            f"{which} {verb} suspended by a signal (state T): resume {them} with kill -CONT {pids},"
+            f" or stop the cluster with {down_command(self.data_dir, self.home)}"
+        )
+
+    def _wait_for_brokers(
+        self,
+        on_ready: OnReady,
+        deadline_ms: int,
+        *,
+        only: int | None = None,
+        on_wait: OnWait = lambda what, why, waited_ms: None,
+    ) -> None:
         from tidelog.local.probe import probe  # late: stopping and describing a cluster need no ZeroMQ
 
         state = self.known_state()
+        began_ms = self._clock.monotonic_ms()
+        report_ms = began_ms + WAIT_REPORT_MS
         waited_for = {b.broker_id: b for b in state.brokers if only in (None, b.broker_id)}
         everyone = frozenset(waited_for)
         ready: set[int] = set()
@@ -379,10 +411,24 @@ class LocalCluster:
             for broker_id, broker in waited_for.items():
                 if not broker.running:
                     raise LocalError(f"broker {broker_id} ended while it started: {self._last_words(broker_id)}")
-            if self._clock.monotonic_ms() >= deadline_ms:
-                late = ", ".join(map(str, sorted(everyone - ready))) or "all brokers to know each other"
-                raise LocalError(f"gave up waiting for broker {late}: see {self.log_dir}")
+            if only is None:
+                self._raise_if_suspended()
+            now_ms = self._clock.monotonic_ms()
+            late = [broker for broker_id, broker in waited_for.items() if not seen[broker_id] >= everyone]
+            if now_ms >= deadline_ms:
+                raise LocalError(self._gave_up_on(late[0], everyone - seen[late[0].broker_id], now_ms - began_ms))
+            if now_ms >= report_ms:
+                report_ms = now_ms + WAIT_REPORT_MS
+                for broker in late:
+                    why = _why_late(broker, everyone - seen[broker.broker_id])
+                    on_wait(f"broker {broker.broker_id} (pid {broker.pid})", why, now_ms - began_ms)
             time.sleep(0.03)
+
+    def _gave_up_on(self, broker: BrokerState, unknown: Collection[int], waited_ms: int) -> str:
+        return (
+            f"gave up waiting for broker {broker.broker_id} (pid {broker.pid}) after {format_duration(waited_ms)}: "
+            f"{_why_late(broker, unknown)}; its log ends with: {self._last_words(broker.broker_id)}"
+        )
 
     def _place(self, broker_id: int | None) -> Place:
         return self.places.get(ZOOKEEPER if broker_id is None else str(broker_id), HERE)
@@ -393,6 +439,13 @@ class LocalCluster:
         printed = log.with_suffix(".out")
         said = last_words(printed) if printed.exists() and printed.stat().st_size else last_words(log)
         return f"{said} (see {log})"
+
+
+def _why_late(broker: BrokerState, unknown: Collection[int]) -> str:
+    """Return why the start still waits for this broker, which does not know the brokers `unknown`."""
+    if reason := why_not_ready(broker):
+        return f"not ready: {reason}"
+    return f"it does not know broker {', '.join(map(str, sorted(unknown)))} yet"
 
 
 def _forget_processes(state: ClusterState, pids: Collection[int]) -> ClusterState:
@@ -409,6 +462,8 @@ def _stop(processes: list[Process]) -> None:
     clock = SystemClock()
     for process in processes:
         process.signal(SIGTERM)
+        if process.condition is Condition.SUSPENDED:
+            process.signal(SIGCONT)  # else it could not obey
     deadline_ms = clock.monotonic_ms() + STOP_TIMEOUT_MS
     for process in processes:
         if not process.wait(max(0, deadline_ms - clock.monotonic_ms())):

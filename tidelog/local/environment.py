@@ -11,6 +11,7 @@ from tidelog.diagnosis import Check, State, examine_disk, examine_file_limit
 from tidelog.errors import LocalError
 from tidelog.local.java import OLDEST_JAVA, find_java
 from tidelog.local.ports import port_is_free
+from tidelog.local.process import Condition
 from tidelog.local.state import ClusterState, ProcessState
 from tidelog.local.zookeeper import find_jars, require_zookeeper, serves
 from tidelog.operator_messages import LogDirectoryReport
@@ -26,7 +27,9 @@ def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Chec
     if state is None:
         checks.append(Check("cluster", State.WARNING, f"none lies in {data_dir} yet", "tidelog up starts one"))
     else:
-        checks += [_ports(state), _zookeeper(state)]
+        checks += [_ports(state), *_processes(state)]
+        if "ZooKeeper" not in state.suspended:
+            checks.append(_zookeeper(state))
         if not any(broker.running for broker in state.brokers):
             checks.append(Check("brokers", State.FAILURE, f"none of {len(state.brokers)} runs", "tidelog up"))
     return checks
@@ -69,6 +72,18 @@ def _ports(state: ClusterState) -> Check:
         return Check("ports", State.FAILURE, f"{listed}: taken by others", "stop what listens there (ss -ltnp)")
     count = sum(len(process.ports) for process in state.processes)
     return Check("ports", State.OK, f"{count}, taken by nobody else")
+
+
+def _processes(state: ClusterState) -> Iterator[Check]:
+    """Yield a check for each process that runs and yet may not answer."""
+    for name, pid in state.suspended.items():
+        sentence = f"pid {pid} is suspended by a signal (state T)"
+        yield Check(f"{name}, process", State.FAILURE, sentence, f"kill -CONT {pid} resumes it; tidelog down stops it")
+    for broker in state.brokers:
+        if broker.condition is Condition.BLOCKED:
+            sentence = f"pid {broker.pid} waits for a device (state D)"
+            advice = "look again; if it stays so, see the kernel's log for the disk"
+            yield Check(f"broker {broker.broker_id}, process", State.WARNING, sentence, advice)
 
 
 def _taken(process: ProcessState) -> Iterator[int]:

@@ -7,24 +7,52 @@ import select
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 
 _STATE, _THREADS, _START_TIME = 0, 17, 19  # fields of /proc/PID/stat, counted from behind the command's name
 
 
-def birth_of(pid: int) -> str | None:
-    """What no two processes with this pid share: the kernel's boot and the tick of the start. None: not running.
+class Condition(StrEnum):
+    """What a process does, by the state that the kernel shows for its first thread (proc(5), ps(1))."""
+
+    RUNNING = "running"
+    #: State T or t: a signal or a debugger stopped it. It keeps its ports and answers nobody.
+    SUSPENDED = "suspended"
+    #: State D: a system call waits for a device, such as a disk, and no signal ends the wait.
+    BLOCKED = "blocked"
+    #: Gone, or state Z: its parent has not collected it yet.
+    ENDED = "ended"
+
+
+_CONDITIONS = {"T": Condition.SUSPENDED, "t": Condition.SUSPENDED, "D": Condition.BLOCKED}
+
+
+def read_stat(stat: str) -> tuple[str, Condition]:
+    """Return the tick of the start and the condition that the text of /proc/PID/stat tells.
 
     A killed process runs until its last thread has ended: until then its ports and its locks are taken.
     """
+    fields = stat[stat.rindex(")") + 2 :].split()
+    state = fields[_STATE]
+    if state in "ZX" and int(fields[_THREADS]) <= 1:
+        return fields[_START_TIME], Condition.ENDED
+    return fields[_START_TIME], _CONDITIONS.get(state, Condition.RUNNING)
+
+
+def birth_of(pid: int) -> str | None:
+    """What no two processes with this pid share: the kernel's boot and the tick of the start. None: not running."""
+    birth, condition = _look_up(pid)
+    return None if condition is Condition.ENDED else birth
+
+
+def _look_up(pid: int) -> tuple[str, Condition]:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        start, condition = read_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return None
-    fields = stat[stat.rindex(")") + 2 :].split()
-    ended = fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1
-    return None if ended else f"{boot}/{fields[_START_TIME]}"
+        return "", Condition.ENDED
+    return f"{boot}/{start}", condition
 
 
 class Process:
@@ -65,6 +93,12 @@ class Process:
         if self._child is not None:
             return self._child.poll() is None
         return birth_of(self.pid) == self.birth
+
+    @property
+    def condition(self) -> Condition:
+        """What the process does now."""
+        birth, condition = _look_up(self.pid)
+        return condition if birth == self.birth else Condition.ENDED
 
     @property
     def exit_status(self) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 
+from tidelog.local.process import Condition
 from tidelog.local.state import BrokerState
 
 _ANSWER_S = 2.0
@@ -14,6 +15,8 @@ _MOST_BYTES = 1000
 
 def why_not_ready(broker: BrokerState) -> str | None:
     """In one line; None for a broker that is ready, or has no port to ask at."""
+    if broker.condition is Condition.SUSPENDED:
+        return f"suspended by a signal (state T): kill -CONT {broker.pid} resumes it"
     if not broker.http_port:
         return None
     connection = HTTPConnection(broker.host, broker.http_port, timeout=_ANSWER_S)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidelog.errors import LocalError
 from tidelog.local.ports import LOOPBACK
-from tidelog.local.process import Process
+from tidelog.local.process import Condition, Process
 from tidelog.model import Endpoint
 
 STATE_FILE = "cluster.json"
@@ -43,6 +43,12 @@ class ProcessState:
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.running
+
+    @property
+    def condition(self) -> Condition | None:
+        """What the process of the last start does; None once it was stopped, and before the first start."""
+        process = self.process
+        return None if process is None else process.condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,14 @@ class ClusterState:
     @property
     def processes(self) -> tuple[ProcessState, ...]:
         return self.brokers if self.embedded is None else (*self.brokers, self.embedded)
+
+    @property
+    def suspended(self) -> dict[str, int]:
+        """The pids of the processes that a signal has stopped, by name: {"broker 2": 4711}."""
+        named: dict[str, ProcessState] = {f"broker {broker.broker_id}": broker for broker in self.brokers}
+        if self.embedded is not None:
+            named["ZooKeeper"] = self.embedded
+        return {name: each.pid for name, each in named.items() if each.condition is Condition.SUSPENDED}
 
     @property
     def running(self) -> bool:
