@@ -10,6 +10,7 @@ of a disk: for that there is a reserve (`storage.descriptors`), and an error of 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -20,6 +21,9 @@ from typing import Protocol
 from storage.descriptors import NO_RESERVE, NONE_LEFT, DescriptorReserve, OutOfDescriptorsError
 from tidelog.errors import StorageError
 from tidelog.model import Buffer
+
+#: Of one write; the kernel refuses more.
+_MOST_PARTS = os.sysconf("SC_IOV_MAX")
 
 
 class File(Protocol):
@@ -149,20 +153,18 @@ class RealFile:
 
     def read(self, position: int, count: int) -> bytes:
         try:
-            return os.pread(self._fd if self._fd >= 0 else self._open(), count, position)
+            return read_at(self._fd if self._fd >= 0 else self._open(), count, position)
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         try:
-            written = os.pwritev(self._fd if self._fd >= 0 else self._open(), parts, position)
+            fd = self._fd if self._fd >= 0 else self._open()
+            written = os.pwritev(fd, parts, position) if len(parts) <= _MOST_PARTS else 0
+            if written != sum(map(len, parts)):
+                _write_rest(fd, position, b"".join(parts), written)
         except OSError as error:
             raise _storage_error(self.path, error) from error
-        size = sum(map(len, parts))
-        if written != size:
-            raise StorageError(
-                f"{self.path}: only {written} of {size} bytes were written: the disk is full, or a limit"
-            )
 
     def truncate(self, size: int) -> None:
         try:
@@ -186,17 +188,20 @@ class RealFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            with _errors_of(self.path):
+                os.close(fd)
 
 
 class _FileLock:
-    def __init__(self, fd: int) -> None:
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
         self._fd = fd
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            with _errors_of(self._path):
+                os.close(fd)
 
 
 class RealFiles:
@@ -236,9 +241,7 @@ class RealFiles:
         with _errors_of(path):
             fd, draft = self._reserve.obtain(_open_draft, path)
             try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(fd, view) :]
+                _write_rest(fd, 0, data, 0)
                 if sync:
                     os.fsync(fd)
             finally:
@@ -282,7 +285,7 @@ class RealFiles:
             except OSError:
                 os.close(fd)
                 raise
-        return _FileLock(fd)
+        return _FileLock(path, fd)
 
 
 def _open_draft(path: Path) -> tuple[int, Path]:
@@ -294,6 +297,32 @@ def _open_draft(path: Path) -> tuple[int, Path]:
     except IsADirectoryError:
         with _errors_of(other):
             return os.open(other, flags, 0o644), other
+
+
+def read_at(fd: int, count: int, position: int) -> bytes:
+    """Return up to `count` bytes from `position` on; fewer only at the end of the file. OSError.
+
+    The kernel may return a part of what there is. Only an empty answer means the end.
+    """
+    data = os.pread(fd, count, position)
+    while 0 < len(data) < count:
+        more = os.pread(fd, count - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _write_rest(fd: int, position: int, data: bytes, written: int) -> None:
+    """Write what is missing of `data`, which begins at `position`, in as many calls as the kernel needs. OSError.
+
+    The kernel may take a part of the bytes without an error. The next call then tells the cause, for example ENOSPC.
+    """
+    while written < len(data):
+        count = os.pwrite(fd, memoryview(data)[written:], position + written)
+        if not count:
+            raise OSError(errno.EIO, f"only {written} of {len(data)} bytes could be written")
+        written += count
 
 
 def _storage_error(path: Path, error: OSError) -> StorageError:

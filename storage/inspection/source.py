@@ -10,6 +10,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Any
 
+from storage.files import read_at
 from tidelog.errors import StorageError
 
 _CHUNK_BYTES = 1 << 20
@@ -53,7 +54,7 @@ class Source:
 
     def _pread(self, count: int, position: int) -> bytes:
         try:
-            return os.pread(self._fd, count, position)
+            return read_at(self._fd, count, position)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 

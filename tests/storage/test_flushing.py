@@ -32,14 +32,14 @@ class HeldFiles(UnsyncedFiles):
         self.failures = 0
 
     def open(self, path: Path, *, create: bool = True) -> File:
-        return HeldFile(path, self) if path.suffix == ".log" else super().open(path)
+        return HeldFile(path, self, create=create) if path.suffix == ".log" else super().open(path, create=create)
 
 
 class HeldFile(UnsyncedFile):
     __slots__ = ("_held",)
 
-    def __init__(self, path: Path, held: HeldFiles) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, held: HeldFiles, *, create: bool) -> None:
+        super().__init__(path, create=create)
         self._held = held
 
     def sync(self) -> None:

@@ -23,8 +23,10 @@ from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from storage.directory_checkpoints import Committed
+from storage.files import Files
 from storage.log import Log
 from storage.log_manager import LogManager
+from tests.storage.disks import DURABLE, Disk, disk_of
 from tests.storage.logs import NOW, batch, config
 from tests.storage.soundness import assert_sound, batches_of, headers_of
 from tidelog.model import TopicPartition
@@ -47,12 +49,13 @@ class Moment(NamedTuple):
 class Work:
     """A log under work, and every state that it was in."""
 
-    def __init__(self, random: Random, pictures_at_once: int = 2) -> None:
+    def __init__(self, random: Random, pictures_at_once: int = 2, disk: Disk | None = None) -> None:
         self.random = random
         self.seen: Counter[str] = Counter()
-        self.files = CrashableFiles()
-        self.files.make_directory(ROOT)
-        self.files.sync_directory(ROOT.parent)
+        memory = CrashableFiles()
+        self.files, self.root, self.power = disk or Disk(memory, ROOT, memory)
+        self.files.make_directory(self.root)
+        self.files.sync_directory(self.root.parent)
         self._pictures: list[CrashableFiles] = []
         self._pictures_at_once = pictures_at_once
         self._number = 0
@@ -63,7 +66,7 @@ class Work:
         self._take_pictures()
 
     def open(self) -> None:
-        self.manager, self.log = _open(self.files)
+        self.manager, self.log = _open(self.files, self.root)
 
     def step(self, verb: str, amount: int) -> None:
         """One piece of work; then every picture taken during it is checked."""
@@ -166,10 +169,10 @@ class Work:
 
     def _take_pictures(self) -> None:
         def take() -> None:
-            self._pictures += [self.files.crash(FORGOTTEN), self.files.crash(KEPT)]
-            self._pictures += [self.files.crash(self.random) for _ in range(self._pictures_at_once)]
+            self._pictures += [self.power.crash(FORGOTTEN), self.power.crash(KEPT)]
+            self._pictures += [self.power.crash(self.random) for _ in range(self._pictures_at_once)]
 
-        self.files.boundary = take if not self._pictures else lambda: None
+        self.power.boundary = take if not self._pictures else lambda: None
         if self._pictures:
             take()
 
@@ -180,15 +183,15 @@ class Work:
         # Power fails while the log is recovered, and again, and again: no loop, and nothing more is lost.
         again.cut = self.random.randrange(40)
         try:
-            _open(again)
+            _open(again, self.root)
         except PowerCut:
             self.seen["cut in recovery"] += 1
         assert self._opened(again.crash(self.random)) == found
-        _open(closed)[0].close()
+        _open(closed, self.root)[0].close()
         assert self._opened(closed.crash(self.random)) == found, "closed in order after its recovery"
 
     def _opened(self, files: CrashableFiles) -> list[bytes]:
-        manager, log = _open(files)
+        manager, log = _open(files, self.root)
         found = assert_sound(log)
         self.seen["cut tail"] += bool(log.recovered.cut_bytes)
         self.seen["several segments"] += len(log.segment_base_offsets) > 1
@@ -209,8 +212,8 @@ class Work:
         return found
 
 
-def _open(files: CrashableFiles) -> tuple[LogManager, Log]:
-    manager = LogManager.open((ROOT,), files, 1, "c1", "boot")
+def _open(files: Files, root: Path = ROOT) -> tuple[LogManager, Log]:
+    manager = LogManager.open((root,), files, 1, "c1", "boot")
     manager.open_logs(lambda topic: SMALL)
     log = manager.get_or_create(TP, "id", SMALL)
     assert isinstance(log, Log)
@@ -230,9 +233,9 @@ VERBS = ("append", "follow", "lead", "flush", "checkpoint", "truncate", "restart
 SEEDS = range(1, 5)
 
 
-def work(seed: int) -> Counter[str]:
+def work(seed: int, disk: Disk | None = None) -> Counter[str]:
     random = Random(seed)
-    log = Work(random)
+    log = Work(random, disk=disk)
     try:
         for _ in range(random.randint(3, 14)):
             log.step(random.choice((*VERBS, "append", "append", "follow", "follow")), random.randrange(51))
@@ -245,6 +248,12 @@ def work(seed: int) -> Counter[str]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_work_cut_at_any_call_leaves_a_sound_log_with_all_that_was_synced(seed: int) -> None:
     work(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_work_on_the_production_file_layer_leaves_as_much(seed: int, tmp_path: Path) -> None:
+    for disk in disk_of(DURABLE["production"], tmp_path):
+        work(seed, disk)
 
 
 @pytest.mark.slow

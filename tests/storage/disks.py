@@ -1,0 +1,70 @@
+"""Disks for tests: an implementation of `Files` together with what a power failure leaves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from simulation.crashable_files import CrashableFiles
+from simulation.failing_files import FailingFiles
+from simulation.page_cache import FORGOTTEN, KEPT, Fate
+
+from storage.descriptors import DescriptorReserve
+from storage.files import Files, RealFiles
+from tests.storage.system_calls import SystemCalls
+
+#: Of what a disk may hold after a power failure.
+SEEDS = range(15)
+
+
+class Disk(NamedTuple):
+    """An implementation, a directory of its own that is on the disk, and what a power failure leaves of it."""
+
+    files: Files
+    root: Path
+    power: CrashableFiles | SystemCalls
+
+    def after(self, choice: Random | Fate = FORGOTTEN) -> CrashableFiles:
+        return self.power.crash(choice)
+
+    def pictures(self, work: Callable[[], object], *, process_only: bool = False) -> list[CrashableFiles]:
+        """Do the work; return what is left if the process, or the machine, ends within one of its calls."""
+        taken = [self.power.crash(KEPT)]
+
+        def take() -> None:
+            taken.append(self.power.crash(KEPT))
+            if not process_only:
+                taken.append(self.power.crash(FORGOTTEN))
+                taken.extend(self.power.crash(Random(seed)) for seed in SEEDS)
+
+        self.power.boundary = take
+        work()
+        self.power.boundary = lambda: None
+        assert len(taken) > 1, "the work changed nothing"
+        return taken
+
+
+#: Those that promise what they say of the disk.
+DURABLE: dict[str, Callable[[], Files]] = {
+    "production": RealFiles,
+    "production with a reserve of descriptors": lambda: RealFiles(DescriptorReserve(2)),
+    "failing, over production": lambda: FailingFiles(RealFiles()),
+    "in memory": CrashableFiles,
+    "failing, in memory": lambda: FailingFiles(CrashableFiles()),
+}
+
+
+def disk_of(make: Callable[[], Files], directory: Path) -> Iterator[Disk]:
+    """Yield a disk below `directory`; production files are recorded until the generator goes on."""
+    files = make()
+    inner = files.inner if isinstance(files, FailingFiles) else files
+    root = directory / "data"
+    with ExitStack() as until_the_end:
+        power = inner if isinstance(inner, CrashableFiles) else until_the_end.enter_context(SystemCalls(directory))
+        files.make_directory(root)
+        for each in root.parents:
+            files.sync_directory(each)
+        yield Disk(files, root, power)
