@@ -157,6 +157,10 @@ class LeaderEpochs:
                     self._unwritten = True
                     raise
 
+    def rewrite(self) -> None:
+        """Write the file once more, as it is, so that the next sync brings it to the disk. StorageError."""
+        self._store(self._entries)
+
     def sync(self) -> None:
         """Durably. StorageError."""
         if self._unsynced:

@@ -568,11 +568,15 @@ class Log:
             except StorageError as error:
                 if self._abandoned:
                     return  # deleted or set aside meanwhile: nothing is left to keep
-                if not isinstance(error, OutOfDescriptorsError):
-                    self._failure = error
-                    if self._on_sync_failed is not None:
-                        self._on_sync_failed()
+                self._fail_sync(error)
                 raise
+
+    def _fail_sync(self, error: StorageError) -> None:
+        """Refuse all that follows, here and for the next process; but not if no sync was tried."""
+        if not isinstance(error, OutOfDescriptorsError):
+            self._failure = error
+            if self._on_sync_failed is not None:
+                self._on_sync_failed()
 
     def _sync(self, start: int, end: int) -> None:
         row = self._segments.row
@@ -600,15 +604,24 @@ class Log:
         """Leaves everything synced and complete, so that the next open needs no recovery."""
         if self._failure is None:
             self._segments.active.seal()
-            # Nothing checks the log again after this, so that what only the snapshot knows must not get lost.
-            producers = self._appender.producers
-            if self._snapshots.offsets()[-1:] != [self.log_end_offset]:
-                self._snapshots.write(self.log_end_offset, producers, sync=bool(producers.producers))
-            elif producers.producers:
-                self._snapshots.sync(self.log_end_offset)  # it may be that of a roll
             self.flush()
+            try:
+                # If all batches had been synced before, the flush did nothing for the entry that `seal` has added.
+                self._segments.active.sync_indexes()
+                self._sync_producers()
+            except StorageError as error:
+                self._fail_sync(error)
+                raise
             self.leader_epochs.write()
         self.abandon()
+
+    def _sync_producers(self) -> None:
+        """Sync the snapshot at the log end. After a clean shutdown no batch is read again to find what it lacks."""
+        producers, end_offset = self._appender.producers, self.log_end_offset
+        if self._snapshots.offsets()[-1:] != [end_offset]:
+            self._snapshots.write(end_offset, producers, sync=bool(producers.producers))
+        elif producers.producers:
+            self._snapshots.sync(end_offset)  # a roll has written it, and does not sync
 
     def abandon(self) -> None:
         """Gives the files back as they are."""

@@ -92,6 +92,13 @@ class Snapshots:
         self._files.open(self._path(offset), create=False).sync()
         self._files.sync_directory(self._directory)
 
+    def rewrite(self) -> None:
+        """Write each once more, as it is, so that the next sync brings it to the disk."""
+        for offset in self.offsets():
+            data = self._files.read(self._path(offset))
+            if data is not None:
+                self._files.replace(self._path(offset), data, sync=False)
+
     def remove_past(self, end_offset: int) -> None:
         """Those that tell of what is in the log no more."""
         self.keep_only([offset for offset in self.offsets() if offset <= end_offset])

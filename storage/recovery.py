@@ -80,7 +80,7 @@ class Recovery:
                           that the log is `cleaned_to`. Elsewhere a hole means that a file is missing, or that its end
                           never reached the disk: what a cleaner of ours has written ends where the next one begins
     rewrite               what is read beyond the recovery point may be in the page cache alone, and counted as written
-                          there
+                          there; so may snapshots and the epoch cache
     on_loss               is called before any batch, or part of one, is taken away: the log may lack then what was
                           acknowledged
     opened                closes the segments, where it is closed itself
@@ -119,7 +119,11 @@ class Recovery:
         for segment in log.segments[:-1]:
             segment.seal()
             segment.close()
-        Snapshots(directory, files).remove_past(log.segments[-1].next_offset)
+        snapshots = Snapshots(directory, files)
+        snapshots.remove_past(log.segments[-1].next_offset)
+        if self.rewrite:
+            snapshots.rewrite()
+            log.epochs.rewrite()
         left = files.names(directory)
         if not set(found).issubset(left) or (found and not self.clean):
             # What went must not come back, after one more crash, beside what is appended now or in a log closed in

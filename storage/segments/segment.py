@@ -299,6 +299,10 @@ class Segment:
     def sync(self) -> None:
         """The `.log` first: an index must not be newer than what it points at."""
         self.log.sync()
+        self.sync_indexes()
+
+    def sync_indexes(self) -> None:
+        """Sync the entries that no sync has covered yet; without any, nothing is done."""
         self.offset_index.sync()
         self.time_index.sync()
 

@@ -1,0 +1,375 @@
+"""Each operation that promises durability, over the production file layer and over the one in memory.
+
+Wherever the power fails within the operation, the old fact or the new one is on the disk. Once it has returned the new
+one is there. Facts that vouch for others (the marker of a clean shutdown, a recovery point) are never on the disk
+before the facts that they vouch for.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from simulation.crashable_files import CrashableFiles
+from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN
+
+from storage import leader_epochs, lost_logs, meta_properties, partition_metadata
+from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from storage.directory_checkpoints import Committed
+from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, FOUND_EMPTY, LOG_SUFFIX, SESSION_ID, SNAPSHOT_SUFFIX, file_name
+from storage.files import Files
+from storage.log import Log
+from storage.log_manager import LogManager
+from tests.storage.cleaning import clean, keyed
+from tests.storage.disks import DURABLE, SEEDS, Disk, disk_of
+from tests.storage.logs import NOW, batch, config
+from tests.storage.system_calls import Call, SystemCalls
+from tidelog.errors import StorageError
+from tidelog.model import TopicPartition
+
+TP = TopicPartition("orders", 0)
+SETTINGS = config(segment_bytes=600, retention_bytes=300)
+
+
+@pytest.fixture(params=["production", "in memory"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    yield from disk_of(DURABLE[request.param], tmp_path)
+
+
+def last_batches(log: Log) -> dict[int, int]:
+    """By producer id, the last sequence that the log remembers."""
+    found = log._appender.producers.producers
+    return {each: known.batches[-1].last_sequence for each, known in found.items() if known.batches}
+
+
+class Broker:
+    """A log directory at work, with one log."""
+
+    def __init__(self, disk: Disk, files: Files | None = None) -> None:
+        self.disk = disk
+        self.root = disk.root / "broker"
+        self.files = files or disk.files
+        self.manager = LogManager.open((self.root,), self.files, 1, "c1", "boot")
+        self.manager.open_logs(lambda topic: SETTINGS)
+        self.log: Log = self.manager.get_or_create(TP, "AAAAAAAAAAAAAAAAAAAAAQ", SETTINGS)
+
+    def append(self, count: int = 1, producer_id: int = -1) -> None:
+        sequence, epoch = (last_batches(self.log).get(producer_id, -1) + 1, 0) if producer_id >= 0 else (-1, -1)
+        for number in range(count):
+            following = sequence + number if producer_id >= 0 else -1
+            appended = batch(NOW, value=b"v" * 60, producer_id=producer_id, epoch=epoch, sequence=following)
+            self.log.append_as_leader(appended, 0, NOW)
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+    def inside(self, name: str) -> Path:
+        return self.log.directory / name
+
+
+class Promise(NamedTuple):
+    """`act` is the operation, `fact` reads from a disk what it promises; `prepare` comes before both.
+
+    `whole`: wherever the power fails the fact is the old one or the new one, and no part of either.
+    """
+
+    act: Callable[[Broker], object]
+    fact: Callable[[Broker, Files], object]
+    prepare: Callable[[Broker], object] = lambda broker: broker.append(3)
+    whole: bool = True
+
+
+def offsets(name: str) -> Callable[[Broker, Files], object]:
+    return lambda broker, disk: read_offsets(disk, broker.path(name)).get(TP)
+
+
+def content(name: str) -> Callable[[Broker, Files], object]:
+    return lambda broker, disk: disk.read(broker.path(name))
+
+
+def batches(broker: Broker, disk: Files) -> object:
+    """Whether all bytes of the log, as its readers see them, are on the disk under the names of its segments."""
+    return {
+        segment.base_offset: disk.read(segment.log.path) == broker.files.read(segment.log.path)
+        for segment in broker.log.segments
+    }
+
+
+def flushed(broker: Broker) -> None:
+    broker.append(8)
+    broker.log.flush()
+    broker.manager.checkpoint_recovery_points()
+
+
+def compacted(broker: Broker) -> None:
+    """The log is compacted up to its last segment."""
+    broker.log.config = config(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    for number in range(8):
+        broker.log.append_as_leader(keyed((b"k", b"%d" % number)), 0, NOW)
+        broker.log.roll(NOW)
+    broker.log.flush()
+    end_offset = clean(broker.log, files=broker.files)
+    broker.log.flush(rolled_only=True)
+    assert broker.manager.note_cleaned(TP, broker.log, end_offset, broker.log.cuts)
+
+
+def drop_oldest(broker: Broker) -> None:
+    for segment in broker.log.delete_old_segments(NOW, broker.log.log_end_offset):
+        segment.delete()
+    broker.log.flush()
+
+
+PROMISES = {
+    "flush": Promise(lambda broker: broker.log.flush(), batches, lambda broker: broker.append(8), whole=False),
+    "flush of rolled segments": Promise(
+        lambda broker: broker.log.flush(rolled_only=True),
+        lambda broker, disk: disk.read(broker.log.segments[0].log.path),
+        lambda broker: broker.append(8),
+        whole=False,
+    ),
+    "leader epochs, with a flush": Promise(
+        lambda broker: broker.log.flush(),
+        lambda broker, disk: disk.read(broker.inside(leader_epochs.FILE_NAME)),
+        lambda broker: (broker.append(), broker.log.assign_leader_epoch(3), broker.append()),
+        whole=False,
+    ),
+    "recovery points": Promise(
+        lambda broker: broker.manager.checkpoint_recovery_points(),
+        offsets(RECOVERY_POINTS),
+        lambda broker: (broker.append(3), broker.log.flush()),
+    ),
+    "high watermarks": Promise(
+        lambda broker: broker.manager.checkpoint_high_watermarks({TP: Committed.of(broker.log, 2)}),
+        offsets(HIGH_WATERMARKS),
+    ),
+    "log starts": Promise(
+        lambda broker: (broker.log.raise_log_start(2), broker.manager.checkpoint_log_starts()), offsets(LOG_STARTS)
+    ),
+    "cleaner offset": Promise(
+        lambda broker: broker.manager.note_cleaned(TP, broker.log, 2, broker.log.cuts), offsets(CLEANER_OFFSETS)
+    ),
+    "lost logs": Promise(
+        lambda broker: lost_logs.write(broker.files, broker.root, {TP: "AAAAAAAAAAAAAAAAAAAAAQ"}),
+        content(lost_logs.FILE_NAME),
+    ),
+    "session": Promise(lambda broker: broker.manager.write_session("0x17"), content(SESSION_ID)),
+    "possible loss": Promise(lambda broker: broker.manager.directories[0].doubt.note_loss(), content(BOOT_ID)),
+    "loss dealt with": Promise(
+        lambda broker: broker.manager.vouch(),
+        content(BOOT_ID),
+        lambda broker: broker.manager.directories[0].doubt.note_loss(),
+    ),
+    "recovery point, lowered by a truncation": Promise(
+        lambda broker: broker.log.truncate_to(2), offsets(RECOVERY_POINTS), flushed
+    ),
+    "recovery point, lowered as the log begins anew": Promise(
+        lambda broker: broker.log.truncate_fully_and_start_at(2), offsets(RECOVERY_POINTS), flushed
+    ),
+    "checkpoints of a deleted log": Promise(
+        lambda broker: broker.manager.delete(TP), offsets(RECOVERY_POINTS), flushed
+    ),
+    "cleaner offset of a deleted log": Promise(
+        lambda broker: broker.manager.delete(TP), offsets(CLEANER_OFFSETS), compacted
+    ),
+    "segments removed by retention, with a flush": Promise(
+        drop_oldest, lambda broker, disk: disk.exists(broker.inside(file_name(0, LOG_SUFFIX))), flushed
+    ),
+    "clean shutdown": Promise(
+        lambda broker: broker.manager.close(), lambda broker, disk: disk.exists(broker.path(CLEAN_SHUTDOWN))
+    ),
+    "producers, at a clean shutdown": Promise(
+        lambda broker: broker.manager.close(),
+        lambda broker, disk: disk.read(broker.inside(file_name(3, SNAPSHOT_SUFFIX))),
+        lambda broker: broker.append(3, producer_id=7),
+    ),
+    "producers, at a clean shutdown behind an empty segment": Promise(
+        lambda broker: broker.manager.close(),
+        lambda broker, disk: disk.read(broker.inside(file_name(3, SNAPSHOT_SUFFIX))),
+        lambda broker: (broker.append(3, producer_id=7), broker.log.roll(NOW)),
+        whole=False,
+    ),
+    "start after a clean shutdown": Promise(
+        lambda broker: Broker(broker.disk, broker.files),
+        lambda broker, disk: disk.exists(broker.path(CLEAN_SHUTDOWN)),
+        lambda broker: broker.manager.close(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_operation_leaves_the_old_fact_until_the_new_one_is_on_the_disk(disk: Disk, name: str) -> None:
+    promise, broker = PROMISES[name], Broker(disk)
+    promise.prepare(broker)
+    before = promise.fact(broker, disk.after())
+    pictures = disk.pictures(lambda: promise.act(broker))
+    after = promise.fact(broker, disk.after())
+    assert after == promise.fact(broker, broker.files), "what a reader sees is on the disk"
+    assert after != before
+    for choice in map(Random, SEEDS):
+        assert promise.fact(broker, disk.after(choice)) == after
+    if promise.whole:
+        assert {repr(promise.fact(broker, picture)) for picture in pictures} == {repr(before), repr(after)}
+
+
+def test_first_start_notes_the_empty_directory_before_its_owner(disk: Disk) -> None:
+    brokers: list[Broker] = []
+    pictures = disk.pictures(lambda: brokers.append(Broker(disk)))
+    (broker,) = brokers
+    whose, empty = broker.path(meta_properties.FILE_NAME), broker.path(FOUND_EMPTY)
+    assert disk.after().exists(whose)
+    for picture in pictures:
+        if picture.exists(whose):
+            assert meta_properties.check(broker.root, picture, 1, "c1")
+            assert picture.exists(empty) or picture.exists(broker.path(BOOT_ID))
+
+
+# --- facts that vouch for others ---------------------------------------------------------------------
+
+
+def few_batches(broker: Broker) -> None:
+    broker.append(2, producer_id=7)
+
+
+def several_segments(broker: Broker) -> None:
+    broker.append(20, producer_id=7)
+
+
+def empty_active_segment(broker: Broker) -> None:
+    broker.append(3, producer_id=7)
+    broker.log.roll(NOW)
+
+
+def producers_that_only_the_snapshot_knows(broker: Broker) -> None:
+    broker.append(3, producer_id=7)
+    broker.append(20)
+    drop_oldest(broker)
+    assert broker.log.log_start_offset > 3
+
+
+def truncated(broker: Broker) -> None:
+    broker.append(20, producer_id=7)
+    broker.log.flush()
+    broker.log.truncate_to(11)
+
+
+def trimmed(broker: Broker) -> None:
+    broker.append(8, producer_id=7)
+    broker.log.raise_log_start(5)
+
+
+def compacted_log(broker: Broker) -> None:
+    broker.append(3, producer_id=7)
+    compacted(broker)
+
+
+def vouched_for(name: str, log: Log) -> bool:
+    """Not an earlier snapshot or the index of a sealed segment, whose damage is noticed, nor the id of the topic."""
+    if name.endswith(SNAPSHOT_SUFFIX):
+        return name == file_name(log.log_end_offset, SNAPSHOT_SUFFIX)
+    if name.endswith("index"):
+        return name.startswith(file_name(log.segment_base_offsets[-1], ""))
+    return name != partition_metadata.FILE_NAME
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        few_batches,
+        several_segments,
+        empty_active_segment,
+        producers_that_only_the_snapshot_knows,
+        truncated,
+        trimmed,
+        compacted_log,
+    ],
+)
+def test_marker_of_a_clean_shutdown_comes_after_all_that_it_vouches_for(
+    disk: Disk, work: Callable[[Broker], object]
+) -> None:
+    broker = Broker(disk)
+    work(broker)
+    log = broker.log
+    pictures = disk.pictures(lambda: broker.manager.close())
+    pictures += [disk.after(), *(disk.after(Random(seed)) for seed in SEEDS)]
+    assert disk.after().exists(broker.path(CLEAN_SHUTDOWN))
+    vouched = [picture for picture in pictures if picture.exists(broker.path(CLEAN_SHUTDOWN))]
+    for picture in vouched:
+        for name in disk.files.names(log.directory):
+            if vouched_for(name, log):
+                assert picture.read(log.directory / name) == disk.files.read(log.directory / name), name
+        again = Broker(disk, picture)
+        assert (again.log.log_start_offset, again.log.log_end_offset) == (log.log_start_offset, log.log_end_offset)
+        assert again.log.recovery_point == log.log_end_offset
+        assert last_batches(again.log) == last_batches(log)
+        again.manager.close(clean=False)
+
+
+def test_recovery_point_on_the_disk_never_passes_the_bytes_on_the_disk(disk: Disk) -> None:
+    broker = Broker(disk)
+    taken: list[CrashableFiles] = []
+    for round_ in range(3):
+        broker.append(4 + round_, producer_id=7)
+        if round_ == 1:
+            broker.log.flush(rolled_only=True)
+        else:
+            broker.log.flush()
+        taken += disk.pictures(lambda: broker.manager.checkpoint_recovery_points())
+    for picture in (*taken, disk.after(FORGOTTEN)):
+        noted = read_offsets(picture, broker.path(RECOVERY_POINTS)).get(TP, 0)
+        assert Broker(disk, picture).log.log_end_offset >= noted
+
+
+# --- syncs that fail ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rolled", [False, True], ids=["written at the end", "written by a roll"])
+def test_failed_sync_of_a_snapshot_is_not_mended_by_a_later_sync(rolled: bool) -> None:
+    """The kernel tells of a failed sync once; a later one succeeds and brings nothing to the disk."""
+    memory = CrashableFiles()
+    for disk in disk_of(lambda: memory, Path("/")):
+        broker = Broker(disk, FailingFiles(memory))
+        producers_that_only_the_snapshot_knows(broker)
+        known = last_batches(broker.log)
+        if rolled:
+            broker.log.roll(NOW)
+        assert isinstance(broker.files, FailingFiles)
+        broker.files.fail(Fault.SYNC_ERROR, matching=lambda path: SNAPSHOT_SUFFIX in path.name)
+        with pytest.raises(StorageError):
+            broker.manager.close()
+        broker.files.end()
+        second = Broker(disk, memory)
+        assert last_batches(second.log) == known
+        second.manager.close()
+        assert last_batches(Broker(disk, disk.after()).log) == known
+
+
+@pytest.mark.parametrize("errors", [1, 2, 99], ids=["once", "twice", "for ever"])
+def test_log_whose_sync_failed_is_not_synced_again_and_vouches_for_nothing(tmp_path: Path, errors: int) -> None:
+    for disk in disk_of(DURABLE["production"], tmp_path):
+        broker = Broker(disk)
+        broker.append(8, producer_id=7)
+        assert isinstance(disk.power, SystemCalls)
+        calls, failed = disk.power, []
+
+        def refuse(call: Call) -> int:
+            if call.name != "fsync" or call.path.suffix != LOG_SUFFIX or len(failed) >= errors:  # noqa: B023
+                return 0
+            failed.append(call.path)  # noqa: B023
+            return errno.EIO
+
+        calls.refuse = refuse
+        for _ in range(3):
+            with pytest.raises(StorageError):
+                broker.log.flush()
+        assert len(failed) == 1
+        broker.manager.checkpoint_recovery_points()
+        broker.manager.close()
+        assert [call for call in calls.made if str(call) == f"fsync {failed[0].name}"] == [Call("fsync", failed[0])]
+        assert read_offsets(broker.files, broker.path(RECOVERY_POINTS)).get(TP, 0) == 0
+        assert not broker.files.exists(broker.path(BOOT_ID)), "the next process writes all anew"
+        assert not broker.files.exists(broker.path(CLEAN_SHUTDOWN))
