@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     )
     from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
     from tidelog.producer import Producer
-    from tidelog.record_future import RecordFuture
+    from tidelog.record_future import RecordFuture, RecordRun, RunPart
     from tidelog.starting_points import OlderRecords, StartingPoint, StartReason
 
 __version__ = "0.1.0"
@@ -96,6 +96,8 @@ __all__ = [
     "Producer",
     "RecordFuture",
     "RecordMetadata",
+    "RecordRun",
+    "RunPart",
     "ShiftBy",
     "StartReason",
     "StartingPoint",
@@ -144,6 +146,8 @@ _HOMES = {
     "PartitionReassignment": "tidelog.partition_messages",
     "Producer": "tidelog.producer",
     "RecordFuture": "tidelog.record_future",
+    "RecordRun": "tidelog.record_future",
+    "RunPart": "tidelog.record_future",
     "RecordMetadata": "tidelog.model",
     "ShiftBy": "tidelog.groups.reset",
     "StartReason": "tidelog.starting_points",

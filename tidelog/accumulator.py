@@ -1,6 +1,7 @@
 """Records waiting to be sent, and the rules of what may be sent next. No I/O; the time is passed in.
 
     append (any thread)      a record joins its partition's open batch
+    append_values            so do records without key, as many as one batch takes
     append_batch             a ready-made batch goes behind it
     waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
     take                     that batch leaves, with a sequence that it keeps for good
@@ -18,17 +19,21 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from tidelog.errors import MessageTooLargeError, TidelogError, TimeoutError
 from tidelog.metadata import no_such_partition
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
-from tidelog.record_future import BatchOutcome, RecordFuture
+from tidelog.record_future import BatchOutcome, RecordFuture, RecordRun
 from tidelog.records.encode import BatchBuilder, Header, single_record_bytes
 from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.settings import ProducerSettings
 
 _SEQUENCES = 1 << 31
+#: See `TopicQueues.sticky_batch_bytes`.
+_FIRST_STICKY_BYTES = 512
+_STICKY_SHARE = 8
 
 
 class PartitionQueue:
@@ -55,16 +60,18 @@ class PartitionQueue:
 class TopicQueues:
     """A topic's queues; keyless records stay with the `sticky` partition until its batch is closed.
 
-    known        as many as the topic ever had; a topic made anew may have fewer `partitions`
+    known         as many as the topic ever had; a topic made anew may have fewer `partitions`
+    sticky_bytes  the limits of all batches that keyless records have begun, added up
     """
 
-    __slots__ = ("available", "known", "partitions", "sticky")
+    __slots__ = ("available", "known", "partitions", "sticky", "sticky_bytes")
 
     def __init__(self) -> None:
         self.known: list[PartitionQueue] = []
         self.partitions: list[PartitionQueue] = []
         self.available: Sequence[int] = ()
         self.sticky = 0
+        self.sticky_bytes = 0
 
     def queue(self, partition: int) -> PartitionQueue:
         """UnknownTopicOrPartitionError where there is no such partition, or none any more."""
@@ -79,6 +86,19 @@ class TopicQueues:
         choice = self.available or range(len(self.partitions))
         self.sticky = next((each for each in choice if each > self.sticky), choice[0])
         return self.sticky
+
+    def sticky_batch_bytes(self, batch_size: int) -> int:
+        """Return the limit of the next batch that keyless records begin, `batch_size` at most.
+
+        The limit grows with what came before it: 512 bytes at first, then an eighth of all earlier limits. So a few
+        hundred short records already reach several partitions, and full batches begin after eight of them. Kafka's
+        partitioner stays for a whole batch from the beginning (KIP-480), so that its first records share a partition.
+        """
+        if len(self.available or self.partitions) < 2:
+            return batch_size  # no other partition could take the rest
+        limit = min(batch_size, max(_FIRST_STICKY_BYTES, self.sticky_bytes // _STICKY_SHARE))
+        self.sticky_bytes += limit
+        return limit
 
 
 class Accumulator:
@@ -155,13 +175,43 @@ class Accumulator:
                     queue = queues[topic.next_sticky()]
                     if queue.open is not None:
                         queue.open = None
-            return self._begin(queue, timestamp_ms, key, value, headers, clock_ms())
+            limit = topic.sticky_batch_bytes(self._batch_size) if partition is None else self._batch_size
+            return self._begin(queue, timestamp_ms, key, value, headers, clock_ms(), limit)
         finally:
             # Ctrl-C may strike before the lock is held, or after; held for ever it would hang whoever closes.
             try:  # noqa: SIM105  # `suppress` would cost each record more than the lock
                 self._lock.release()
             except RuntimeError:
                 pass
+
+    def append_values(
+        self,
+        topic: TopicQueues,
+        partition: int | None,
+        timestamp_ms: int,
+        values: Sequence[bytes],
+        start: int,
+        clock_ms: Callable[[], int],
+    ) -> RecordRun | None:
+        """The records of `values[start:]` that one batch took, at least one, or None while the buffer is full.
+
+        Errors as of `append`, and only about the first of them: a later value that is refused ends the run before it.
+        """
+        with self._lock:
+            first = self.append(topic, partition, timestamp_ms, None, values[start], (), clock_ms)
+            if first is None:
+                return None
+            batch = topic.queue(topic.sticky if partition is None else partition).open
+            assert batch is not None and isinstance(batch.builder, BatchBuilder)
+            builder = batch.builder
+            index, before_bytes = builder.record_count - 1, builder.size_bytes
+            try:
+                for value in islice(values, start + 1, None):
+                    if type(value) is not bytes or builder.try_append(timestamp_ms, None, value) is None:
+                        break
+            finally:  # also where Ctrl-C strikes
+                self.buffered_bytes += builder.size_bytes - before_bytes
+            return RecordRun(batch.outcome, index, builder.record_count - index)
 
     def append_batch(
         self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
@@ -338,8 +388,9 @@ class Accumulator:
         value: bytes | None,
         headers: Sequence[Header],
         now_ms: int,
+        limit: int,
     ) -> RecordFuture:
-        builder = BatchBuilder(self._batch_size)
+        builder = BatchBuilder(limit)
         index = builder.try_append(timestamp_ms, key, value, headers)
         if index is None:
             needed = single_record_bytes(key, value, headers)

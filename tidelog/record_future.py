@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -61,6 +61,15 @@ class BatchOutcome:
         if last.first_index <= index:
             return last
         return self._settlements[bisect_right(self._settlements, index, key=_first_index) - 1]
+
+    def settlements(self, first_index: int, count: int) -> Iterator[tuple[int, Settlement]]:
+        """How these records, which are settled, ended: each settlement with the number of them that it is about."""
+        at = bisect_right(self._settlements, first_index, key=_first_index)
+        end = first_index + count
+        while first_index < end:
+            later = self._settlements[at].first_index if at < len(self._settlements) else end
+            yield min(later, end) - first_index, self._settlements[at - 1]
+            first_index, at = later, at + 1
 
     def when_settled(self, index: int, callback: Callable[[], object]) -> None:
         """Call it once, on the I/O thread; here and now if the record at `index` is settled already."""
@@ -113,6 +122,11 @@ class RecordFuture:
         self._index = index
         self._timestamp_ms = timestamp_ms
 
+    @property
+    def partition(self) -> int:
+        """The number of its partition, which is known from the beginning."""
+        return self._outcome.topic_partition.partition
+
     def done(self) -> bool:
         """Whether the outcome is known."""
         return self._index < self._outcome.settled_count
@@ -140,6 +154,17 @@ class RecordFuture:
     def may_be_stored(self) -> bool:
         """Whether a record that failed may be in the log nevertheless, now or later: an attempt has no known end."""
         return self.failed() and self._outcome.of(self._index).may_be_stored
+
+    def as_run(self) -> RecordRun:
+        """The record as a run of one, which others may join."""
+        return RecordRun(self._outcome, self._index, 1)
+
+    def join(self, run: RecordRun) -> bool:
+        """Add the record to a run that ends right before it in the same batch; whether it does."""
+        if run._outcome is not self._outcome or run._first_index + run.record_count != self._index:
+            return False
+        run.record_count += 1
+        return True
 
     def add_callback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """On success `function(*args, metadata)` is called."""
@@ -197,6 +222,45 @@ class RecordFuture:
         topic, partition = self._outcome.topic_partition
         offset = base_offset + self._index - first_index if base_offset >= 0 else -1
         return RecordMetadata(topic, partition, offset, self._timestamp_ms if stamped == NO_TIMESTAMP else stamped)
+
+
+class RunPart(NamedTuple):
+    """Records of a run that ended alike: all stored from `base_offset` on (−1 if unknown), or all failed by `error`."""
+
+    record_count: int
+    base_offset: int
+    error: TidelogError | None
+
+
+class RecordRun:
+    """Records on their way that stand next to each other in one batch. `Producer.flush` waits for them."""
+
+    __slots__ = ("_first_index", "_outcome", "record_count")
+
+    def __init__(self, outcome: BatchOutcome, first_index: int, record_count: int) -> None:
+        self._outcome = outcome
+        self._first_index = first_index
+        self.record_count = record_count
+
+    @property
+    def partition(self) -> int:
+        """The number of their partition."""
+        return self._outcome.topic_partition.partition
+
+    def done(self) -> bool:
+        """Whether the outcome of each is known."""
+        return self._first_index + self.record_count <= self._outcome.settled_count
+
+    def parts(self) -> list[RunPart]:
+        """How the records ended whose outcome is known, in their order."""
+        parts: list[RunPart] = []
+        index = self._first_index
+        settled = min(self.record_count, self._outcome.settled_count - index)
+        for count, (first_index, base_offset, _, error, _) in self._outcome.settlements(index, settled):
+            known = error is None and base_offset >= 0
+            parts.append(RunPart(count, base_offset + index - first_index if known else -1, error))
+            index += count
+        return parts
 
 
 def _guarded(callback: Callable[[], object]) -> None:

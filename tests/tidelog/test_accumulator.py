@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tidelog.errors import (
 )
 from tidelog.model import TopicPartition
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
-from tidelog.record_future import BatchOutcome, RecordFuture
+from tidelog.record_future import BatchOutcome, RecordFuture, RecordRun
 from tidelog.records.decode import decode_records
 from tidelog.records.encode import BatchBuilder, single_record_bytes
 from tidelog.records.header import HEADER_BYTES, read_header
@@ -449,3 +450,123 @@ def test_a_future_waits_with_a_deadline() -> None:
     story = Story()
     with pytest.raises(TimeoutError, match="t-0"):
         story.send().get(timeout=0.01)
+
+
+# --- many values at once --------------------------------------------------------------------------
+
+
+def send_values(story: Story, values: list[bytes], partition: int | None = None) -> list[RecordRun]:
+    runs, start = [], 0
+    while start < len(values):
+        run = story.accumulator.append_values(story.topic, partition, 0, values, start, lambda: story.now_ms)
+        assert run is not None
+        runs.append(run)
+        start += run.record_count
+    return runs
+
+
+def stored(queue: PartitionQueue) -> list[bytes | None]:
+    builders = [batch.builder for batch in queue.batches]
+    return [record.value for builder in builders for record in decode_records(builder.build())]
+
+
+def test_a_few_hundred_short_keyless_records_reach_every_partition() -> None:
+    story, values = Story(partitions=6), [b"%d" % number for number in range(400)]
+    send_values(story, values)
+    shares = [stored(queue) for queue in story.topic.partitions]
+    assert sorted(value or b"" for share in shares for value in share) == sorted(values)
+    assert all(30 < len(share) < 130 for share in shares), list(map(len, shares))
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_keyless_batches_grow_to_the_batch_size_within_a_few_of_them(one_by_one: bool) -> None:
+    story, values = Story(partitions=6, batch_size=10_000), [b"x" * 100] * 3000
+    if one_by_one:
+        for value in values:
+            story.send(value, partition=None)
+    else:
+        send_values(story, values)
+    sizes = sorted(batch.size_bytes for queue in story.topic.partitions for batch in queue.batches)
+    small = [size for size in sizes if size < 9_800]
+    assert sizes[0] < 512 and sum(small) < 10 * 10_000 < sum(sizes)
+
+
+@pytest.mark.parametrize("available", [[0, 1, 2], [1]])
+def test_records_with_a_partition_fill_whole_batches_from_the_beginning(available: list[int]) -> None:
+    story = Story(partitions=3)
+    story.accumulator.add_partitions("t", 3, available)
+    (run,) = send_values(story, [b"x" * 100] * 500, partition=1)
+    assert (run.partition, run.record_count, len(story.queue(1).batches)) == (1, 500, 1)
+
+
+def test_the_only_partition_with_a_leader_gets_whole_batches_of_keyless_records() -> None:
+    story = Story(partitions=3)
+    story.accumulator.add_partitions("t", 3, [1])
+    (run,) = send_values(story, [b"x" * 100] * 500)
+    assert (run.partition, run.record_count) == (1, 500)
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=60), st.sampled_from([None, 0]))
+def test_values_sent_together_are_the_records_that_they_are_one_by_one(
+    values: list[bytes], partition: int | None
+) -> None:
+    together, alone = Story(partitions=2, batch_size=300), Story(partitions=2, batch_size=300)
+    send_values(together, values, partition)
+    for value in values:
+        alone.send(value, partition)
+    assert [stored(queue) for queue in together.topic.partitions] == [stored(queue) for queue in alone.topic.partitions]
+    assert together.accumulator.buffered_bytes == alone.accumulator.buffered_bytes
+
+
+def test_a_value_that_is_refused_ends_the_run_before_it() -> None:
+    story = Story(max_request_size=1000)
+    values: list[Any] = [b"a", b"b", "text", b"c", b"x" * 2000]
+    append = partial(story.accumulator.append_values, story.topic, 0, 0, values)
+    run = append(0, lambda: 0)
+    assert run is not None and run.record_count == 2
+    with pytest.raises(TypeError, match="bytes or None, not str"):
+        append(2, lambda: 0)
+    run = append(3, lambda: 0)
+    assert run is not None and run.record_count == 1
+    with pytest.raises(MessageTooLargeError, match="max_request_size is 1000"):
+        append(4, lambda: 0)
+    assert stored(story.queue()) == [b"a", b"b", b"c"]
+
+
+def test_values_wait_while_the_buffer_is_full() -> None:
+    story = Story(buffer_memory=150)
+    send_values(story, [b"x" * 100])
+    assert story.accumulator.append_values(story.topic, 0, 0, [b"y"], 0, lambda: 0) is None
+
+
+def test_a_run_knows_how_each_of_its_records_ended() -> None:
+    story = Story()
+    story.send()
+    (run,) = send_values(story, [b"1", b"2", b"3", b"4"], partition=0)
+    story.take()
+    assert not run.done() and run.parts() == []
+    story.accumulator.split(story.queue())  # the record before the run and its first ones, the last ones
+    half = story.queue().batches[0].builder.record_count
+    story.take()
+    story.accumulator.succeed(story.queue(), 100)
+    assert not run.done() and run.parts() == [(half - 1, 101, None)]
+    story.take()
+    refusal = NotEnoughReplicasError("too few")
+    story.accumulator.fail(story.queue(), refusal)
+    assert run.done() and run.parts() == [(half - 1, 101, None), (5 - half, -1, refusal)]
+
+
+def test_a_run_of_a_producer_without_acknowledgements_has_no_offsets() -> None:
+    story = Story()
+    (run,) = send_values(story, [b"1", b"2"], partition=0)
+    story.take(ANONYMOUS)
+    story.accumulator.succeed(story.queue())
+    assert run.done() and run.parts() == [(2, -1, None)]
+
+
+def test_a_record_joins_the_run_that_ends_before_it_in_its_batch() -> None:
+    story = Story(partitions=2)
+    first, elsewhere, second, third = (story.send(partition=number) for number in (0, 1, 0, 0))
+    run = first.as_run()
+    assert not elsewhere.join(run) and not third.join(run) and run.record_count == 1
+    assert second.join(run) and third.join(run) and run.record_count == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from tidelog.accumulator import TopicQueues
 from tidelog.client import ClusterClient
@@ -13,13 +13,15 @@ from tidelog.client_environment import ClientEnvironment
 from tidelog.client_help import client_repr, shows_settings
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
 from tidelog.model import Buffer, RecordMetadata, TopicPartition, validate_topic
-from tidelog.record_future import RecordFuture
+from tidelog.record_future import RecordFuture, RecordRun
 from tidelog.records.encode import Header
 from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.sender import Sender
 from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
 from tidelog.signals import Flag
 from tidelog.timestamps import Timestamp, to_timestamp_ms
+
+Sent = TypeVar("Sent", RecordFuture, RecordRun)
 
 #: How long leaving a `with` block by Ctrl-C goes on sending.
 INTERRUPTED_CLOSE_S = 1.0
@@ -68,6 +70,24 @@ class Producer:
             topic,
             partition,
             lambda queues: accumulator.append(queues, partition, stamp, key, value, headers or (), clock_ms),
+        )
+
+    async def send_values(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        start: int = 0,
+        *,
+        partition: int | None = None,
+        timestamp_ms: Timestamp | None = None,
+    ) -> RecordRun:
+        """Returns once the records that one batch takes are buffered; see `tidelog.Producer.send_values`."""
+        accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
+        stamp = self.clock.now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
+        return await self._append(
+            topic,
+            partition,
+            lambda queues: accumulator.append_values(queues, partition, stamp, values, start, clock_ms),
         )
 
     async def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
@@ -158,9 +178,7 @@ class Producer:
             self.client.start()
         return self._sender
 
-    async def _append(
-        self, topic: str, partition: int | None, append: Callable[[TopicQueues], RecordFuture | None]
-    ) -> RecordFuture:
+    async def _append(self, topic: str, partition: int | None, append: Callable[[TopicQueues], Sent | None]) -> Sent:
         """What `append` returns once it finds room in the topic's queues."""
         sender = self._started()
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
