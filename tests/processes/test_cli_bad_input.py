@@ -132,7 +132,12 @@ CASES = [
     Case("negative JSON timestamp", "produce t --format json", "timestamp must be", given=b'{"timestamp": -1}\n'),
     Case("far future", "produce t --format json", "message.timestamp.after", given=b'{"timestamp": 99999999999999}\n'),
     Case("no separator", "produce t --key-separator :", "line 1: no ':' in the line", given=b"hello\n"),
-    Case("10 MB line", "produce t", "record 1: .*max.message.bytes is 1048588", given=b"x" * (10 << 20) + b"\n"),
+    Case(
+        "10 MB line",
+        "produce t",
+        "standard input, line 1: .*max.message.bytes is 1048588",
+        given=b"x" * (10 << 20) + b"\n",
+    ),
     Case("endless line", "produce t", "line 1: the line is longer than", given=b"x" * (33 << 20)),
     Case("malformed address", "topic list --bootstrap-servers nope", "'nope' is not host:port", 2),
     Case("URL as address", "topic list --bootstrap-servers http://a:1", "'http://a:1' is not host:port", 2),
@@ -350,7 +355,8 @@ def test_ctrl_c_tells_what_became_of_the_lines(shell: Shell) -> None:
         wait_for("both lines", lambda: drain(shell, "interrupted") == b"one\ntwo\n")
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-        assert process.stderr.read() == b"tidelog: interrupted: 2 of the 2 records sent were acknowledged\n"
+        told = b"tidelog: interrupted: 2 of the 2 records sent were acknowledged: interrupted/0 offsets 0 to 1\n"
+        assert process.stderr.read() == told
 
 
 def frames_nobody_understands() -> Iterator[bytes]:

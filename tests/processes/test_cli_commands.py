@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 
@@ -60,6 +61,33 @@ def test_lines_that_are_too_large_together_are_taken_all_the_same(shell: Shell) 
     lines = b"".join(b"%0100d\n" % number for number in range(100))
     shell.succeed("produce", "narrow", given=lines)
     assert shell.succeed("consume", "narrow") == lines
+
+
+def test_produce_sums_up_what_it_wrote_unless_it_is_quiet(shell: Shell) -> None:
+    shell.succeed("topic", "create", "summed", "--partitions", "6")
+    lines = b"".join(b"line %d\n" % number for number in range(300))
+    told = shell.run("produce", "summed", given=lines)
+    assert (told.status, told.output) == (0, b"")
+    assert re.fullmatch(
+        r"wrote 300 records, 2.24 KiB, to 6 partitions of summed: (summed/[0-5] offsets 0 to \d+(, |\n)){6}",
+        told.complaint,
+    ), told.complaint
+    assert shell.run("produce", "summed", "--quiet", given=b"x\n").complaint == ""
+    told = shell.run("produce", "summed", "--acks", "0", given=b"x\n")
+    assert told.complaint == "sent, without acknowledgement, 1 record, 1 B, to 1 partition of summed\n"
+
+
+def test_the_summary_for_programs_goes_to_standard_output_for_lines_and_json_alike(shell: Shell) -> None:
+    shell.succeed("topic", "create", "counted")
+    for given, options in ((b"ab\n", ("--format", "lines")), (b'{"value": "cd"}\n', ())):
+        told = shell.run("produce", "counted", "--json", *options, given=given)
+        summary = json.loads(told.output)
+        assert told.complaint == ""
+        assert (summary["topic"], summary["records"], summary["bytes"]) == ("counted", 1, 2)
+    assert summary["partitions"] == [{"partition": 0, "records": 1, "bytes": 2, "first_offset": 1, "last_offset": 1}]
+    failed = shell.run("produce", "counted", "--json", given=b'{"value": "ef"}\nno JSON\n')
+    assert (failed.status, json.loads(failed.output)["records"]) == (1, 1)
+    assert shell.succeed("consume", "counted") == b"ab\ncd\nef\n"
 
 
 def test_consume_reads_as_many_as_it_is_told(shell: Shell) -> None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 import click
 
-from tidelog.cli.advice import next_step
+from tidelog.cli.delivery import Delivery, Place, Unsent
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.progress import Progress
-from tidelog.cli.record_lines import OutgoingRecord, parse_json, parse_plain, read_lines
-from tidelog.errors import MessageTooLargeError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.cli.record_lines import LineSource, OutgoingRecord, parse_json, parse_plain, read_lines
+from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from tidelog.producer import Producer
-    from tidelog.record_future import RecordFuture
 
 #: No record of any topic may be larger; a topic's own `max.message.bytes` is usually far below.
 MOST_RECORD_BYTES = 32 << 20
 _MOST_JSON_LINE_BYTES = 2 * MOST_RECORD_BYTES
-_SETTLE_EVERY = 1_000
-_LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic for larger ones)"
 
 
 @click.command()
@@ -35,11 +32,12 @@ _LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic
     "--format",
     "form",
     type=click.Choice(["lines", "json"]),
-    default="lines",
-    show_default=True,
-    help="Lines, or lossless JSON lines as tidelog consume writes them.",
+    help="Lines, or lossless JSON lines as tidelog consume writes them [default: lines, with --json json]",
 )
-@click.option("--json", "form", flag_value="json", help="The same as --format json.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the summary to standard output, as one JSON object; see --format."
+)
+@click.option("--quiet", is_flag=True, help="Write no summary to standard error.")
 @click.option("--key-separator", metavar="TEXT", help="Each line is a key, this, and a value.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Send everything to this partition.")
 @click.option(
@@ -57,7 +55,9 @@ def produce(
     topic: str,
     files: tuple[BinaryIO, ...],
     bootstrap_servers: str | None,
-    form: str,
+    form: str | None,
+    as_json: bool,
+    quiet: bool,
     key_separator: str | None,
     partition: int | None,
     acks: Literal["all", "1", "0"],
@@ -66,8 +66,10 @@ def produce(
 ) -> None:
     """Write each line of the FILEs, or of standard input, to TOPIC as one record.
 
-    Succeeds once every record was acknowledged. A line keeps its bytes, except for the newline at its end.
+    Succeeds once every record was acknowledged, and says on standard error how many there were and at which offsets.
+    A line keeps its bytes, except for the newline at its end.
     """
+    form = form or ("json" if as_json else "lines")
     if key_separator == "":
         raise click.BadParameter("must not be empty", param_hint="'--key-separator'")
     if form == "json" and key_separator is not None:
@@ -76,8 +78,7 @@ def produce(
 
     from tidelog.producer import Producer
 
-    separator = None if key_separator is None else key_separator.encode(errors="surrogateescape")
-    parse = parse_json if form == "json" else lambda line: parse_plain(line, separator)
+    parse = _parser(form, key_separator)
     most_bytes = _MOST_JSON_LINE_BYTES if form == "json" else MOST_RECORD_BYTES
     timeout_ms = round(timeout * 1000)
     with Producer(
@@ -94,75 +95,32 @@ def produce(
         delivery = Delivery(producer, topic, partition)
         try:
             with Progress("sent", shown=_progress_wanted(files)) as progress:
-                for file, number, line in _lines(files, most_bytes):
-                    try:
-                        delivery.send(parse(line))
-                    except (ValueError, UnknownTopicOrPartitionError) as error:
-                        raise _at(file, number, error) from None
-                    progress.advance(1, len(line))
+                for place, lines in _read(files, most_bytes):
+                    if parse is None:
+                        delivery.send_values(place, lines)
+                    else:
+                        delivery.send_parsed(place, lines, parse)
+                    progress.advance(len(lines), sum(map(len, lines)))
             delivery.finish()
-        except (TidelogError, ValueError, Undelivered, KeyboardInterrupt) as error:
-            raise delivery.explain(error) from None
+        except (TidelogError, ValueError, Unsent, KeyboardInterrupt) as error:
+            explained = delivery.explain(error)
+            if as_json:
+                click.echo(json.dumps(delivery.produced.as_json()))
+            raise explained from None
+    if as_json:
+        click.echo(json.dumps(delivery.produced.as_json()))
+    elif not quiet:
+        click.echo(delivery.produced.summary(acknowledged=acks != "0"), err=True)
 
 
-class Undelivered(Exception):
-    """What became of a record that was sent some lines ago."""
-
-
-class Delivery:
-    """Sends lines in order, stops at the first that cannot be delivered, and knows how many were acknowledged."""
-
-    def __init__(self, producer: Producer, topic: str, partition: int | None) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._partition = partition
-        self._open: deque[RecordFuture] = deque()
-        self._sent = 0
-        self._acknowledged = 0
-
-    def send(self, record: OutgoingRecord) -> None:
-        """Buffers the record; raises what became of an earlier one, too."""
-        future = self._producer.send(
-            self._topic,
-            record.value,
-            key=record.key,
-            headers=record.headers,
-            partition=record.partition if self._partition is None else self._partition,
-            timestamp_ms=record.timestamp_ms,
-        )
-        self._open.append(future)
-        self._sent += 1
-        if not self._sent % _SETTLE_EVERY:
-            self._settle()
-
-    def finish(self) -> None:
-        """Waits for every outcome."""
-        self._producer.flush()
-        self._settle()
-
-    def explain(self, error: BaseException) -> BaseException:
-        """The error with what was and was not delivered, after what is under way has had its chance."""
-        if isinstance(error, KeyboardInterrupt):
-            self._producer.close(2.0)
-        else:
-            self._producer.flush()
-        while self._open:
-            self._acknowledged += self._open.popleft().succeeded()
-        tally = f"{self._acknowledged} of the {self._sent} records sent were acknowledged"
-        if isinstance(error, KeyboardInterrupt):
-            return KeyboardInterrupt(f"interrupted: {tally}")
-        hint = next_step(error) if isinstance(error, TidelogError) else ""
-        return click.ClickException(f"{str(error) or type(error).__name__}{hint}; {tally}")
-
-    def _settle(self) -> None:
-        while self._open and self._open[0].done():
-            future = self._open.popleft()
-            try:
-                future.get()
-            except TidelogError as error:
-                hint = _LARGER if isinstance(error, MessageTooLargeError) else next_step(error)
-                raise Undelivered(f"record {self._acknowledged + 1}: {error}{hint}") from None
-            self._acknowledged += 1
+def _parser(form: str, key_separator: str | None) -> Callable[[bytes], OutgoingRecord] | None:
+    """What makes a record of a line; None if the line is the record's value."""
+    if form == "json":
+        return parse_json
+    if key_separator is None:
+        return None
+    separator = key_separator.encode(errors="surrogateescape")
+    return lambda line: parse_plain(line, separator)
 
 
 def _require_topic(producer: Producer, topic: str, partition: int | None) -> None:
@@ -175,16 +133,18 @@ def _require_topic(producer: Producer, topic: str, partition: int | None) -> Non
         raise click.ClickException(f"topic {topic!r} has no partition {partition}: its partitions are 0 to {last}")
 
 
-def _lines(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[BinaryIO, int, bytes]]:
-    """Each line with its file and number; ValueError and OSError name both."""
+def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[Place, list[bytes]]]:
+    """Yield the lines that each read brings with the place of the first. Unsent about a line that cannot be read."""
     for file in files or (_standard_input(),):
-        number = 0
+        place = Place(_name(file), 1)
         try:
-            for line in read_lines(file, most_bytes):
-                number += 1
-                yield file, number, line
-        except (ValueError, OSError) as error:
-            raise _at(file, number + 1, error) from None
+            for lines in read_lines(cast(LineSource, file), most_bytes):
+                yield place, lines
+                place = place.after(len(lines))
+        except ValueError as error:
+            raise Unsent(place, str(error)) from None
+        except OSError as error:
+            raise Unsent(place, error.strerror or str(error)) from None
 
 
 def _standard_input() -> BinaryIO:
@@ -193,11 +153,9 @@ def _standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _at(file: BinaryIO, number: int, error: ValueError | OSError | UnknownTopicOrPartitionError) -> ValueError:
+def _name(file: BinaryIO) -> str:
     name = getattr(file, "name", 0)
-    reason = error.strerror if isinstance(error, OSError) else error
-    named = isinstance(name, str) and name != "<stdin>"
-    return ValueError(f"{name if named else 'standard input'}, line {number}: {reason}")
+    return name if isinstance(name, str) and name != "<stdin>" else "standard input"
 
 
 def _progress_wanted(files: tuple[BinaryIO, ...]) -> bool | None:

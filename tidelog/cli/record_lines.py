@@ -14,8 +14,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from tidelog.model import NO_TIMESTAMP
 from tidelog.quantities import format_size
@@ -23,6 +23,18 @@ from tidelog.records.encode import Header
 
 _USED = frozenset(("value", "key", "headers", "partition", "timestamp"))
 _UNUSED = frozenset(("topic", "offset", "timestamp_type", "leader_epoch"))
+#: One for all lines: `json.dumps` makes one for each call that departs from its defaults.
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+#: As much as one read may bring. What a person or a pipe has written by then is less, and comes at once.
+_READ_BYTES = 1 << 17
+
+
+class LineSource(Protocol):
+    """A binary file that tells what is there already, without waiting for more of it."""
+
+    def read1(self, size: int, /) -> bytes: ...
 
 
 class OutgoingRecord(NamedTuple):
@@ -35,14 +47,35 @@ class OutgoingRecord(NamedTuple):
     timestamp_ms: int | None = None
 
 
-def read_lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
-    """Each line without its newline, as soon as it is there; ValueError for one longer than `most_bytes`."""
-    while line := stream.readline(most_bytes + 2):
-        if line.endswith(b"\n"):
-            line = line[:-1]
-        if len(line) > most_bytes:
+def read_lines(source: LineSource, most_bytes: int) -> Iterator[list[bytes]]:
+    """Yield the lines that each read completes, without their newlines, as soon as they are there.
+
+    ValueError for a line longer than `most_bytes`, once the lines before it were taken.
+    """
+    begun: list[bytes] = []  # parts of a line whose end has not come yet
+    begun_bytes = 0
+    while block := source.read1(_READ_BYTES):
+        lines = block.split(b"\n")
+        if begun_bytes + len(block) > most_bytes:
+            yield from _refuse_long(lines, begun, begun_bytes, most_bytes)
+        rest = lines.pop()
+        if lines:
+            lines[0] = b"".join((*begun, lines[0]))
+            begun, begun_bytes = [], 0
+            yield lines
+        begun.append(rest)
+        begun_bytes += len(rest)
+    if begun_bytes:
+        yield [b"".join(begun)]
+
+
+def _refuse_long(lines: list[bytes], begun: list[bytes], begun_bytes: int, most_bytes: int) -> Iterator[list[bytes]]:
+    """If one of the lines is too long, yield those before it and raise ValueError."""
+    for number, line in enumerate(lines):
+        if len(line) + (0 if number else begun_bytes) > most_bytes:
+            if number:
+                yield [b"".join((*begun, lines[0])), *lines[1:number]]
             raise ValueError(f"the line is longer than {format_size(most_bytes)}, more than any record may have")
-        yield line
 
 
 def parse_plain(line: bytes, key_separator: bytes | None) -> OutgoingRecord:
@@ -74,9 +107,9 @@ def parse_json(line: bytes) -> OutgoingRecord:
     )
 
 
-def format_plain(value: bytes | None) -> bytes:
-    """The value and a newline; a record without a value is an empty line."""
-    return (value or b"") + b"\n"
+def format_plain(values: Sequence[bytes | None]) -> bytes:
+    """Each value with a newline behind it; a record without a value is an empty line."""
+    return b"\n".join([value or b"" for value in values]) + b"\n" if values else b""
 
 
 def format_json(
@@ -103,7 +136,7 @@ def format_json(
         "value": _text(value),
         "headers": [[name, _text(content)] for name, content in headers],
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return _encode_json(fields).encode() + b"\n"
 
 
 def _text(content: bytes | None) -> str | dict[str, str] | None:

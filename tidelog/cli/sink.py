@@ -21,9 +21,10 @@ class Sink:
         self._progress = progress
 
     def write(self, records: Sequence[ConsumerRecord]) -> None:
-        lines = b"".join(
-            [_json(each) for each in records] if self._json else [format_plain(each.value) for each in records]
-        )
+        if self._json:
+            lines = b"".join([_json(each) for each in records])
+        else:
+            lines = format_plain([each.value for each in records])
         self._stream.write(lines)
         self._progress.advance(len(records), len(lines))
 
