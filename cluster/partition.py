@@ -191,7 +191,12 @@ class Partition:
     @property
     def has_enough_in_sync(self) -> bool:
         """An acknowledgement of the whole ISR means as many copies as `min.insync.replicas` asks for."""
-        return self.in_sync_count >= min(self.min_insync_replicas, len(self.replicas))
+        return self.in_sync_count >= self.least_in_sync
+
+    @property
+    def least_in_sync(self) -> int:
+        """Return how many in-sync replicas acks=all needs: the topic's setting, but at most all replicas."""
+        return min(self.min_insync_replicas, len(self.replicas))
 
     @property
     def knows_committed_end(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+from cluster.partition import Partition
 from node.later import LaterResponse
 from node.purgatory import DelayedOperation
 from node.replica import Replica
@@ -39,6 +40,14 @@ class PendingAppend:
     required_offset: int
 
 
+def too_few_in_sync(partition: Partition) -> str:
+    """Return what a producer is told that asked for more in-sync replicas than the partition has."""
+    return (
+        f"{partition.topic_partition}: in-sync replicas: {partition.in_sync_count} of {len(partition.replicas)}; "
+        f"acks=all needs {partition.least_in_sync} (min.insync.replicas={partition.min_insync_replicas})"
+    )
+
+
 class DelayedProduce(DelayedResponse):
     """Waits until each of its appends is decided. The first of these that is true decides, for good:
 
@@ -68,7 +77,7 @@ class DelayedProduce(DelayedResponse):
         elif replica.partition.high_watermark < append.required_offset:
             return False
         elif not replica.partition.has_enough_in_sync:
-            self._fail(append, NotEnoughReplicasAfterAppendError.code)  # B
+            self._fail(append, NotEnoughReplicasAfterAppendError.code, too_few_in_sync(replica.partition))  # B
         else:
             replica.journal.ack(replica.partition, replica.log.log_end_offset, append.required_offset)
         return True
@@ -84,9 +93,11 @@ class DelayedProduce(DelayedResponse):
         self._pending = []
         self.on_complete()
 
-    def _fail(self, append: PendingAppend, error_code: int) -> None:
+    def _fail(self, append: PendingAppend, error_code: int, message: str | None = None) -> None:
         answered = self._responses[append.index]
-        self._responses[append.index] = ProducePartitionResponse(answered.topic, answered.partition, error_code)
+        self._responses[append.index] = ProducePartitionResponse(
+            answered.topic, answered.partition, error_code, error_message=message
+        )
 
 
 class SyncedProduce(DelayedProduce):

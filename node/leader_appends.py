@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from node.delayed import DelayedProduce, PendingAppend, SyncedProduce
+from node.delayed import DelayedProduce, PendingAppend, SyncedProduce, too_few_in_sync
 from node.later import LaterResponse
 from node.replica import Appended as AppendInfo
 from node.replica import Replica
 from node.replicas import Replicas
 from storage.admission import AdmittedBatch, admit_own
 from tidelog.errors import BrokerError, NotEnoughReplicasError, NotLeaderOrFollowerError
-from tidelog.messages import ProducePartitionResponse, ProduceResponse
+from tidelog.messages import ProducePartitionResponse, ProduceResponse, RecordError
 from tidelog.model import Buffer, TopicPartition
 
 ACKS_NONE = 0
@@ -53,9 +53,7 @@ class LeaderAppends:
         partition = replica.leader_or_raise().partition
         if acks == ACKS_ALL:
             if not partition.has_enough_in_sync:
-                raise NotEnoughReplicasError(
-                    f"{replica.topic_partition} has {partition.in_sync_count} in-sync replicas"
-                )
+                raise NotEnoughReplicasError(too_few_in_sync(partition))
         elif self._replicas.cut_off:
             raise NotLeaderOrFollowerError(
                 f"broker {self._replicas.broker_id} may not lead {replica.topic_partition} any more"
@@ -87,7 +85,12 @@ class LeaderAppends:
 
     def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
         """The answer for a partition to which nothing was appended."""
-        return ProducePartitionResponse(*tp, self._replicas.code_of(error, tp), error_message=str(error) or None)
+        return ProducePartitionResponse(
+            *tp,
+            self._replicas.code_of(error, tp),
+            error_message=str(error) or None,
+            record_errors=tuple(RecordError(index, fault) for index, fault in error.record_errors.items()),
+        )
 
     def append_own(self, tp: TopicPartition, batch: bytes, timeout_ms: int) -> ProduceResponse | LaterResponse:
         """A batch of the broker's own making with acks=all; the answer is what a producer's would be."""

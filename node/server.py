@@ -260,7 +260,7 @@ class Server:
                 f"{name}: this broker speaks versions {low} to {high}, the request is of version {header.api_version}"
             )
         try:
-            request = body.read(cls)
+            request = body.read(cls, header.api_version)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from None
         if not self._between_brokers and is_for_brokers(request):
@@ -293,7 +293,7 @@ class Server:
 
     def _reply(self, peer: bytes, header: RequestHeader, response: Response) -> None:
         try:
-            frames = encode(ResponseHeader(header.correlation_id, 0, None), response)
+            frames = encode(ResponseHeader(header.correlation_id, 0, None), response, header.api_version)
         except ProtocolError:
             log.exception("request %s of %s has an answer that no peer would take", header.api_key, header.client_id)
             self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))

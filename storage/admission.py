@@ -5,21 +5,25 @@ clients retry. Three things it lets through are refused, since nobody could use 
 delete horizon (which is compaction's to set), and bytes after the batch.
 
 Records are looked at, though never at their headers, only where the topic asks for something that the batch's header
-does not tell: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old; and they are
-compressed anew where it asks for another codec (`compression.type`). A few kilobytes may stand for half a million
-records or for very many bytes, and a slow codec takes half a second for a MiB. So a broker's loop admits only what is
-short (`admit_if_quick`); nothing but the batch and the topic's settings decides, so that the rest runs on any thread.
-What would take long even there is refused as too large: clients then send less at once.
+does not tell: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old; and where the header
+tells of a timestamp that is too late, to find the records that have one. A refusal for single records names them
+(KIP-467), so that a producer can send the others again. Records are compressed anew where the topic asks for another
+codec (`compression.type`). A few kilobytes may stand for half a million records or for very many bytes, and a slow
+codec takes half a second for a MiB. So a broker's loop admits only what is short (`admit_if_quick`); nothing but the
+batch and the topic's settings decides, so that the rest runs on any thread. What would take long even there is
+refused as too large: clients then send less at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from storage.configs.log_config import LogConfig
 from storage.recompression import recompress
 from storage.record_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
 from tidelog.errors import (
+    BrokerError,
     CorruptMessageError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -46,6 +50,9 @@ MAX_RECORDS = 1 << 19
 #: The most bytes of records that are decompressed for an append, unless max.message.bytes is more.
 MAX_INSPECTED_BYTES = 16 << 20
 
+#: The most records that one refusal names.
+MAX_NAMED_RECORDS = 1_000
+
 #: So many bytes of records the slowest codec compresses in a few ms.
 MAX_QUICKLY_COMPRESSED_BYTES = 16 << 10
 
@@ -67,16 +74,16 @@ def admit(batch: Buffer, config: LogConfig, now_ms: int) -> AdmittedBatch:
     CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
     InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
-    header = _checked_header(batch, config, now_ms)
-    if not _concerns_records(header, config):
+    header = _checked_header(batch, config)
+    if not _concerns_records(header, config, now_ms):
         return AdmittedBatch(header, batch)
     return _with_records(batch, header, config, now_ms, max(MAX_INSPECTED_BYTES, config.max_message_bytes))
 
 
 def admit_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> AdmittedBatch:
     """As `admit`. LongAdmissionError where others should not wait for it."""
-    header = _checked_header(batch, config, now_ms)
-    if not _concerns_records(header, config):
+    header = _checked_header(batch, config)
+    if not _concerns_records(header, config, now_ms):
         return AdmittedBatch(header, batch)
     limit = MAX_QUICK_BYTES if config.codec in (None, header.codec) else MAX_QUICKLY_COMPRESSED_BYTES
     if header.record_count > MAX_QUICK_RECORDS or header.size_bytes > limit:
@@ -96,13 +103,13 @@ def admit_own(batch: Buffer, config: LogConfig) -> AdmittedBatch:
     return AdmittedBatch(read_header(batch), batch)
 
 
-def _checked_header(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader:
+def _checked_header(batch: Buffer, config: LogConfig) -> BatchHeader:
     present = len(batch)
     if present < HEADER_BYTES:
         raise InvalidRecordError(f"{present} bytes are no batch")
     # Every append comes by here: the fields are taken apart once.
     fields = HEADER.unpack_from(batch)
-    base_offset, length, _, magic, _, attributes, last_delta, _, newest_ms, producer, epoch, sequence, count = fields
+    base_offset, length, _, magic, _, attributes, last_delta, _, _, producer, epoch, sequence, count = fields
     if magic != MAGIC:
         raise InvalidRecordError(f"message format {magic}; only {MAGIC} is supported")
     size = length + LENGTH_OVERHEAD
@@ -127,18 +134,22 @@ def _checked_header(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeade
         _check_attributes(header)
     if producer >= 0 and (epoch < 0 or sequence < 0):
         raise InvalidRecordError(f"producer {producer} sends a batch without an epoch or a sequence")
-    if not config.log_append_time and newest_ms - now_ms > config.latest_lead_ms:
-        raise InvalidTimestampError(
-            f"timestamp {newest_ms} is more than {config.latest_lead_ms} ms after the broker's clock "
-            "(message.timestamp.after.max.ms)"
-        )
     return header
 
 
-def _concerns_records(header: BatchHeader, config: LogConfig) -> bool:
-    """Whether the topic asks more of the batch than its header tells."""
+def _is_late(timestamp: int, config: LogConfig, now_ms: int) -> bool:
+    """Whether a record's timestamp lies too far after the broker's clock."""
+    return not config.log_append_time and timestamp - now_ms > config.latest_lead_ms
+
+
+def _concerns_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Whether the topic asks more of the batch than its header tells, or the header tells of a record to refuse."""
     codec = config.codec
-    return config.inspects_records or (codec is not None and codec != header.codec)
+    return (
+        config.inspects_records
+        or (codec is not None and codec != header.codec)
+        or _is_late(header.max_timestamp, config, now_ms)
+    )
 
 
 def _check_size(size_bytes: int, config: LogConfig) -> None:
@@ -164,7 +175,7 @@ def _check_attributes(header: BatchHeader) -> None:
 def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> AdmittedBatch:
     """What its header admits, once its records are seen to, of which there may be `limit` bytes when decompressed."""
     try:
-        if config.inspects_records:
+        if config.inspects_records or _is_late(header.max_timestamp, config, now_ms):
             _check_records(batch, header, config, now_ms, limit)
         codec = config.codec
         if codec is None or codec == header.codec:
@@ -177,15 +188,43 @@ def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms:
 
 
 def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
+    """Raise the refusal that names every record, up to `MAX_NAMED_RECORDS`, which the topic's settings exclude."""
     outline = outline_batch(batch, header, limit=limit)
     timestamps = outline.timestamps()  # which no reader could read where one leaves 64 bits
+    keyless: dict[int, str] = {}
     if config.compact and None in outline.keys:
-        raise InvalidRecordError("a record without a key; the topic is compacted by key")
-    if config.bounds_age:
-        oldest_ms = now_ms - config.earliest_lag_ms
-        for timestamp in timestamps:
-            if timestamp < oldest_ms and timestamp != NO_TIMESTAMP:
-                raise InvalidTimestampError(
-                    f"timestamp {timestamp} is more than {config.earliest_lag_ms} ms before the broker's clock "
-                    "(message.timestamp.before.max.ms)"
-                )
+        fault = "a record without a key; the topic is compacted by key"
+        keyless = {index: fault for index, key in enumerate(outline.keys) if key is None}
+    mistimed: dict[int, str] = {}
+    if config.bounds_age or _is_late(header.max_timestamp, config, now_ms):
+        for index, timestamp in enumerate(timestamps):
+            if fault := _fault_of_time(timestamp, config, now_ms):
+                mistimed[index] = fault
+        if not mistimed and (fault := _fault_of_time(header.max_timestamp, config, now_ms)):
+            raise InvalidTimestampError(fault)  # none of the records has what the header says
+    if mistimed:
+        raise _refusal(InvalidTimestampError, {**keyless, **mistimed}, header.record_count)
+    if keyless:
+        raise _refusal(InvalidRecordError, keyless, header.record_count)
+
+
+def _fault_of_time(timestamp: int, config: LogConfig, now_ms: int) -> str:
+    """Return why the topic refuses a record with this timestamp; empty if it takes the record."""
+    if _is_late(timestamp, config, now_ms):
+        bound = f"{config.latest_lead_ms} ms after the broker's clock (message.timestamp.after.max.ms)"
+    elif config.bounds_age and timestamp < now_ms - config.earliest_lag_ms and timestamp != NO_TIMESTAMP:
+        bound = f"{config.earliest_lag_ms} ms before the broker's clock (message.timestamp.before.max.ms)"
+    else:
+        return ""
+    return f"timestamp {timestamp} is more than {bound}"
+
+
+def _refusal(kind: type[BrokerError], faults: Mapping[int, str], record_count: int) -> BrokerError:
+    """Return the error of a batch that is refused for the faults of single records, by their index in the batch."""
+    named = sorted(faults)[:MAX_NAMED_RECORDS]
+    text = faults[named[0]]
+    if record_count > 1:
+        text = f"record {named[0]} of the batch, which has records 0 to {record_count - 1}: {text}"
+    if len(faults) > 1:
+        text += f"; {len(faults) - 1} more of its records are refused too"
+    return kind(text, record_errors={index: faults[index] for index in named})

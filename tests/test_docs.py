@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import types
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +21,7 @@ from tidelog import (
     partition_messages,
     segment_messages,
 )
+from tidelog.frozen import version_of
 from tidelog.messages import Message, Request
 from tidelog.model import Buffer
 
@@ -58,10 +59,16 @@ def type_name(annotation: Any) -> str:
     return str(annotation.__name__)
 
 
+def begins(field: Field[Any]) -> str:
+    """How PROTOCOL.md marks a field that the first version does not have."""
+    version = version_of(field)
+    return f" (from version {version} on)" if version else ""
+
+
 def row(cls: type[Message]) -> str:
     """A message's row in PROTOCOL.md."""
     hints = get_type_hints(cls)
-    listed = ", ".join(f"{f.name} {type_name(hints[f.name])}" for f in fields(cls))  # type: ignore[arg-type]
+    listed = ", ".join(f"{f.name} {type_name(hints[f.name])}{begins(f)}" for f in fields(cls))  # type: ignore[arg-type]
     number = f" ({cls.api})" if issubclass(cls, Request) else ""
     return f"| {cls.__name__}{number} | {listed} |"
 

@@ -2,9 +2,9 @@
 
 A message travels as a list of frames: an envelope, then the record bytes that it refers to. The envelope is one
 msgpack array of a header and a body; each frame more would cost both sides about as much as the whole unpacking.
-A body is the array of its dataclass's fields in their order; a nested message is a nested array; a `Buffer` field
-holds the index of the frame with its bytes, and every such frame is referred to exactly once, in order. Coders are
-compiled once for each class from its annotations.
+A body is the array of its dataclass's fields in their order, without those of later versions than the request's; a
+nested message is a nested array; a `Buffer` field holds the index of the frame with its bytes, and every such frame is
+referred to exactly once, in order. Coders are compiled once for each class and version from its annotations.
 
 Whatever a peer sends, decoding either gives a whole, well-typed message or raises ProtocolError.
 """
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_ty
 import msgpack
 
 from tidelog.errors import ProtocolError
+from tidelog.frozen import version_of
 from tidelog.messages import Message
 from tidelog.model import Buffer
 
@@ -34,6 +35,9 @@ MAX_CLIENT_ENVELOPE_BYTES = 1 << 20
 MAX_BROKER_ENVELOPE_BYTES = 16 << 20
 #: Bytes of a string in an envelope, as UTF-8.
 MAX_STRING = 32767
+
+#: Stands for the version in which messages have all their fields.
+NEWEST = 1 << 15
 
 _FRAMING = 0
 _INT64 = 1 << 63
@@ -86,10 +90,10 @@ class Body:
         self._frames = frames
         self._next = 0
 
-    def read(self, cls: type[M]) -> M:
-        """The message, once; ProtocolError if this is not one `cls`, whole and nothing more."""
+    def read(self, cls: type[M], version: int = NEWEST) -> M:
+        """The message, once; ProtocolError if this is not one `cls` of that version, whole and nothing more."""
         kind: Any = cls
-        message: M = _message_coder(kind).decode(self._value, self)
+        message: M = _message_coder(kind, version).decode(self._value, self)
         if self._next != len(self._frames):
             raise ProtocolError(f"{cls.__name__}: {len(self._frames) - self._next} frames that nothing refers to")
         return message
@@ -102,8 +106,10 @@ class Body:
         return self._frames[index]
 
 
-def encode(header: RequestHeader | ResponseHeader, message: Message | None = None) -> list[Buffer]:
-    """The frames of a message: the envelope, and the record bytes uncopied.
+def encode(
+    header: RequestHeader | ResponseHeader, message: Message | None = None, version: int = NEWEST
+) -> list[Buffer]:
+    """The frames of a message: the envelope, and the record bytes uncopied. `version` is that of the request.
 
     ProtocolError where no peer would take it.
     """
@@ -111,7 +117,7 @@ def encode(header: RequestHeader | ResponseHeader, message: Message | None = Non
         return [_pack(((_FRAMING, *header),))]
     attachments: list[Buffer] = []
     kind: Any = type(message)
-    body = _message_coder(kind).encode(message, attachments)
+    body = _message_coder(kind, version).encode(message, attachments)
     return [_pack(((_FRAMING, *header), body)), *attachments]
 
 
@@ -198,22 +204,22 @@ _DICT = frozenset({dict})
 
 
 @cache
-def _coder(annotation: Any) -> _Coder:
+def _coder(annotation: Any, version: int) -> _Coder:
     """The coder of one type, compiled at its first use."""
     if isinstance(annotation, type) and issubclass(annotation, Message):
         kind: Any = annotation
-        return _Coder(_LIST, *_message_coder(kind))
+        return _Coder(_LIST, *_message_coder(kind, version))
     if annotation == Buffer:
         return _Coder(frozenset({int}), _attach, lambda value, body: body.take(value))
     if annotation in (int, bool, str, bytes):
         return _Coder(frozenset({annotation}))
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return _optional_coder(arguments)
+        return _optional_coder(arguments, version)
     if origin is tuple and arguments[1:] == (...,):
-        return _tuple_coder(_coder(arguments[0]))
+        return _tuple_coder(_coder(arguments[0], version))
     if origin is dict:
-        return _dict_coder(_coder(arguments[0]), _coder(arguments[1]))
+        return _dict_coder(_coder(arguments[0], version), _coder(arguments[1], version))
     raise TypeError(f"a message field cannot be of type {annotation}")
 
 
@@ -222,9 +228,9 @@ def _attach(value: Buffer, attachments: list[Buffer]) -> int:
     return len(attachments) - 1
 
 
-def _optional_coder(arguments: tuple[Any, ...]) -> _Coder:
+def _optional_coder(arguments: tuple[Any, ...], version: int) -> _Coder:
     members = [a for a in arguments if a is not types.NoneType]
-    inner = _coder(Buffer if set(members) == set(get_args(Buffer)) else members[0])
+    inner = _coder(Buffer if set(members) == set(get_args(Buffer)) else members[0], version)
     encode, decode = inner.encode, inner.decode
     return _Coder(
         inner.wire | {types.NoneType},
@@ -262,10 +268,12 @@ def _dict_coder(key: _Coder, item: _Coder) -> _Coder:
 
 
 @cache
-def _message_coder(cls: type[Message]) -> _MessageCoder:
+def _message_coder(cls: type[Message], version: int) -> _MessageCoder:
     hints = get_type_hints(cls)
-    names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # every concrete message is a dataclass
-    coders = [_coder(hints[name]) for name in names]
+    every = fields(cls)  # type: ignore[arg-type]  # every concrete message is a dataclass
+    names = [f.name for f in every if version_of(f) <= version]
+    assert names == [f.name for f in every[: len(names)]], "fields of later versions come last"
+    coders = [_coder(hints[name], version) for name in names]
     encoders = [(index, coder.encode) for index, coder in enumerate(coders) if coder.encode]
     decoders = [(index, coder.decode) for index, coder in enumerate(coders) if coder.decode]
     # All types at once: one comparison instead of a call for each field.

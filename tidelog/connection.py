@@ -64,7 +64,7 @@ class Connection:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._correlation = itertools.count(1)
-        self._in_flight: dict[int, tuple[type[Response], asyncio.Future[Any], asyncio.TimerHandle]] = {}
+        self._in_flight: dict[int, tuple[type[Response], int, asyncio.Future[Any], asyncio.TimerHandle]] = {}
         self._peer_clock_ms = 0
         self._closed = self._loop.create_future()
         self._line: Line
@@ -177,7 +177,7 @@ class Connection:
         self._closed.set_result(None)
         self._line.close()
         in_flight, self._in_flight = self._in_flight, {}
-        for _, future, timer in in_flight.values():
+        for _, _, future, timer in in_flight.values():
             timer.cancel()
             if not future.done():
                 future.set_exception(DisconnectedError(f"connection to {self.endpoint}: {reason}"))
@@ -212,7 +212,7 @@ class Connection:
         future: asyncio.Future[R] = self._loop.create_future()
         self._write(request, correlation, version, deadline_ms, addressee)
         timer = self._loop.call_later(timeout_ms / 1000, self._on_timeout, correlation, request, timeout_ms)
-        self._in_flight[correlation] = (answer, future, timer)
+        self._in_flight[correlation] = (answer, version, future, timer)
         return future
 
     def _write(self, request: Request, correlation: int, version: int, deadline_ms: int, addressee: int) -> None:
@@ -230,7 +230,7 @@ class Connection:
             self._sender_epoch,
             addressee,
         )
-        frames = encode(header, request)
+        frames = encode(header, request, version)
         if len(frames[0]) > self._max_envelope_bytes:
             raise ProtocolError(
                 f"a {request.api.name} of {len(frames[0])} bytes besides its records cannot be sent: "
@@ -240,9 +240,9 @@ class Connection:
 
     def _forget_cancelled(self) -> bool:
         """Whether that made room: nobody waits for the answers any more, but they may still come."""
-        cancelled = [correlation for correlation, (_, future, _) in self._in_flight.items() if future.done()]
+        cancelled = [correlation for correlation, (_, _, future, _) in self._in_flight.items() if future.done()]
         for correlation in cancelled:
-            self._in_flight.pop(correlation)[2].cancel()
+            self._in_flight.pop(correlation)[3].cancel()
         return bool(cancelled)
 
     def _on_frames(self, frames: Sequence[Buffer]) -> None:
@@ -254,22 +254,22 @@ class Connection:
         waiting = self._in_flight.pop(header.correlation_id, None)
         if waiting is None:
             return  # nobody waits for it any more
-        answer, future, timer = waiting
+        answer, version, future, timer = waiting
         timer.cancel()
         if future.done():
             return
         try:
             if refused := error_for(header.error_code, header.error_message or ""):
                 raise refused
-            future.set_result(body.read(answer))
+            future.set_result(body.read(answer, version))
         except TidelogError as error:
             future.set_exception(error)
 
     def _on_timeout(self, correlation: int, request: Request, timeout_ms: int) -> None:
         waiting = self._in_flight.pop(correlation, None)
-        if waiting is not None and not waiting[1].done():
+        if waiting is not None and not waiting[2].done():
             message = f"{request.api.name} to {self.endpoint}: no answer in {timeout_ms} ms"
-            waiting[1].set_exception(TimeoutError(message))
+            waiting[2].set_exception(TimeoutError(message))
 
     def _on_ended(self) -> None:
         self.close("nobody answers there any more")

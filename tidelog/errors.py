@@ -23,7 +23,7 @@ Codes and their meaning are Kafka's (protocol guide, "Error Codes").
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -145,9 +145,16 @@ class TidelogError(Exception):
 
 
 class BrokerError(TidelogError):
-    """An outcome that a broker may put on the wire as `code`."""
+    """An outcome that a broker may put on the wire as `code`.
+
+    record_errors   if single records made the leader refuse their batch: the fault of each, by its index in the batch
+    """
 
     code: ClassVar[int] = -1
+
+    def __init__(self, *args: object, record_errors: Mapping[int, str] | None = None) -> None:
+        super().__init__(*args)
+        self.record_errors: Mapping[int, str] = record_errors or {}
 
 
 class UnknownServerError(BrokerError):
@@ -767,7 +774,7 @@ class ClockChangeWarning(TidelogWarning):
 _BY_CODE: dict[int, type[BrokerError]] = {cls.code: cls for cls in BrokerError.__subclasses__()}
 
 
-def error_for(code: int, message: str = "") -> BrokerError | None:
+def error_for(code: int, message: str = "", record_errors: Mapping[int, str] | None = None) -> BrokerError | None:
     """The error that a wire code stands for; None for 0 (no error).
 
     A code that this version does not know becomes UnknownServerError and keeps its number in the message.
@@ -777,7 +784,9 @@ def error_for(code: int, message: str = "") -> BrokerError | None:
     cls = _BY_CODE.get(code)
     if cls is None:
         return UnknownServerError(f"error code {code}: {message}" if message else f"error code {code}")
-    return cls(message or (cls.__doc__ or "").split("\n", 1)[0])
+    error = cls(message or (cls.__doc__ or "").split("\n", 1)[0])
+    error.record_errors = record_errors or {}
+    return error
 
 
 def raise_first(refusals: Iterable[TidelogError | None]) -> None:

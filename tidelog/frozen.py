@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from dataclasses import Field, dataclass, field
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
+_SINCE = "since"
 
-@dataclass_transform(frozen_default=True)
+
+def since(version: int) -> dict[str, int]:
+    """Return the metadata of a message's field that exists from this version of the API on; it needs a default."""
+    return {_SINCE: version}
+
+
+def version_of(known: Field[Any]) -> int:
+    """Return the first version of the API in which messages have this field."""
+    version: int = known.metadata.get(_SINCE, 0)
+    return version
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
     """A dataclass with slots, a hash, and fields that only the type checker protects.
 

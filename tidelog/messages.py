@@ -3,17 +3,18 @@
 Here is what clients may ask (and followers, who fetch as consumers do), but for what administers settings, records
 and disks, which is in `tidelog.admin_messages`; what the controller and the brokers ask of each other is in
 `tidelog.control_messages`. On the wire a message is a msgpack array of its fields in their
-order (`tidelog.codec`); a `Buffer` field is an index into the frames that follow. API numbers, error codes and the
-meaning of the fields are Kafka's; numbers from 1000 on are ours. Times are milliseconds. An `error_code` of 0 means
-success (`tidelog.errors.error_for`).
+order (`tidelog.codec`), without those that its version does not have yet; a `Buffer` field is an index into the frames
+that follow. API numbers, error codes and the meaning of the fields are Kafka's; numbers from 1000 on are ours. Times
+are milliseconds. An `error_code` of 0 means success (`tidelog.errors.error_for`).
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import IntEnum
 from typing import ClassVar
 
-from tidelog.frozen import frozen
+from tidelog.frozen import frozen, since
 from tidelog.model import CONSUMER_REPLICA_ID, NO_TIMESTAMP, READ_UNCOMMITTED, Buffer
 
 
@@ -129,8 +130,19 @@ class ProducePartition(Message):
 
 
 @frozen
+class RecordError(Message):
+    """A record that made the leader refuse its batch (KIP-467). `batch_index` counts the batch's records from 0."""
+
+    batch_index: int
+    message: str | None
+
+
+@frozen
 class ProducePartitionResponse(Message):
-    """`base_offset` is that of the first record, also when the batch was a repetition."""
+    """`base_offset` is that of the first record, also when the batch was a repetition.
+
+    `record_errors` names the records for which the batch was refused, if single records are the reason.
+    """
 
     topic: str
     partition: int
@@ -139,6 +151,7 @@ class ProducePartitionResponse(Message):
     log_append_time_ms: int = NO_TIMESTAMP
     log_start_offset: int = -1
     error_message: str | None = None
+    record_errors: tuple[RecordError, ...] = field(default=(), metadata=since(1))
 
 
 @frozen
@@ -158,6 +171,7 @@ class ProduceRequest(Request):
 
     api = ApiKey.PRODUCE
     response = ProduceResponse
+    versions = (0, 1)
 
 
 # --- Fetch -------------------------------------------------------------------------------------------

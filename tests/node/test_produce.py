@@ -24,13 +24,12 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import (
-    ProducePartitionResponse,
-    ProduceResponse,
-)
+from tidelog.messages import ProducePartitionResponse, ProduceResponse, RecordError
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from tidelog.records import encode_batch
 
 T0 = 1_700_000_000_000
+TOO_FEW = f"{TP}: in-sync replicas: 1 of 3; acks=all needs 2 (min.insync.replicas=2)"
 
 
 @on_virtual_time
@@ -103,6 +102,19 @@ async def test_a_repeated_batch_is_not_refused_by_settings_that_came_after_it(si
 
 
 @on_virtual_time
+async def test_a_produce_with_a_bad_record_answers_which_record_and_appends_nothing() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.leader.log().config = LogConfig(cleanup_policy="compact")
+        batch = encode_batch([(T0, b"k", b"v", ()), (T0, None, b"v", ()), (T0, b"k", b"v", ())])
+        refused = (await cluster.leader.ask(produce_request(batch=batch))).partitions[0]
+        assert refused.error_code == InvalidRecordError.code
+        assert refused.record_errors == (RecordError(1, "a record without a key; the topic is compacted by key"),)
+        assert refused.error_message is not None and refused.error_message.startswith("record 1 of the batch")
+        assert cluster.leader.log().log_end_offset == 0
+
+
+@on_virtual_time
 async def test_the_end_of_the_epoch_answers_at_once() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -137,7 +149,9 @@ async def test_what_too_few_replicas_have_is_neither_acknowledged_nor_committed(
         assert (await cluster.produce(b"b", timeout_ms=10_000))[0] == RequestTimedOutError.code
         partition = cluster.leader.replica().partition
         assert (partition.isr, partition.high_watermark) == ((1,), 1)
-        assert (await cluster.produce(b"c"))[0] == NotEnoughReplicasError.code
+        refused = (await cluster.leader.ask(produce_request(b"c"))).partitions[0]
+        assert refused.error_code == NotEnoughReplicasError.code
+        assert refused.error_message == TOO_FEW
 
 
 @on_virtual_time
@@ -154,6 +168,7 @@ async def test_an_isr_that_becomes_too_small_between_commit_and_answer_is_told()
         answer = await produce.response
         assert isinstance(answer, ProduceResponse)
         assert answer.partitions[0].error_code == NotEnoughReplicasAfterAppendError.code
+        assert answer.partitions[0].error_message == TOO_FEW
 
 
 @on_virtual_time

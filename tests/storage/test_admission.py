@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,12 +10,14 @@ import pytest
 
 from storage.admission import (
     MAX_INSPECTED_BYTES,
+    MAX_NAMED_RECORDS,
     MAX_QUICKLY_COMPRESSED_BYTES,
     MAX_RECORDS,
     LongAdmissionError,
     admit,
     admit_if_quick,
 )
+from storage.configs.log_config import LogConfig
 from storage.log import Log
 from storage.record_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
@@ -257,6 +260,63 @@ def test_what_is_quick_is_refused_as_it_would_be_there(refusal: Refusal) -> None
         assert (type(error), error.code) == (refusal.error, refusal.code)
     else:
         raise AssertionError("admitted")
+
+
+LATE, OLD = NOW + 2 * HOUR_MS, NOW - 2 * HOUR_MS
+TOO_LATE = f"timestamp {LATE} is more than {HOUR_MS} ms after the broker's clock (message.timestamp.after.max.ms)"
+TOO_OLD = f"timestamp {OLD} is more than {HOUR_MS} ms before the broker's clock (message.timestamp.before.max.ms)"
+KEYLESS = "a record without a key; the topic is compacted by key"
+SINCE_AN_HOUR: dict[str, object] = {"message_timestamp_before_max_ms": HOUR_MS}
+
+
+@pytest.mark.parametrize("pack", [bytes, zipped], ids=["plain", "compressed"])
+@pytest.mark.parametrize("check", [admit, admit_if_quick])
+@pytest.mark.parametrize(
+    ("stamps", "keys", "settings", "error", "faults"),
+    [
+        ([NOW, NOW, LATE, NOW], b"kkkk", {}, InvalidTimestampError, {2: TOO_LATE}),
+        ([LATE, NOW, NOW, LATE], b"kkkk", {}, InvalidTimestampError, {0: TOO_LATE, 3: TOO_LATE}),
+        ([NOW, OLD, LATE], b"kkk", SINCE_AN_HOUR, InvalidTimestampError, {1: TOO_OLD, 2: TOO_LATE}),
+        ([NOW, NOW, NOW], b"k-k", COMPACT, InvalidRecordError, {1: KEYLESS}),
+        ([NOW, LATE, NOW, NOW], b"-kkk", COMPACT, InvalidTimestampError, {0: KEYLESS, 1: TOO_LATE}),
+    ],
+)
+def test_a_refusal_for_single_records_names_each_of_them(
+    stamps: list[int],
+    keys: bytes,
+    settings: dict[str, object],
+    error: type[BrokerError],
+    faults: dict[int, str],
+    check: Callable[[bytes, LogConfig, int], object],
+    pack: Callable[[bytes], bytes],
+) -> None:
+    records = [(stamp, None if key == ord("-") else b"k", b"v", ()) for stamp, key in zip(stamps, keys, strict=True)]
+    with pytest.raises(error) as caught:
+        check(pack(encode_batch(records)), config(**settings), NOW)
+    assert caught.value.record_errors == faults
+    first = min(faults)
+    others = f"; {len(faults) - 1} more of its records are refused too" if len(faults) > 1 else ""
+    assert str(caught.value) == (
+        f"record {first} of the batch, which has records 0 to {len(stamps) - 1}: {faults[first]}{others}"
+    )
+
+
+def test_a_refusal_names_a_thousand_records_at_most() -> None:
+    with pytest.raises(InvalidRecordError, match="1499 more") as caught:
+        admit(keyed(*[None] * 1500), config(**COMPACT), NOW)
+    assert list(caught.value.record_errors) == list(range(MAX_NAMED_RECORDS))
+
+
+def test_a_header_that_claims_a_late_timestamp_is_refused_without_naming_a_record() -> None:
+    with pytest.raises(InvalidTimestampError, match=r"message\.timestamp\.after") as caught:
+        admit(changed(TWO, max_timestamp=LATE), config(), NOW)
+    assert caught.value.record_errors == {}
+
+
+def test_a_refusal_of_the_whole_batch_names_no_record() -> None:
+    with pytest.raises(MessageTooLargeError) as caught:
+        admit(LARGE, config(max_message_bytes=100), NOW)
+    assert caught.value.record_errors == {}
 
 
 def test_the_bounds_are_those_that_users_are_told() -> None:

@@ -24,7 +24,10 @@ from tidelog.messages import (
     Message,
     MetadataRequest,
     ProducePartition,
+    ProducePartitionResponse,
     ProduceRequest,
+    ProduceResponse,
+    RecordError,
 )
 
 HEADER = RequestHeader(3, 0, 7, "cli", "", 1000, -1, 5)
@@ -97,6 +100,28 @@ def test_headers_have_a_fixed_shape() -> None:
     [refusal] = encode(response)
     assert bytes(refusal).hex(" ") == "91 94 00 07 2a a2 6e 6f"
     assert decode_response([refusal])[0] == response
+
+
+REFUSED = ProduceResponse(
+    (ProducePartitionResponse("t", 0, 87, error_message="no", record_errors=(RecordError(3, "bad"),)),)
+)
+
+
+def test_a_field_of_version_1_is_an_array_more_at_the_end() -> None:
+    """Golden bytes: an old peer reads version 0, and a new one version 1."""
+    answer = ResponseHeader(7, 0, None)
+    [old], [new] = encode(answer, REFUSED, 0), encode(answer, REFUSED, 1)
+    assert bytes(old).hex(" ") == "92 94 00 07 00 c0 91 91 97 a1 74 00 57 ff ff ff a2 6e 6f"
+    assert bytes(new).hex(" ") == "92 94 00 07 00 c0 91 91 98 a1 74 00 57 ff ff ff a2 6e 6f 91 92 03 a3 62 61 64"
+    assert decode_response([new])[1].read(ProduceResponse, 1) == REFUSED
+
+
+def test_a_message_of_version_0_is_read_without_the_fields_of_later_ones() -> None:
+    [old] = encode(ResponseHeader(7, 0, None), REFUSED, 0)
+    read = decode_response([old])[1].read(ProduceResponse, 0)
+    assert read == ProduceResponse((ProducePartitionResponse("t", 0, 87, error_message="no"),))
+    with pytest.raises(ProtocolError, match="not its 8 fields"):
+        decode_response([old])[1].read(ProduceResponse, 1)
 
 
 @pytest.mark.parametrize("extra", [[b"x"], [b"x", b"y"]])
