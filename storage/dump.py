@@ -14,10 +14,11 @@ from pathlib import Path
 import click
 
 from storage.inspection import Damage, Fact, Finding, Value, files_below, inspect
+from tidelog.cli.commands import Command
 from tidelog.timestamps import format_time
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("paths", metavar="FILE…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--records", is_flag=True, help="Each batch's records, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")

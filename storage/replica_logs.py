@@ -29,6 +29,7 @@ from storage.log_names import partition_named
 from tidelog.chaos.payload import id_of
 from tidelog.checker.columns import DAMAGED
 from tidelog.checker.logs import EpochStart, FinalLog, StoredBatch, write_final_log
+from tidelog.cli.commands import Command
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.decode import decode_columns
@@ -115,7 +116,7 @@ def write_replicas(broker: str, out: Path, log_dirs: Sequence[Path], topics: Con
     return written
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("broker")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("log_dirs", metavar="LOG_DIR…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))

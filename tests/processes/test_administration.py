@@ -46,6 +46,11 @@ def refusal_of(cluster: RunningCluster, topic: str, value: bytes) -> TidelogErro
     return None
 
 
+def setting(cluster: RunningCluster, topic: str, name: str) -> str | None:
+    resource = ConfigResource.topic(topic)
+    return cluster.admin.describe_configs([resource])[resource][name].value
+
+
 def log_start(cluster: RunningCluster, topic: str) -> int | None:
     return cluster.admin.describe_topics([topic])[0].partitions[0].log_start_offset
 
@@ -85,7 +90,12 @@ def test_retention_that_is_made_shorter_deletes_what_is_too_old_then(cluster: Ru
         producer.send("old", b"x", partition=0, timestamp_ms=an_hour_ago_ms).get(30)
     cluster.wait_same_end(tp)
     assert log_start(cluster, "old") == 0
-    shell.succeed("topic", "alter", "old", "--config", "retention.ms=1000")
+    refused = shell.run("topic", "alter", "old", "--config", "retention.ms=1000")
+    assert (refused.status, refused.output) == (2, b"")
+    assert "retention.ms=1000 deletes what is older than 1 s, in 1 partition (the oldest is of 2" in refused.complaint
+    assert "pass --yes if you want that" in refused.complaint
+    assert setting(cluster, "old", "retention.ms") == "360000000", "nothing is changed yet"
+    shell.succeed("topic", "alter", "old", "--config", "retention.ms=1000", "--yes")
     wait_for("the record to be deleted", lambda: log_start(cluster, "old") == 1)
 
 
@@ -137,7 +147,7 @@ def test_a_broker_tells_of_its_own_settings(cluster: RunningCluster, shell: Shel
             1,
             "broker 9 is not in the cluster now",
         ),
-        (("topic", "reassign", "wrong", "--drain-broker", "1"), 1, "start one more"),
+        (("topic", "reassign", "wrong", "--drain-broker", "1"), 1, "start more brokers"),
         (("config", "describe", "nowhere"), 1, "no topic 'nowhere'"),
         (("config", "describe", "--broker", "9"), 1, "broker 9 is not in the cluster now (there are: 1, 2, 3)"),
         (("config", "describe"), 2, "name a TOPIC, or a broker"),
@@ -152,6 +162,82 @@ def test_what_cannot_be_is_said_in_one_line(
     outcome = shell.run(*arguments)
     assert (outcome.status, len(outcome.complaint_lines)) == (status, 1)
     assert says in outcome.complaint
+
+
+# --- moving replicas ---------------------------------------------------------------------------------------
+
+
+def replicas_of(cluster: RunningCluster, topic: str) -> list[tuple[int, ...]]:
+    return [each.replicas for each in cluster.admin.describe_topics([topic])[0].partitions]
+
+
+def test_two_brokers_are_drained_together_and_nothing_moves_onto_either(cluster: RunningCluster, shell: Shell) -> None:
+    shell.succeed("topic", "create", "drained", "--partitions", "6", "--replication-factor", "1")
+    moved = [number for number, (replica,) in enumerate(replicas_of(cluster, "drained")) if replica != 3]
+    drain = ("topic", "reassign", "drained", "--drain-broker", "1", "--drain-broker", "2")
+    told = shell.succeed(*drain).decode().splitlines()
+    assert [line.split(":")[0] for line in told if "→ 3" in line] == [f"drained/{number}" for number in moved]
+    wait_for("the moves", lambda: replicas_of(cluster, "drained") == [(3,)] * 6)
+    assert shell.succeed(*drain) == b"brokers 1, 2 have no replica of drained\n"
+
+
+def test_fewer_replicas_want_yes(cluster: RunningCluster, shell: Shell) -> None:
+    shell.succeed("topic", "create", "fewer", "--partitions", "3")
+    before = replicas_of(cluster, "fewer")
+    fewer = ("topic", "reassign", "fewer", "--replicas", "0:2,3", "--replicas", "2:1,2", "--replicas", "1:3")
+    refused = shell.run(*fewer)
+    assert (refused.status, refused.output) == (2, b"")
+    assert (
+        "partitions 0, 2 of fewer would have 2 replicas instead of 3; partition 1 of fewer would have 1 replica instead"
+        " of 3: pass --yes if you want that"
+    ) in refused.complaint
+    assert replicas_of(cluster, "fewer") == before
+    shell.succeed(*fewer, "--yes")
+    wait_for("the moves", lambda: replicas_of(cluster, "fewer") == [(2, 3), (3,), (1, 2)])
+    shell.succeed("topic", "reassign", "fewer", "--replicas", "1:3,1")  # more want nothing
+
+
+def test_a_move_prints_what_was_done_also_if_it_is_over_at_once(cluster: RunningCluster, shell: Shell) -> None:
+    shell.succeed("topic", "create", "turned", "--partitions", "1")
+    (old,) = replicas_of(cluster, "turned")
+    new = old[::-1]
+    arrow = f"{','.join(map(str, old))} → {','.join(map(str, new))}"
+    wanted = ("topic", "reassign", "turned", "--replicas", f"0:{','.join(map(str, new))}")
+    assert shell.succeed(*wanted).decode() == f"turned/0: replicas {arrow}, done\n"
+    told = json.loads(shell.succeed(*wanted, "--json"))
+    (change,) = told["changes"]
+    assert change == {"partition": 0, "old_replicas": [*new], "new_replicas": [*new], "state": "done"}
+    assert shell.succeed(*wanted).decode() == f"turned/0: has the replicas {','.join(map(str, new))} already\n"
+    assert shell.succeed("topic", "reassign", "turned", "--status") == b"nothing of turned is being reassigned\n"
+
+
+# --- promises that are lowered -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("min.insync.replicas=1", "min.insync.replicas from 2 to 1 acknowledges records that have 1 copy"),
+        ("unclean.leader.election.enable=true", "lets a replica lead that lacks acknowledged records"),
+    ],
+)
+def test_a_promise_is_lowered_only_with_yes(cluster: RunningCluster, shell: Shell, change: str, told: str) -> None:
+    if "promised" not in cluster.admin.list_topics():
+        cluster.create_topic("promised")  # with min.insync.replicas=2
+    name, value = change.split("=")
+    old = setting(cluster, "promised", name)
+    refused = shell.run("topic", "alter", "promised", "--config", change, "--config", "flush.ms=7")
+    assert (refused.status, refused.output) == (2, b"") and told in refused.complaint
+    assert setting(cluster, "promised", name) == old
+    assert shell.succeed("topic", "alter", "promised", "--config", change, "--yes") == f"promised: {change}\n".encode()
+    wait_for("the change", lambda: setting(cluster, "promised", name) == value)
+
+
+def test_back_to_the_brokers_value_is_a_loss_if_that_is_lower(cluster: RunningCluster, shell: Shell) -> None:
+    cluster.create_topic("back")  # with min.insync.replicas=2, and the brokers' 1
+    refused = shell.run("topic", "alter", "back", "--delete-config", "min.insync.replicas")
+    assert refused.status == 2 and "min.insync.replicas from 2 to 1" in refused.complaint
+    shell.succeed("topic", "alter", "back", "--delete-config", "min.insync.replicas", "--yes")
 
 
 def test_what_was_refused_has_changed_nothing(cluster: RunningCluster) -> None:
@@ -173,7 +259,12 @@ def test_records_are_deleted_on_every_replica_and_stay_deleted_after_a_restart(
 ) -> None:
     (tp,) = cluster.create_topic("trimmed")
     shell.succeed("produce", "trimmed", given=b"a\nb\nc\nd\n")
-    assert shell.succeed("topic", "delete-records", "trimmed", "--before", "0:2") == b"trimmed-0 begins at 2\n"
+    wanted = ("topic", "delete-records", "trimmed", "--before", "0:2")
+    shown = shell.run(*wanted)
+    assert (shown.status, shown.complaint) == (0, "nothing is changed yet: the same with --execute does it\n")
+    assert shown.output.split()[-4:] == [b"0", b"0", b"2", b"2"]
+    assert log_start(cluster, "trimmed") == 0
+    assert shell.succeed(*wanted, "--execute").split()[-4:] == [b"0", b"0", b"2", b"2"]
     assert shell.succeed("consume", "trimmed") == b"c\nd\n"
     first = cluster.leader(tp)
     cluster.terminate(first)
@@ -181,8 +272,11 @@ def test_records_are_deleted_on_every_replica_and_stay_deleted_after_a_restart(
     assert log_start(cluster, "trimmed") == 2
     cluster.restart(first)
     cluster.wait_in_sync(tp)
-    told = json.loads(shell.succeed("topic", "delete-records", "trimmed", "--before", "0:end", "--json"))
-    assert told == {"topic": "trimmed", "partitions": [{"partition": 0, "log_start_offset": 4}]}
+    the_rest = {"partition": 0, "old_log_start_offset": 2, "log_start_offset": 4, "records": 2}
+    for execute in (False, True):
+        options = ("--json", "--execute") if execute else ("--json",)
+        told = json.loads(shell.succeed("topic", "delete-records", "trimmed", "--before", "0:end", *options))
+        assert told == {"topic": "trimmed", "executed": execute, "partitions": [the_rest]}
     assert shell.succeed("consume", "trimmed") == b""
     with pytest.raises(OffsetOutOfRangeError, match="trimmed-0"):
         cluster.admin.delete_records({tp: 5})
@@ -221,7 +315,12 @@ def test_log_directories_are_shown_with_sizes_lag_and_free_space(cluster: Runnin
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("topic", "delete-records", "wrong", "--before", "0:9"), 1, "delete records of wrong-0"),
+        (
+            ("topic", "delete-records", "wrong", "--before", "0:9"),
+            1,
+            "cannot delete records of wrong/0 before offset 9: its committed records end at 0",
+        ),
+        (("topic", "delete-records", "compact", "--before", "0:0"), 1, "records of 'compact' go by compaction alone"),
         (("topic", "delete-records", "wrong", "--before", "7:0"), 1, "has no partition 7"),
         (("topic", "delete-records", "nowhere", "--before", "0:0"), 1, "no topic 'nowhere'"),
         (("topic", "delete-records", "wrong", "--before", "0:-1"), 2, "is not PARTITION:OFFSET"),
@@ -234,6 +333,8 @@ def test_log_directories_are_shown_with_sizes_lag_and_free_space(cluster: Runnin
 def test_what_cannot_be_deleted_or_shown_is_said_in_one_line(
     cluster: RunningCluster, shell: Shell, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
+    if "compact" not in cluster.admin.list_topics():
+        cluster.create_topic("compact", configs={"cleanup.policy": "compact"})
     if "wrong" not in cluster.admin.list_topics():
         cluster.create_topic("wrong")
     outcome = shell.run(*arguments)

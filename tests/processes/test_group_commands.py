@@ -111,7 +111,7 @@ def test_a_lag_is_told_in_records_and_in_seconds(shell: Shell) -> None:
 def test_what_was_deleted_unread_is_told(shell: Shell) -> None:
     a_topic(shell, "trimmed", 3, 2, 1)
     shell.succeed("group", "reset", "trimmed", "--topic", "trimmed", "--to-earliest", "--execute")
-    shell.succeed("topic", "delete-records", "trimmed", "--before", "0:2")
+    shell.succeed("topic", "delete-records", "trimmed", "--before", "0:2", "--execute")
     (partition,) = told(shell, "group", "describe", "trimmed")["partitions"]
     assert (partition["standing"], partition["lag"], partition["log_start_offset"]) == ("below_log_start", 1, 2)
     shown = shell.succeed("group", "describe", "trimmed").decode()
@@ -181,7 +181,7 @@ def test_a_dry_run_shows_what_would_change_and_changes_nothing(shell: Shell) -> 
 def test_each_way_to_say_whereto(shell: Shell, way: str, new: int, note: str | None) -> None:
     if "ways" not in [each["group"] for each in groups(shell)]:
         a_topic(shell, "ways", 40_000, 30_000, 20_000, 10_000)
-        shell.succeed("topic", "delete-records", "ways", "--before", "0:1")
+        shell.succeed("topic", "delete-records", "ways", "--before", "0:1", "--execute")
         shell.succeed("group", "reset", "ways", "--topic", "ways", "--to-offset", "2", "--execute")
     (part,) = told(shell, "group", "reset", "ways", "--topic", "ways:0", *way.split())["partitions"]
     assert (part["old_offset"], part["new_offset"], part["error"]) == (2, new, None)

@@ -18,7 +18,12 @@ ROOT = Path(__file__).parent.parent.parent
 #: They tell how things are by their status, and a reassignment may be under way just then.
 TELLS_BY_STATUS = ("tidelog explain", "tidelog doctor")
 #: They say on standard error what was written, where partitions start elsewhere, and that nothing is changed yet.
-TELLS_ON_STDERR = ("tidelog produce", "tidelog consume lines --from -1h", "tidelog group reset")
+TELLS_ON_STDERR = (
+    "tidelog produce",
+    "tidelog consume lines --from -1h",
+    "tidelog group reset",
+    "tidelog topic delete-records",
+)
 
 
 def quick_start() -> list[str]:

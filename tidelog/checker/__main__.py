@@ -9,10 +9,11 @@ import click
 
 from tidelog.checker.checker import INVARIANTS
 from tidelog.checker.run_directory import RunDirectory
+from tidelog.cli.commands import Command
 from tidelog.errors import HistoryError
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--only", metavar="I1,I2,…", help="Judge these invariants alone.")
 @click.option("--findings", type=click.IntRange(0), default=3, show_default=True, help="Violations told in full, each.")

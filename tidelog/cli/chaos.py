@@ -18,6 +18,7 @@ from tidelog.chaos.scenarios import SCENARIOS, rows_of
 from tidelog.chaos.workplace import Workplace, clean_up
 from tidelog.cli.chaos_check import check
 from tidelog.cli.chaos_lines import ELECTIONS, REASSIGNMENTS, Reporting, show
+from tidelog.cli.commands import Group
 from tidelog.cli.find import Seconds, json_option
 from tidelog.local.cluster import DEFAULT_BROKERS
 from tidelog.local.home import data_home, last_up
@@ -36,7 +37,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in SCENARIOS.values())
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[check DIR]")
+@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[check DIR]")
 @click.option(
     "--scenario",
     type=click.Choice(list(SCENARIOS)),

@@ -8,10 +8,11 @@ import click
 
 from tidelog.chaos.kept import judge_again
 from tidelog.cli.chaos_lines import MOST_FINDINGS, as_object, lines_of, show_object
+from tidelog.cli.commands import Command
 from tidelog.cli.find import json_option
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--findings",

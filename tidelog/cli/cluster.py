@@ -11,6 +11,7 @@ import click
 
 from tidelog.bootstrap import up_command
 from tidelog.cli.cluster_object import as_object
+from tidelog.cli.commands import Command
 from tidelog.cli.find import data_dir_option, find_data_dir, json_option
 from tidelog.cli.table import format_table
 from tidelog.errors import LocalError
@@ -21,7 +22,7 @@ from tidelog.local.readiness import reasons
 from tidelog.local.state import BrokerState, ProcessState
 
 
-@click.command()
+@click.command(cls=Command)
 @data_dir_option
 @click.option("--purge", is_flag=True, help="Remove the cluster's data and logs as well.")
 @json_option
@@ -39,7 +40,7 @@ def down(data_dir: Path | None, purge: bool, as_json: bool) -> None:
         click.echo("removed its data and logs" if purged else "there was nothing to remove")
 
 
-@click.command()
+@click.command(cls=Command)
 @data_dir_option
 @json_option
 def status(data_dir: Path | None, as_json: bool) -> None:
@@ -73,7 +74,7 @@ def status(data_dir: Path | None, as_json: bool) -> None:
         click.echo(f"\nstart {what} with {up_command(cluster.data_dir, cluster.home)}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--config",
     "configs",

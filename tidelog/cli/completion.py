@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from tidelog.cli.commands import Command
+
 _SHELLS = ("bash", "fish", "zsh")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of a shell.

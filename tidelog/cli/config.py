@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin, unknown_topic
+from tidelog.cli.commands import Group
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import BROKER_ID, TOPIC
 from tidelog.cli.table import format_table
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.admin_messages import ConfigEntry
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show the settings of a topic or a broker."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import unknown_partition, unknown_topic
+from tidelog.cli.commands import Command
 from tidelog.cli.copying import Alone, copy
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.group_share import SESSION_TIMEOUT_MS, Share, start_of_new_group
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.consumer import Consumer
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic", type=TOPIC)
 @bootstrap_option
 @click.option(

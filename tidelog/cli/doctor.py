@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.bootstrap import ENVIRONMENT_VARIABLE
+from tidelog.cli.commands import Command
 from tidelog.cli.find import bootstrap_option, data_dir_option, find_data_dir, json_option
 from tidelog.clock import SystemClock
 from tidelog.local.environment import examine_environment
@@ -25,7 +26,7 @@ _TIMEOUT_MS = 3_000
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
-@click.command()
+@click.command(cls=Command)
 @bootstrap_option
 @data_dir_option
 @json_option

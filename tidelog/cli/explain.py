@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.commands import Command
 from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.names import PARTITION
 from tidelog.errors import UnknownTopicOrPartitionError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _WRONG = 1
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("partition", metavar="TOPIC/PARTITION", type=PARTITION)
 @json_option
 @bootstrap_option

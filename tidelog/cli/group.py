@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin, unknown_group
+from tidelog.cli.commands import Group
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.group_describe import describe
 from tidelog.cli.group_migrate import migrate
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
 
 
-@click.group()
+@click.group(cls=Group)
 def group() -> None:
     """List, describe, reset, delete and migrate consumer groups."""
 

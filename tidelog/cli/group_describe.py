@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin, refuse_silence, unknown_group
+from tidelog.cli.commands import Command
 from tidelog.cli.find import Seconds, bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP
 from tidelog.cli.table import format_table
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _LONGEST_RATE_S = 3600.0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="GROUP", type=GROUP)
 @click.option("--members", is_flag=True, help="Show its members instead.")
 @click.option("--state", is_flag=True, help="Show its state and its coordinator instead.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin
+from tidelog.cli.commands import Command
+from tidelog.cli.consent import execute_option, tell_of_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import ZOOKEEPER_GROUP
 from tidelog.cli.table import format_table
@@ -28,11 +30,11 @@ _NOTES = {
 }
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("names", metavar="GROUP…", nargs=-1, type=ZOOKEEPER_GROUP)
 @click.option("--all", "all_groups", is_flag=True, help="Every group that has offsets in ZooKeeper.")
 @click.option("--force", is_flag=True, help="Move a group back, too, where it is committed further on.")
-@click.option("--execute/--dry-run", help="Do it; without this, only show what would be done.")
+@execute_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -72,7 +74,7 @@ def migrate(
         elif not told:
             click.echo("no group has offsets in ZooKeeper", err=True)
         if rows and not execute:
-            click.echo("nothing is changed yet: the same with --execute does it", err=True)
+            tell_of_dry_run()
     for problem in _problems(told):
         raise click.ClickException(problem)
 

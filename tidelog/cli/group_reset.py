@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin, unknown_group, unknown_partition, unknown_topic
+from tidelog.cli.commands import Command
+from tidelog.cli.consent import execute_option, tell_of_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP, TOPIC_CHOICE, TopicChoice
 from tidelog.cli.table import format_table
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 _WAYS = "--to-time, --by-duration, --to-offset, --shift-by, --to-earliest, --to-latest and --to-current"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="GROUP", type=GROUP)
 @click.option(
     "--topic",
@@ -48,7 +50,7 @@ _WAYS = "--to-time, --by-duration, --to-offset, --shift-by, --to-earliest, --to-
 @click.option("--to-earliest", is_flag=True, help="The first record that is still there.")
 @click.option("--to-latest", is_flag=True, help="What comes after the last record.")
 @click.option("--to-current", is_flag=True, help="Where it is, as far as that is still in the log.")
-@click.option("--execute/--dry-run", help="Do it; without this, only show what would change.")
+@execute_option
 @json_option
 @bootstrap_option
 @timeout_option
@@ -97,7 +99,7 @@ def reset(
             click.echo(line)
     _refuse_errors(plan)
     if not execute and not as_json:
-        click.echo("nothing is changed yet: the same with --execute does it", err=True)
+        tell_of_dry_run()
 
 
 def _target(

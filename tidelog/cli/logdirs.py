@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import open_admin
+from tidelog.cli.commands import Command
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import BROKER_ID, TOPIC
 from tidelog.cli.table import Quantity, format_table
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Lags = dict[tuple[int, TopicPartition], int]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Only this one.")
 @click.option(
     "--topic", "topics", type=TOPIC, multiple=True, metavar="TOPIC", help="Each log of this topic; may be repeated."

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.commands import Command
 from tidelog.cli.find import data_dir_option, find_data_dir
 from tidelog.cli.reader import stop_if_nobody_reads
 from tidelog.errors import LocalError
@@ -19,7 +20,7 @@ _LOOK_EVERY_S = 0.2
 _BYTES_PER_LINE = 512
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("process", metavar="[BROKER|zookeeper]", required=False)
 @data_dir_option
 @click.option("--lines", type=click.IntRange(min=0), default=20, show_default=True, help="Of each log, its last lines.")

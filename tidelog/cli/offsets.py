@@ -8,6 +8,7 @@ from datetime import tzinfo
 import click
 
 from tidelog.cli.admins import refuse_silence, unknown_topic
+from tidelog.cli.commands import Command
 from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.offsets_before import show_offsets_before, target_of
@@ -27,7 +28,7 @@ _BEFORE_LOG_START = "before_log_start"
 _FIRST_OFFSET = 0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic", type=TOPIC)
 @click.option("--at", metavar="TIME", help=f"{TIME_HELP}.")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 import click
 
+from tidelog.cli.commands import Command
 from tidelog.cli.delivery import Delivery, Place, Unsent
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.names import TOPIC
@@ -24,7 +25,7 @@ MOST_RECORD_BYTES = 32 << 20
 _MOST_JSON_LINE_BYTES = 2 * MOST_RECORD_BYTES
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic", type=TOPIC)
 @click.argument("files", nargs=-1, type=click.File("rb"), metavar="[FILE]…")
 @bootstrap_option

@@ -19,6 +19,7 @@ from typing import TextIO
 import click
 
 from tidelog.cli.advice import next_step
+from tidelog.cli.commands import Group
 from tidelog.errors import ConfigError, TidelogError, TidelogWarning
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -68,7 +69,7 @@ _SUMMARIES = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     """Knows every subcommand's name and summary without importing any."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

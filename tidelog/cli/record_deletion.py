@@ -1,23 +1,32 @@
-"""`tidelog topic delete-records`: a partition's oldest records go for good."""
+"""`tidelog topic delete-records`: a partition's oldest records go for good, once `--execute` says so."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin, unknown_topic
+from tidelog.cli.admins import open_admin
+from tidelog.cli.commands import Command
+from tidelog.cli.consent import execute_option, tell_of_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import TOPIC
-from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.cli.partitions import describe_partitions, require_partitions
+from tidelog.cli.table import format_table
 from tidelog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.admin import Admin
+    from tidelog.descriptions import PartitionDescription
 
 _BEFORE = re.compile(r"([0-9]{1,10}):([0-9]{1,18}|end)\Z", re.ASCII)
 _HIGH_WATERMARK = -1
 
 
-@click.command("delete-records")
+@click.command("delete-records", cls=Command)
 @click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
     "--before",
@@ -27,36 +36,94 @@ _HIGH_WATERMARK = -1
     metavar="PARTITION:OFFSET",
     help="All of the partition below this offset; `end` is all that is committed. May be repeated.",
 )
+@execute_option
 @json_option
 @bootstrap_option
 @timeout_option
 def delete_records(
-    name: str, bounds: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float
+    name: str, bounds: tuple[str, ...], execute: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
 ) -> None:
     """Delete a topic's oldest records, for good.
 
-    Returns when every live replica of the partition begins at the offset.
+    Shows where each partition begins, where it would begin, and how many records go (fewer where compaction has removed
+    some); nothing is deleted without --execute. With it, returns when every live replica begins at the offset.
     """
-    before: dict[TopicPartition, int] = {}
+    before: dict[int, int] = {}
     for text in bounds:
         partition, offset = _bound(text)
-        tp = TopicPartition(name, partition)
-        if tp in before:
+        if partition in before:
             raise click.BadParameter(f"partition {partition} is named twice", param_hint="'--before'")
-        before[tp] = offset
+        before[partition] = offset
     with open_admin(bootstrap_servers, timeout) as admin:
-        try:
-            starts = admin.delete_records(before)
-        except UnknownTopicOrPartitionError as error:
-            if name in admin.list_topics():
-                raise click.ClickException(str(error)) from None
-            raise unknown_topic(name) from None
+        described = {each.partition: each for each in describe_partitions(admin, name)}
+        require_partitions(name, described, before)
+        _require_deletable(admin, name)
+        plan = [Deletion.of(name, described[number], offset) for number, offset in sorted(before.items())]
+        if execute:
+            starts = admin.delete_records({TopicPartition(name, number): offset for number, offset in before.items()})
+            plan = [replace(each, new_start=starts[TopicPartition(name, each.partition)]) for each in plan]
     if as_json:
-        partitions = [{"partition": tp.partition, "log_start_offset": starts[tp]} for tp in sorted(starts)]
-        click.echo(json.dumps({"topic": name, "partitions": partitions}))
+        told = {"topic": name, "executed": execute, "partitions": [each.as_json() for each in plan]}
+        click.echo(json.dumps(told))
         return
-    for tp in sorted(starts):
-        click.echo(f"{tp} begins at {starts[tp]}")
+    for line in format_table(Deletion.HEADINGS, [each.as_row() for each in plan]):
+        click.echo(line)
+    if not execute:
+        tell_of_dry_run()
+
+
+def _require_deletable(admin: Admin, name: str) -> None:
+    """Raise ClickException if the brokers would refuse to delete records of the topic."""
+    from tidelog.config_calls import ConfigResource
+
+    resource = ConfigResource.topic(name)
+    policy = admin.describe_configs([resource])[resource]["cleanup.policy"].value or ""
+    if "delete" not in policy:
+        raise click.ClickException(
+            f"records of {name!r} go by compaction alone (cleanup.policy={policy}): a tombstone deletes those of a key"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What goes of one partition: the records from `old_start` (inclusive) to `new_start` (exclusive)."""
+
+    HEADINGS = ("partition", "begins at", "will begin at", "records that go")
+
+    partition: int
+    old_start: int
+    new_start: int
+
+    @classmethod
+    def of(cls, topic: str, described: PartitionDescription, before: int) -> Deletion:
+        """Return the plan for one partition. ClickException: nobody knows its offsets, or it ends before `before`."""
+        start, end = described.log_start_offset, described.high_watermark
+        where = f"{topic}/{described.partition}"
+        if start is None or end is None:
+            raise click.ClickException(f"the leader of {where} does not answer: tidelog explain {where} says why")
+        if before > end:
+            raise click.ClickException(
+                f"cannot delete records of {where} before offset {before}: its committed records end at {end}"
+            )
+        return cls(described.partition, start, max(start, end if before == _HIGH_WATERMARK else before))
+
+    @property
+    def records(self) -> int:
+        """How many offsets go. A replica that was ahead may already begin further on."""
+        return max(0, self.new_start - self.old_start)
+
+    def as_row(self) -> tuple[int, ...]:
+        """Return the cells of a line."""
+        return self.partition, self.old_start, self.new_start, self.records
+
+    def as_json(self) -> dict[str, int]:
+        """Return the same for programs; `log_start_offset` is where the partition begins once it is done."""
+        return {
+            "partition": self.partition,
+            "old_log_start_offset": self.old_start,
+            "log_start_offset": self.new_start,
+            "records": self.records,
+        }
 
 
 def _bound(text: str) -> tuple[int, int]:

@@ -1,18 +1,21 @@
-"""`tidelog topic`: create, list, describe, alter, delete; elections and moves are in `tidelog/cli/partitions.py`."""
+"""`tidelog topic`: create, list, describe, alter and delete; the other commands have files of their own."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.cli.admins import open_admin, unknown_topic
+from tidelog.cli.commands import Group
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import TOPIC
-from tidelog.cli.partitions import elect, reassign
+from tidelog.cli.partitions import elect
+from tidelog.cli.reassignment import reassign
 from tidelog.cli.record_deletion import delete_records
 from tidelog.cli.table import format_table
+from tidelog.cli.topic_alter import MOST_PARTITIONS, alter, settings_of
 from tidelog.cli.topic_times import show_times
 from tidelog.errors import PolicyViolationError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tidelog.model import NO_LEADER
@@ -21,21 +24,13 @@ from tidelog.quantities import count_of
 if TYPE_CHECKING:
     from tidelog.descriptions import PartitionDescription
 
-_MOST_PARTITIONS = 100_000
 
-
-class _Done(TypedDict, total=False):
-    """What `alter` has changed so far."""
-
-    configs: dict[str, str | None]
-    partitions: int
-
-
-@click.group()
+@click.group(cls=Group)
 def topic() -> None:
     """Create, list, describe, change and delete topics."""
 
 
+topic.add_command(alter)
 topic.add_command(delete_records)
 topic.add_command(elect)
 topic.add_command(reassign)
@@ -44,7 +39,7 @@ topic.add_command(reassign)
 @topic.command()
 @click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
-    "--partitions", type=click.IntRange(1, _MOST_PARTITIONS), metavar="N", help="[default: the brokers' setting]"
+    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="[default: the brokers' setting]"
 )
 @click.option(
     "--replication-factor", type=click.IntRange(1, 1_000), metavar="N", help="[default: the brokers' setting]"
@@ -65,7 +60,7 @@ def create(
     timeout: float,
 ) -> None:
     """Create a topic; returns when every partition has a leader."""
-    settings = dict(map(_setting, configs))
+    settings = settings_of(configs)
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.messages import NewTopic
 
@@ -130,53 +125,6 @@ def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | Non
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC", type=TOPIC)
-@click.option("--partitions", type=click.IntRange(1, _MOST_PARTITIONS), metavar="N", help="How many it is to have.")
-@click.option(
-    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic; may be repeated."
-)
-@click.option(
-    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the brokers' value; may be repeated."
-)
-@json_option
-@bootstrap_option
-@timeout_option
-def alter(
-    name: str,
-    partitions: int | None,
-    configs: tuple[str, ...],
-    deleted: tuple[str, ...],
-    as_json: bool,
-    bootstrap_servers: str | None,
-    timeout: float,
-) -> None:
-    """Change a topic while it lives.
-
-    Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them. With more
-    partitions, records with a key may go to another one than those before them.
-    """
-    settings = _changes(configs, deleted)
-    if not settings and partitions is None:
-        raise click.UsageError("nothing to change: name --partitions N, a --config KEY=VALUE or a --delete-config KEY")
-    with open_admin(bootstrap_servers, timeout) as admin:
-        from tidelog.config_calls import ConfigResource
-        from tidelog.partition_messages import NewPartitions
-
-        done: _Done = {}
-        try:
-            if settings:
-                admin.alter_configs({ConfigResource.topic(name): settings})
-                done["configs"] = settings
-            if partitions is not None:
-                admin.create_partitions([NewPartitions(name, partitions)])
-                done["partitions"] = partitions
-        except UnknownTopicOrPartitionError:
-            raise unknown_topic(name) from None
-        finally:  # the settings took effect where only the partitions were refused
-            _show_changes(name, done, as_json)
-
-
-@topic.command()
 @click.argument("names", metavar="TOPIC…", nargs=-1, required=True, type=TOPIC)
 @json_option
 @bootstrap_option
@@ -186,7 +134,7 @@ def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
     deleted: list[str] = []
     try:
         with open_admin(bootstrap_servers, timeout) as admin:
-            for name in names:
+            for name in dict.fromkeys(names):
                 try:
                     admin.delete_topics([name])
                 except UnknownTopicOrPartitionError:
@@ -199,33 +147,6 @@ def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
     finally:  # those before the one that could not be are gone
         if deleted and as_json:
             click.echo(json.dumps({"deleted": deleted}))
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not found or not key:
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=-1", param_hint="'--config'")
-    return key.strip(), value.strip()
-
-
-def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, str | None]:
-    """Each setting's new value, None for one to be deleted."""
-    changes: dict[str, str | None] = {}
-    for key, value in [*map(_setting, configs), *((key.strip(), None) for key in deleted)]:
-        if key in changes:
-            raise click.UsageError(f"{key} is named twice")
-        changes[key] = value
-    return changes
-
-
-def _show_changes(name: str, done: _Done, as_json: bool) -> None:
-    if as_json and done:
-        click.echo(json.dumps({"topic": name, **done}))
-        return
-    for key, value in done.get("configs", {}).items():
-        click.echo(f"{name}: {key} is the brokers' again" if value is None else f"{name}: {key}={value}")
-    if "partitions" in done:
-        click.echo(f"{name} has {count_of(done['partitions'], 'partition')} now")
 
 
 def _as_json(each: PartitionDescription) -> dict[str, object]:

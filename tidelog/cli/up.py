@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from tidelog.cli.cluster_object import as_object
+from tidelog.cli.commands import Command
 from tidelog.cli.find import data_dir_option
 from tidelog.cli.interrupts import interrupted_by
 from tidelog.clock import SystemClock
@@ -26,7 +27,7 @@ _MOST_BROKERS = 100
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--brokers",
     type=click.IntRange(1, _MOST_BROKERS),

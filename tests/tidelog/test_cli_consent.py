@@ -1,0 +1,44 @@
+"""The rule for commands that lose something: which of them want `--execute`, and which want `--yes`."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from tests.tidelog.test_cli_repeated_options import EVERY
+from tidelog.cli.consent import refuse_losses
+
+#: They compute what changes, show it, and do it with --execute.
+COMPUTED = {("group", "migrate"), ("group", "reset"), ("topic", "delete-records")}
+#: They may lose something by the way, and do it with --yes.
+BY_THE_WAY = {("chaos",), ("topic", "alter"), ("topic", "reassign")}
+
+
+def option(path: tuple[str, ...], name: str) -> click.Option | None:
+    """Return the option of that name, None if the command has none."""
+    found = [each for each in EVERY[path].params if isinstance(each, click.Option) and name in each.opts]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(("name", "commands"), [("--execute", COMPUTED), ("--yes", BY_THE_WAY)])
+def test_each_kind_of_loss_has_its_option_on_every_command_of_the_kind(
+    name: str, commands: set[tuple[str, ...]]
+) -> None:
+    assert {path for path in EVERY if option(path, name)} == commands
+
+
+@pytest.mark.parametrize("path", sorted(COMPUTED), ids=" ".join)
+def test_a_command_that_computes_changes_nothing_by_default(path: tuple[str, ...]) -> None:
+    execute = option(path, "--execute")
+    assert execute is not None and execute.default is False
+    assert execute.secondary_opts == ["--dry-run"]
+
+
+def test_losses_are_refused_in_one_sentence_that_says_how_to_go_on() -> None:
+    with click.Context(click.Command("alter")), pytest.raises(click.UsageError) as refused:
+        refuse_losses(["this goes", "so does that"])
+    assert refused.value.message == "this goes; so does that: pass --yes if you want that"
+
+
+def test_nothing_is_refused_where_nothing_is_lost() -> None:
+    refuse_losses([])

@@ -1,0 +1,67 @@
+"""Where the replicas of drained brokers go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.cli.draining import drain
+
+BROKERS = range(1, 8)
+ASSIGNMENTS = st.dictionaries(
+    st.integers(0, 11), st.lists(st.sampled_from(BROKERS), min_size=1, max_size=4, unique=True), max_size=8
+)
+
+
+def test_drain_moves_a_replica_to_the_broker_with_the_fewest() -> None:
+    assignment = {0: (1, 2), 1: (2, 3), 2: (3, 2)}
+    assert drain(assignment, [1], [1, 2, 3, 4]) == {0: (4, 2)}
+    assert drain(assignment, [3], [1, 2, 3, 4]) == {1: (2, 4), 2: (1, 2)}
+
+
+def test_drain_of_two_brokers_moves_nothing_onto_either() -> None:
+    assert drain({0: (1, 2, 3), 1: (2, 3, 4)}, [1, 2], [1, 2, 3, 4, 5]) == {0: (5, 4, 3), 1: (5, 3, 4)}
+
+
+def test_drain_keeps_a_drained_leader_in_its_place() -> None:
+    assert drain({0: (1, 2)}, [1], [1, 2, 3]) == {0: (3, 2)}
+
+
+def test_drain_moves_what_a_dead_broker_has() -> None:
+    assert drain({0: (9, 2)}, [9], [1, 2]) == {0: (1, 2)}
+
+
+def test_drain_changes_nothing_where_the_broker_has_no_replica() -> None:
+    assert drain({0: (1, 2)}, [3], [1, 2, 3]) == {}
+
+
+@pytest.mark.parametrize(
+    ("leaving", "alive", "told"),
+    [
+        ([1], [1, 2, 3], "partition 0 has 3 replicas, and too few other brokers are alive to take what broker 1 has"),
+        ([1, 2], [1, 2, 3, 4], "to take what brokers 1, 2 have: start more brokers, or name fewer replicas with"),
+        ([9], [1, 2, 3], "broker 9 is not in the cluster now (there are: 1, 2, 3), and has no replica"),
+        ([1, 9], [1, 2, 3, 4], "broker 9 is not in the cluster now"),
+    ],
+)
+def test_drain_refuses_what_cannot_be(leaving: list[int], alive: list[int], told: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        drain({0: (1, 2, 3)}, leaving, alive)
+    assert told in str(refused.value)
+
+
+@given(ASSIGNMENTS, st.sets(st.sampled_from(BROKERS), min_size=1, max_size=3))
+def test_drain_keeps_factor_and_the_replicas_that_stay(assignment: dict[int, list[int]], leaving: set[int]) -> None:
+    try:
+        drained = drain(assignment, leaving, BROKERS)
+    except ValueError as error:
+        assert "too few other brokers" in str(error)
+        assert any(len(replicas) > len(BROKERS) - len(leaving) for replicas in assignment.values())
+        return
+    assert drained.keys() == {number for number, replicas in assignment.items() if leaving & set(replicas)}
+    for number, replicas in drained.items():
+        assert len(set(replicas)) == len(replicas) == len(assignment[number])
+        assert leaving.isdisjoint(replicas)
+        for old, new in zip(assignment[number], replicas, strict=True):
+            assert new == old or old in leaving

@@ -1,0 +1,55 @@
+"""Which brokers take over the replicas of those that are drained. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from tidelog.quantities import count_of, plural
+
+
+def drain(
+    assignment: Mapping[int, Sequence[int]], leaving: Collection[int], alive: Collection[int]
+) -> dict[int, tuple[int, ...]]:
+    """Return the new replicas of each partition that has one on a leaving broker.
+
+    `assignment` has the replicas of each partition of a topic. A replica of a leaving broker moves to the live broker
+    with the fewest replicas of the topic, to the lowest id among equals, and keeps its place in the list. A partition
+    keeps as many replicas as it has. ValueError: a partition needs more brokers than stay, or a leaving broker is
+    neither alive nor the holder of a replica.
+    """
+    held = {broker for replicas in assignment.values() for broker in replicas}
+    strangers = sorted(set(leaving) - set(alive) - held)
+    if strangers:
+        raise ValueError(
+            f"broker {strangers[0]} is not in the cluster now (there are: {_names(alive)}), and has no replica"
+        )
+    load = Counter(dict.fromkeys(sorted(set(alive) - set(leaving)), 0))
+    load.update(broker for replicas in assignment.values() for broker in replicas if broker in load)
+    drained: dict[int, tuple[int, ...]] = {}
+    for partition, replicas in sorted(assignment.items()):
+        if not set(replicas).isdisjoint(leaving):
+            drained[partition] = _replace(partition, replicas, leaving, load)
+    return drained
+
+
+def _replace(partition: int, replicas: Sequence[int], leaving: Collection[int], load: Counter[int]) -> tuple[int, ...]:
+    moved = list(replicas)
+    for place, broker in enumerate(replicas):
+        if broker not in leaving:
+            continue
+        free = [candidate for candidate in load if candidate not in moved]
+        if not free:
+            drained = sorted(set(replicas) & set(leaving))
+            raise ValueError(
+                f"partition {partition} has {count_of(len(replicas), 'replica')}, and too few other brokers are alive "
+                f"to take what {plural(len(drained), 'broker')} {_names(drained)} {plural(len(drained), 'has', 'have')}"
+                ": start more brokers, or name fewer replicas with --replicas"
+            )
+        moved[place] = min(free, key=lambda candidate: (load[candidate], candidate))
+        load[moved[place]] += 1
+    return tuple(moved)
+
+
+def _names(brokers: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(brokers)))

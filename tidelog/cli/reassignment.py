@@ -1,0 +1,224 @@
+"""`tidelog topic reassign`: other replicas."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.admins import open_admin
+from tidelog.cli.commands import Command
+from tidelog.cli.consent import refuse_losses, yes_option
+from tidelog.cli.draining import drain
+from tidelog.cli.find import bootstrap_option, json_option, timeout_option
+from tidelog.cli.names import BROKER_ID, TOPIC
+from tidelog.cli.partitions import describe_partitions, require_partitions
+from tidelog.cli.table import format_table
+from tidelog.model import TopicPartition
+from tidelog.quantities import count_of, plural
+
+if TYPE_CHECKING:
+    from tidelog.descriptions import PartitionDescription
+    from tidelog.partition_messages import PartitionReassignment
+
+_MOVE = re.compile(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", re.ASCII)
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="TOPIC", type=TOPIC)
+@click.option(
+    "--replicas",
+    "moves",
+    multiple=True,
+    metavar="P:ID,ID…",
+    help="Who is to have partition P, the preferred leader first; may be repeated.",
+)
+@click.option(
+    "--drain-broker",
+    "drained",
+    type=BROKER_ID,
+    multiple=True,
+    metavar="ID",
+    help="Move everything away from this broker; may be repeated.",
+)
+@click.option("--cancel", is_flag=True, help="Turn back what is in progress.")
+@click.option("--status", is_flag=True, help="Only show what is in progress.")
+@yes_option
+@json_option
+@bootstrap_option
+@timeout_option
+def reassign(
+    name: str,
+    moves: tuple[str, ...],
+    drained: tuple[int, ...],
+    cancel: bool,
+    status: bool,
+    yes: bool,
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
+) -> None:
+    """Move partitions to other brokers: begins it, and shows what was begun and what is in progress.
+
+    A replica that comes copies the records first; one that goes is removed when all that come are in sync. Fewer
+    replicas than a partition has want --yes.
+    """
+    if sum((bool(moves), bool(drained), cancel, status)) != 1:
+        raise click.UsageError("say one of --replicas, --drain-broker, --cancel and --status")
+    wanted = dict(map(_move, moves))
+    if len(wanted) < len(moves):
+        raise click.BadParameter("a partition is named twice", param_hint="'--replicas'")
+    with open_admin(bootstrap_servers, timeout) as admin:
+        described = describe_partitions(admin, name)
+        tps = {each.partition: TopicPartition(name, each.partition) for each in described}
+        moving = {tp.partition: each for tp, each in admin.list_partition_reassignments(tps.values()).items()}
+        assignment = {each.partition: _target(each, moving.get(each.partition)) for each in described}
+        changes: dict[int, Sequence[int] | None] = {}
+        if cancel:
+            changes.update(dict.fromkeys(moving))
+        elif drained:
+            try:
+                changes.update(drain(assignment, drained, admin.describe_cluster().brokers))
+            except ValueError as error:
+                raise click.ClickException(str(error)) from None
+        elif wanted:
+            require_partitions(name, assignment, wanted)
+            if not yes:
+                refuse_losses(_lost_replicas(name, assignment, wanted))
+            changes.update(wanted)
+        if changes:
+            admin.alter_partition_reassignments({tps[number]: replicas for number, replicas in changes.items()})
+        going_on = admin.list_partition_reassignments(tps.values())
+        now = {each.partition: each for each in describe_partitions(admin, name)}
+    progress = {tp.partition: Progress.of(each, now[tp.partition]) for tp, each in sorted(going_on.items())}
+    begun = [Begun(number, assignment[number], replicas) for number, replicas in sorted(changes.items())]
+    if as_json:
+        told = {
+            "topic": name,
+            "changes": [each.as_json(progress) for each in begun],
+            "reassignments": [each.as_json() for each in progress.values()],
+        }
+        click.echo(json.dumps(told))
+        return
+    for each in begun:
+        click.echo(f"{name}/{each.partition}: {each.sentence(progress)}")
+    for line in format_table(Progress.HEADINGS, [each.as_row() for each in progress.values()]) if progress else ():
+        click.echo(line)
+    if not begun and not progress:
+        click.echo(_nothing(name, drained))
+
+
+def _target(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
+    """Return the replicas that the partition has when nothing of it is in progress any more."""
+    removing = moving.removing_replicas if moving else ()
+    return tuple(replica for replica in described.replicas if replica not in removing)
+
+
+def _lost_replicas(name: str, before: Mapping[int, Sequence[int]], wanted: Mapping[int, Sequence[int]]) -> list[str]:
+    """Return a clause for each number of replicas that some partitions would no longer have."""
+    fewer: dict[tuple[int, int], list[int]] = {}
+    for number, replicas in sorted(wanted.items()):
+        if len(replicas) < len(before[number]):
+            fewer.setdefault((len(before[number]), len(replicas)), []).append(number)
+    return [
+        f"{plural(len(numbers), 'partition')} {', '.join(map(str, numbers))} of {name} would have "
+        f"{count_of(new, 'replica')} instead of {old}"
+        for (old, new), numbers in fewer.items()
+    ]
+
+
+def _nothing(name: str, drained: Collection[int]) -> str:
+    if not drained:
+        return f"nothing of {name} is being reassigned"
+    ids = sorted(set(drained))
+    have = plural(len(ids), "has", "have")
+    return f"{plural(len(ids), 'broker')} {', '.join(map(str, ids))} {have} no replica of {name}"
+
+
+def _move(text: str) -> tuple[int, tuple[int, ...]]:
+    if not _MOVE.fullmatch(text):
+        raise click.BadParameter(f"{text!r} is not P:ID,ID… such as 0:1,2,3", param_hint="'--replicas'")
+    number, _, ids = text.partition(":")
+    return int(number), tuple(map(int, ids.split(",")))
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What this command has changed of one partition; `replicas` None: its reassignment was turned back."""
+
+    partition: int
+    before: Sequence[int]
+    replicas: Sequence[int] | None
+
+    def state(self, progress: Mapping[int, Progress]) -> str:
+        """Return `cancelled`, `in progress`, or `done` if the partition has its replicas already."""
+        if self.replicas is None:
+            return "cancelled"
+        return "in progress" if self.partition in progress else "done"
+
+    def sentence(self, progress: Mapping[int, Progress]) -> str:
+        """Return what was changed, for people."""
+        if self.replicas is None:
+            return "its reassignment is turned back"
+        if tuple(self.replicas) == tuple(self.before):
+            return f"has the replicas {_ids(self.replicas)} already"
+        return f"replicas {_ids(self.before)} → {_ids(self.replicas)}, {self.state(progress)}"
+
+    def as_json(self, progress: Mapping[int, Progress]) -> dict[str, object]:
+        """Return what was changed, for programs."""
+        return {
+            "partition": self.partition,
+            "old_replicas": list(self.before),
+            "new_replicas": None if self.replicas is None else list(self.replicas),
+            "state": self.state(progress),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One partition on its way; `lag` is what each that comes has still to copy, in records."""
+
+    HEADINGS = ("partition", "isr", "adding", "removing", "still to copy")
+
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    lag: Mapping[int, int | None]
+
+    @classmethod
+    def of(cls, moving: PartitionReassignment, described: PartitionDescription) -> Progress:
+        coming = tuple(replica for replica in moving.adding_replicas if replica not in moving.removing_replicas)
+        lag = described.lag or {}
+        return cls(
+            moving.partition,
+            moving.replicas,
+            described.isr,
+            coming,
+            moving.removing_replicas,
+            {replica: lag.get(replica) for replica in coming},
+        )
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "partition": self.partition,
+            "replicas": list(self.replicas),
+            "isr": list(self.isr),
+            "adding": list(self.adding),
+            "removing": list(self.removing),
+            "lag": {str(replica): lag for replica, lag in self.lag.items()},
+        }
+
+    def as_row(self) -> tuple[object, ...]:
+        still = " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in self.lag.items())
+        ids = (_ids(replicas) or None for replicas in (self.isr, self.adding, self.removing))
+        return (self.partition, *ids, still or None)
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))
