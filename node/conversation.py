@@ -232,7 +232,7 @@ class Conversation:
                 await self._apply(fetch, fetch.answer.result())
                 backoff.reset()
         except (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError) as error:
-            log.info("the fetch session with broker %d begins anew: %s", self.leader, error)
+            log.debug("the fetch session with broker %d begins anew: %s", self.leader, error)
             in_flight.give_up_fetches()
             self._begin_session()
 

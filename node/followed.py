@@ -6,10 +6,25 @@ import logging
 
 from cluster.follower import Following
 from node.replica import Replica
-from tidelog.errors import error_for
+from tidelog.errors import (
+    BrokerError,
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from tidelog.messages import EpochEndOffset, EpochPartition, FetchPartition, FetchPartitionResponse
 
 log = logging.getLogger(__name__)
+
+#: Refusals of a leader that has heard of the new epoch later than this follower, or earlier. A moment later both agree.
+_PASSING: tuple[type[BrokerError], ...] = (
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
 
 
 class Followed:
@@ -89,7 +104,8 @@ class Followed:
         following, replica = self.following, self.replica
         self.ask = None
         if error := error_for(answer.error_code):
-            log.info("%s: broker %d: %s", replica.topic_partition, replica.partition.leader, error)
+            level = logging.DEBUG if isinstance(error, _PASSING) else logging.WARNING
+            log.log(level, "%s: broker %d: %s", replica.topic_partition, replica.partition.leader, error)
             restart = following.failed(error, answer.log_start_offset, replica.log, now_ms)
             if restart is not None:
                 self._restart_log(restart.offset)

@@ -369,7 +369,7 @@ class Reign:
                 write.tp, write.state, write.expected, self.seat.epoch_version
             )
         except StateConflict as conflict:
-            log.info("%s: expected version %d, found %s", write.tp, write.expected, conflict.actual)
+            log.debug("%s: expected version %d, found %s", write.tp, write.expected, conflict.actual)
             return WriteRefused(write.tp, conflict.actual)
         return Written(write.tp, version)
 

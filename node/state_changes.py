@@ -119,11 +119,14 @@ class StateChanges:
                 log.exception("%s: the ISR %s is not written yet", tp, proposal.state.isr)
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
-                log.info("%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
+                shrinks = len(proposal.state.isr) < len(partition.isr)
+                # Replicas that come back are normal after each restart; one that leaves is worth a look.
+                level = logging.INFO if shrinks else logging.DEBUG
+                log.log(level, "%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
                 self._journal.isr_cas(tp, proposal, partition_epoch)
                 self._changed_isrs.add(tp)
                 self._waiting.alarm.set()
-                self.shrinks += len(proposal.state.isr) < len(partition.isr)
+                self.shrinks += shrinks
                 self.expansions += len(proposal.state.isr) > len(partition.isr)
                 end, now_ms = replica.log.log_end_offset, self._clock.monotonic_ms()
                 self._act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))

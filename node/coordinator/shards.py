@@ -22,6 +22,7 @@ from node.replica import Replica
 from node.replicas import Replicas
 from tidelog.errors import BrokerError, CorruptMessageError, OffsetOutOfRangeError
 from tidelog.messages import ProducePartitionResponse
+from tidelog.quantities import count_of
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,9 @@ class Shards:
         if shard.leads:
             took_ms = self._replicas.clock.monotonic_ms() - begun_ms
             self.load_times.add(took_ms * 1_000_000)
-            log.info("%s: coordinates %d groups, loaded in %d ms", tp, len(shard.groups), took_ms)
+            # A partition without groups is read at once, and nobody has waited for it.
+            level = logging.INFO if shard.groups else logging.DEBUG
+            log.log(level, "%s: coordinates %s, loaded in %d ms", tp, count_of(len(shard.groups), "group"), took_ms)
             self.on_ready(shard)
 
     async def _read(self, shard: Shard, end: int) -> Loaded | None:

@@ -47,6 +47,7 @@ from tidelog.errors import (
     UnknownTopicIdError,
 )
 from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.quantities import count_of
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,9 @@ log = logging.getLogger(__name__)
 _TURN = 64
 #: Epochs of a log that the controller is told of: the last ones, in which it may differ from others.
 _EPOCHS_TOLD = 32
+#: Every partition begins with this epoch when its topic is created. A later one means that something happened.
+_FIRST_EPOCH = 0
+_MOST_NAMED = 5
 
 
 class ControlRequests:
@@ -118,15 +122,19 @@ class ControlRequests:
             except OutOfDescriptorsError as error:
                 raise RequestTimedOutError(f"what is to be led and followed is not written down yet: {error}") from None
             self._replicas.notice_failures()
+            changed: list[PartitionStateMessage] = []
             for count, (replica, state) in enumerate(roles, 1):
                 raise_if_resigned()
-                tp = replica.topic_partition
+                tp, known_epoch = replica.topic_partition, replica.partition.leader_epoch
                 try:
                     outcomes[tp] = self._become(replica.online_or_raise(), state)
                 except BrokerError as error:
                     outcomes[tp] = self._failed(tp, error)
+                if replica.partition.leader_epoch > max(known_epoch, _FIRST_EPOCH):
+                    changed.append(state)
                 if count % _TURN == 0:
                     await asyncio.sleep(0)
+            _log_role_changes(self._broker_id, changed)
             if unmade is not None:
                 raise RequestTimedOutError(f"not all logs are made yet: {unmade}")
             return LeaderAndIsrResponse(
@@ -281,7 +289,7 @@ class ControlRequests:
         if message.leader == self._broker_id:
             self._lead(replica, versioned, message.replicas)
         elif partition.make_follower(versioned, message.replicas):
-            log.info("%s: follows broker %d in epoch %d", tp, message.leader, message.leader_epoch)
+            log.debug("%s: follows broker %d in epoch %d", tp, message.leader, message.leader_epoch)
             self._journal.become_follower(partition)
             self._replicas.epoch_ended(replica)
             if message.leader == NO_LEADER:
@@ -303,8 +311,8 @@ class ControlRequests:
             self._journal.become_leader(partition, end)
         self._waiting.changed(tp)
         if begins:
-            log.info("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
-                     partition.high_watermark, partition.isr)  # fmt: skip
+            log.debug("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
+                      partition.high_watermark, partition.isr)  # fmt: skip
             self._replicas.epoch_ended(replica)
         self._replicas.act(replica, facts)
 
@@ -396,3 +404,25 @@ class ControlRequests:
         code = IneligibleReplicaError.code if lacks else 0
         epochs = tuple(EpochBegin(*each) for each in log_.epochs[-_EPOCHS_TOLD:])
         return LogEndAnswer(tp.topic, tp.partition, code, last_epoch, log_.log_end_offset, epochs)
+
+
+def _log_role_changes(broker_id: int, states: Collection[PartitionStateMessage]) -> None:
+    """Log one line for all partitions that this broker begins to lead, and one for those that it begins to follow."""
+    led = [
+        f"{state.topic}-{state.partition} (epoch {state.leader_epoch})" for state in states if state.leader == broker_id
+    ]
+    followed = [
+        f"{state.topic}-{state.partition} (broker {state.leader}, epoch {state.leader_epoch})"
+        for state in states
+        if state.leader not in (broker_id, NO_LEADER)
+    ]
+    unled = [f"{state.topic}-{state.partition}" for state in states if state.leader == NO_LEADER]
+    for level, what, named in (
+        (logging.INFO, "begins to lead %s: %s", led),
+        (logging.INFO, "begins to follow %s: %s", followed),
+        (logging.INFO, "hears of %s without a leader: %s", unled),
+    ):
+        if named:
+            more = len(named) - _MOST_NAMED
+            which = ", ".join(named[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+            log.log(level, what, count_of(len(named), "partition"), which)

@@ -69,7 +69,7 @@ async def _fill(cluster: ClusterUnderTest, names: Sequence[str], tps: Sequence[T
 
 def _loaded_in(cluster: ClusterUnderTest, gone: set[int]) -> float | None:
     """The seconds, as the new coordinator says itself: before that it answers nobody."""
-    said = re.compile(rf"{OFFSETS_TOPIC}-{KEPT_IN}: coordinates {GROUPS} groups, loaded in (\d+) ms")
+    said = re.compile(rf"{OFFSETS_TOPIC}-{KEPT_IN}: coordinates {GROUPS:,} groups, loaded in (\d+) ms")
     left = [broker.broker_id for broker in cluster.local.known_state().brokers if broker.broker_id not in gone]
     found = next(filter(None, (said.search(cluster.local.log_file(each).read_text()) for each in left)), None)
     return None if found is None else int(found[1]) / 1e3

@@ -1,0 +1,36 @@
+"""The logs of brokers that do what README's first steps ask for: each line is worth an operator's time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.processes.harness.cluster import running_cluster
+from tests.processes.harness.command import Shell
+
+#: Where each broker is found, who controls, and the one topic that brokers create by themselves.
+WORTH_READING = re.compile(
+    r" INFO ("
+    r"node\.broker: broker \d is watched at http://\S+"
+    r"|node\.broker: broker \d serves \S+, \S+, epoch \d+"
+    r"|node\.reign: broker \d is the controller, epoch 1"
+    r"|node\.coordinator\.topic: made __consumer_offsets with 50 partitions"
+    r")$"
+)
+
+
+def test_healthy_brokers_log_no_line_about_normal_life(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        shell = Shell(cluster.local.home.parent, cluster.local.home)
+        shell.succeed("topic", "create", "lines", "--partitions", "6")
+        shell.succeed("produce", "lines", given=b"".join(b"%d\n" % number for number in range(1000)))
+        shell.succeed("consume", "lines")
+        shell.succeed("consume", "lines", "--group", "readers")
+        shell.succeed("group", "describe", "readers")
+        shell.succeed("topic", "describe", "lines")
+        shell.succeed("offsets", "lines", "--at", "2026-01-01T00:00:00Z")
+        shell.succeed("topic", "delete", "lines")
+        for broker_id in cluster.broker_ids:
+            said = cluster.local.log_file(broker_id).read_text().splitlines()
+            assert [line for line in said if not WORTH_READING.search(line)] == []
+            assert 2 <= len(said) <= 4
