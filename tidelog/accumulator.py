@@ -8,6 +8,7 @@
     succeed | fail | retry   and comes back with its outcome
     give_up                  which its records do not wait for beyond their deadline
     split                    or comes back in halves, which the broker may take
+    drop_refused             or without the records that the broker refused by themselves
 
 Per partition at most one batch is in flight and a batch that must be repeated stays first, so that order is kept
 by construction. A sequence that may or may not have been used up by the broker is never used for other records:
@@ -18,14 +19,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from tidelog.errors import MessageTooLargeError, TidelogError, TimeoutError
 from tidelog.metadata import no_such_partition
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
-from tidelog.record_future import BatchOutcome, RecordFuture, RecordRun
+from tidelog.record_future import BatchFuture, BatchOutcome, RecordFuture, RecordRun
 from tidelog.records.encode import BatchBuilder, Header, single_record_bytes
 from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.settings import ProducerSettings
@@ -216,7 +217,7 @@ class Accumulator:
     def append_batch(
         self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
     ) -> RecordFuture | None:
-        """The future of its last record, or None while the buffer is full. Errors as of `append`."""
+        """The future of all its records, or None while the buffer is full. Errors as of `append`."""
         if ready_made.size_bytes > self._settings.max_request_size:
             raise MessageTooLargeError(
                 f"a batch of {ready_made.size_bytes} bytes: max_request_size is {self._settings.max_request_size}"
@@ -227,7 +228,7 @@ class Accumulator:
             queue = topic.queue(partition)
             queue.open = None
             batch = self._join(queue, ready_made, clock_ms(), open_for_more=False)
-            return RecordFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
+            return BatchFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
 
     def when_space(self, callback: Callable[[], object]) -> bool:
         """Call it once when bytes have been freed; False (and no call) where there is room already."""
@@ -324,6 +325,21 @@ class Accumulator:
             self.buffered_bytes += sum(half.size_bytes for half in halves) - batch.size_bytes
         queue.in_flight = False
 
+    def drop_refused(self, queue: PartitionQueue, errors: Mapping[int, TidelogError]) -> None:
+        """The batch in flight was refused for the records at these positions: the others stay first, to be sent again.
+
+        If no other is left, the batch leaves.
+        """
+        batch = queue.batches[0]
+        rest = batch.without(errors)
+        self._return_sequences(queue, batch)
+        with self._lock:
+            queue.batches[0] = rest
+            self.buffered_bytes += rest.size_bytes - batch.size_bytes
+        queue.in_flight = False
+        if not rest.builder.record_count:
+            self._leave(queue, None).announce()
+
     def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
         """The batch in flight comes back and stays first."""
         batch = queue.batches[0]
@@ -346,7 +362,7 @@ class Accumulator:
             return None
         if not batch.given_up:
             batch.given_up = True
-            batch.outcome.settle(batch.last_index, -1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
+            batch.settle(-1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
             batch.outcome.announce()
         while len(queue.batches) > 1:
             behind = queue.batches[1]
@@ -477,7 +493,7 @@ class Accumulator:
         batch = queue.batches[place]
         if not batch.given_up:
             may_be_stored = error is not None and batch.outcome_unknown
-            batch.outcome.settle(batch.last_index, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
+            batch.settle(base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
         with self._lock:
             del queue.batches[place]
             queue.in_flight &= place > 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import TidelogError
-from tidelog.model import TopicPartition
+from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.record_future import BatchOutcome, RecordFuture
 from tidelog.records.decode import Record, decode_records
 from tidelog.records.encode import BatchBuilder
@@ -25,12 +25,20 @@ class ProducerIdentity(NamedTuple):
 ANONYMOUS = ProducerIdentity(-1, -1)
 
 
+class Refused(NamedTuple):
+    """A record that the leader refused by itself: the fault, and whether an earlier attempt may have stored it."""
+
+    error: TidelogError
+    may_be_stored: bool
+
+
 class Batch:
     """Records of one partition that are sent, acknowledged and repeated together.
 
     builder           of its records; what was made elsewhere takes its place
     outcome           what their futures look at; shared with the other parts where it was split
     first_index       of its first record, among those of the outcome
+    refused           records that are sent no more, by their index in the outcome; they settle when the batch does
     deadline_ms       when the user is told that it failed, whatever happens then
     retry_at_ms       not sent before
     sequence          of its first record; −1 until it is first sent under `identity`
@@ -53,6 +61,7 @@ class Batch:
         "outcome",
         "outcome_unknown",
         "payload",
+        "refused",
         "retry_at_ms",
         "sent_epoch",
         "sequence",
@@ -72,6 +81,7 @@ class Batch:
         self.builder = builder
         self.payload = b""
         self.first_index = first_index
+        self.refused: Mapping[int, Refused] = {}
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
         self.retry_at_ms = created_ms
@@ -90,7 +100,7 @@ class Batch:
     @property
     def last_index(self) -> int:
         """Of its youngest record, among those of the outcome."""
-        return self.first_index + self.builder.record_count - 1
+        return self.first_index + self.builder.record_count + len(self.refused) - 1
 
     def last_record(self) -> RecordFuture:
         """Done when all of it is, since records settle in their order."""
@@ -101,18 +111,56 @@ class Batch:
 
         Of neither it is known more than of the whole: where an attempt of that has no end, they may be stored.
         """
+        kept = self._kept()
         records = decode_records(self.builder.build())
         half = BatchBuilder((self.size_bytes + HEADER_BYTES) // 2)
         full = (index for index, record in enumerate(records) if _append(half, record) is None)
         # Where compressing what was ready-made had made it larger, all of it may fit.
         cut = max(1, next(full, len(records) // 2))
-        return self._part(records[:cut], self.first_index), self._part(records[cut:], self.first_index + cut)
+        before = {index: refused for index, refused in self.refused.items() if index < kept[cut]}
+        after = {index: refused for index, refused in self.refused.items() if index > kept[cut]}
+        return self._part(records[:cut], self.first_index, before), self._part(records[cut:], kept[cut], after)
 
-    def _part(self, records: Sequence[Record], first_index: int) -> Batch:
+    def names_its_records(self, positions: Mapping[int, object]) -> bool:
+        """Whether the positions, counted from 0, are those of records that can be taken out of the batch."""
+        count = self.builder.record_count
+        return isinstance(self.builder, BatchBuilder) and all(0 <= each < count for each in positions)
+
+    def without(self, errors: Mapping[int, TidelogError]) -> Batch:
+        """The batch without the records at these positions, which fail with these errors when the batch settles."""
+        records, kept = decode_records(self.builder.build()), self._kept()
+        refused = {kept[each]: Refused(error, self.outcome_unknown) for each, error in errors.items()}
+        others = [record for position, record in enumerate(records) if position not in errors]
+        return self._part(others, self.first_index, {**self.refused, **refused})
+
+    def settle(
+        self, base_offset: int, log_append_time_ms: int, error: TidelogError | None, *, may_be_stored: bool
+    ) -> None:
+        """Settle the refused records by their own errors, and all others as the batch ended."""
+        index = self.first_index
+        for refused_index in sorted(self.refused):
+            if index < refused_index:
+                self.outcome.settle(
+                    refused_index - 1, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored
+                )
+                base_offset += refused_index - index if base_offset >= 0 else 0
+            fault = self.refused[refused_index]
+            self.outcome.settle(refused_index, -1, NO_TIMESTAMP, fault.error, may_be_stored=fault.may_be_stored)
+            index = refused_index + 1
+        if index <= self.last_index:
+            self.outcome.settle(self.last_index, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
+
+    def _kept(self) -> Sequence[int]:
+        """The index in the outcome of each record that is still sent."""
+        every = range(self.first_index, self.last_index + 1)
+        return [index for index in every if index not in self.refused] if self.refused else every
+
+    def _part(self, records: Sequence[Record], first_index: int, refused: Mapping[int, Refused]) -> Batch:
         builder = BatchBuilder(INT32_MAX)
         for record in records:
             _append(builder, record)
         part = Batch(self.outcome, builder, self.created_ms, self.deadline_ms, first_index)
+        part.refused = refused
         part.outcome_unknown, part.last_error = self.outcome_unknown, self.last_error
         return part
 

@@ -135,7 +135,9 @@ class Producer:
         return append() or self._append_later(append, deadline_ms)
 
     def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
-        """Buffer a whole batch that is ready-made, and return the future of its last record.
+        """Buffer a whole batch that is ready-made, and return one future for all its records.
+
+        The future has the place of the last record; it fails if any record fails.
 
         `batch` is one RecordBatch of format 2 (`tidelog.records.encode_batch` makes one, `Consumer.poll_batches` gives
         them). It is copied when it is sent, and must not change before. Who produced it, its offsets and its leader

@@ -62,6 +62,10 @@ class BatchOutcome:
             return last
         return self._settlements[bisect_right(self._settlements, index, key=_first_index) - 1]
 
+    def first_failure(self) -> Settlement | None:
+        """How the first record that failed ended, if one did."""
+        return next((each for each in self._settlements if each.error is not None), None)
+
     def settlements(self, first_index: int, count: int) -> Iterator[tuple[int, Settlement]]:
         """How these records, which are settled, ended: each settlement with the number of them that it is about."""
         at = bisect_right(self._settlements, first_index, key=_first_index)
@@ -153,7 +157,7 @@ class RecordFuture:
 
     def may_be_stored(self) -> bool:
         """Whether a record that failed may be in the log nevertheless, now or later: an attempt has no known end."""
-        return self.failed() and self._outcome.of(self._index).may_be_stored
+        return self.failed() and self._settlement().may_be_stored
 
     def as_run(self) -> RecordRun:
         """The record as a run of one, which others may join."""
@@ -212,16 +216,28 @@ class RecordFuture:
         if not arrived:
             raise TimeoutError(f"{self._outcome.topic_partition}: no outcome after {timeout} s; it is still being sent")
 
+    def _settlement(self) -> Settlement:
+        return self._outcome.of(self._index)
+
     def _error(self) -> TidelogError | None:
-        return self._outcome.of(self._index).error
+        return self._settlement().error
 
     def _place(self) -> RecordMetadata:
-        first_index, base_offset, stamped, error, _ = self._outcome.of(self._index)
+        first_index, base_offset, stamped, error, _ = self._settlement()
         if error is not None:
             raise error
         topic, partition = self._outcome.topic_partition
         offset = base_offset + self._index - first_index if base_offset >= 0 else -1
         return RecordMetadata(topic, partition, offset, self._timestamp_ms if stamped == NO_TIMESTAMP else stamped)
+
+
+class BatchFuture(RecordFuture):
+    """All records of a ready-made batch: the place of the last one, or the error of the first one that failed."""
+
+    __slots__ = ()
+
+    def _settlement(self) -> Settlement:
+        return self._outcome.first_failure() or super()._settlement()
 
 
 class RunPart(NamedTuple):

@@ -2,8 +2,9 @@
 
 `tidelog.produce_outcome` says what the end of an attempt means. A batch that was refused, or whose end is unknown, is
 sent again as long as the error is retriable and the batch may be repeated: unchanged, under its old sequence, and
-before any later batch. A batch that is too large is sent in halves. A batch of a forgotten producer gets a new
-producer id. Every other batch fails with the error.
+before any later batch. A batch that is too large is sent in halves. A batch that was refused for single records, which
+the leader names (KIP-467), is sent again without them. A batch of a forgotten producer gets a new producer id. Every
+other batch fails with the error.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from tidelog.accumulator import Accumulator, PartitionQueue
 from tidelog.client import ClusterClient, Peer, is_retriable
-from tidelog.errors import NetworkError, TidelogError, TimeoutError, UnknownServerError, error_for
+from tidelog.errors import BrokerError, NetworkError, TidelogError, TimeoutError, UnknownServerError, error_for
 from tidelog.leader_search import LeaderSearch
 from tidelog.messages import (
     InitProducerIdRequest,
@@ -295,6 +296,8 @@ class Sender:
             self.accumulator.renounce_identity(queue)
         elif outcome is ProduceOutcome.TOO_LARGE and batch.builder.record_count > 1 and not batch.given_up:
             self._split(queue, batch, error)
+        elif outcome is ProduceOutcome.REFUSED and _blames_records(error, batch) and not batch.given_up:
+            self._drop_refused(queue, error)
         elif is_retriable(error) and may_repeat:
             self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
         else:
@@ -309,6 +312,11 @@ class Sender:
         except Exception as error:  # nobody has looked yet into what came ready-made
             _log.warning("%s: the %d records cannot be parted: %r", tp, count, error)
             self.accumulator.fail(queue, refusal)
+
+    def _drop_refused(self, queue: PartitionQueue, refusal: BrokerError) -> None:
+        faults = refusal.record_errors
+        _log.info("%s: %s; its other records are sent again", queue.topic_partition, refusal)
+        self.accumulator.drop_refused(queue, {index: type(refusal)(fault) for index, fault in faults.items()})
 
     # --- what sending waits for -------------------------------------------------------------------
 
@@ -351,7 +359,14 @@ class Sender:
 def _refusal(answer: ProducePartitionResponse | None) -> TidelogError | None:
     if answer is None:
         return NetworkError("the broker's answer leaves this partition out")
-    return error_for(answer.error_code, answer.error_message or "")
+    message = answer.error_message or ""
+    faults = {each.batch_index: each.message or message for each in answer.record_errors}
+    return error_for(answer.error_code, message, faults)
+
+
+def _blames_records(error: TidelogError, batch: Batch) -> TypeGuard[BrokerError]:
+    """Return whether the broker refused the batch for single records, which can be taken out of it."""
+    return isinstance(error, BrokerError) and bool(error.record_errors) and batch.names_its_records(error.record_errors)
 
 
 def _unforeseen(error: Exception) -> TidelogError:

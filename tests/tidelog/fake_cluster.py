@@ -72,6 +72,7 @@ from tidelog.messages import (
     ProducePartitionResponse,
     ProduceRequest,
     ProduceResponse,
+    RecordError,
     ReplicasDescription,
     Request,
     Response,
@@ -133,6 +134,7 @@ class FakePartition:
     """One partition: `leader` −1 for none; `first_offset` grows by trimming.
 
     too_large   what refuses a batch of more than `max_batch_bytes`
+    fault_of    returns why the topic excludes a record, or None; `excluded` is the error of a batch with such records
     crowded     another producer writes a record after each batch
     high_watermark      where consumers see the log end; None: all of it
     """
@@ -148,6 +150,8 @@ class FakePartition:
     produces: int = 0
     max_batch_bytes: int = 1 << 20
     too_large: type[BrokerError] = MessageTooLargeError
+    fault_of: Callable[[Record], str | None] = lambda record: None
+    excluded: type[BrokerError] = InvalidRecordError
     crowded: bool = False
     high_watermark: int | None = None
 
@@ -169,6 +173,9 @@ class FakePartition:
     def append(self, batch: bytes) -> int:
         if len(batch) > self.max_batch_bytes:
             raise self.too_large(f"a batch of {len(batch)} bytes; max.message.bytes is {self.max_batch_bytes}")
+        faults = {index: fault for index, each in enumerate(decode_records(batch)) if (fault := self.fault_of(each))}
+        if faults and self.place_of_repeated(batch) is None:
+            raise self.excluded(f"record {min(faults)} is excluded", record_errors=faults)
         base_offset = self._append_alone(batch)
         if self.crowded:
             self._append_alone(encode_batch([(0, OTHER_PRODUCER, None, ())]))
@@ -396,7 +403,8 @@ class FakeCluster:
             base_offset = partition.append(bytes(records))
             return ProducePartitionResponse(topic, number, code, -1 if code else base_offset)
         except BrokerError as error:
-            return ProducePartitionResponse(topic, number, error.code, error_message=str(error))
+            named = tuple(itertools.starmap(RecordError, error.record_errors.items()))
+            return ProducePartitionResponse(topic, number, error.code, error_message=str(error), record_errors=named)
 
     @staticmethod
     def _judged(partition: FakePartition, batch: bytes, verdict: Verdict) -> ProducePartitionResponse:
