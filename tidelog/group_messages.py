@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
-from tidelog.frozen import frozen
+from dataclasses import field
+from enum import StrEnum
+
+from tidelog.frozen import frozen, since
 from tidelog.messages import ApiKey, DescribePartition, Message, Request, Response
 
 # --- FindCoordinator ---------------------------------------------------------------------------------
@@ -285,9 +288,20 @@ class LeaveGroupRequest(Request):
 # --- administration ----------------------------------------------------------------------------------
 
 
+class MemberStage(StrEnum):
+    """Where a member stands in the rebalance, as far as the coordinator knows."""
+
+    #: It has heard of its partitions.
+    ASSIGNED = "Assigned"
+    #: It has done its part, and waits for other members.
+    WAITING = "Waiting"
+    #: The coordinator waits for its next request: JoinGroup or SyncGroup.
+    AWAITED = "Awaited"
+
+
 @frozen
 class DescribedMember(Message):
-    """A member; `metadata` and `assignment` are in the group's protocol's own form."""
+    """A member; `metadata` and `assignment` are in the group's protocol's own form, `stage` is a MemberStage or ""."""
 
     member_id: str
     group_instance_id: str | None
@@ -295,11 +309,15 @@ class DescribedMember(Message):
     client_host: str
     metadata: bytes
     assignment: bytes
+    stage: str = field(default="", metadata=since(1))
 
 
 @frozen
 class DescribedGroup(Message):
-    """A group; `state` is Dead where there is none of this name."""
+    """A group; `state` is Dead where there is none of this name.
+
+    `invited` has the member ids that were given out and with which nobody has joined yet (KIP-394).
+    """
 
     group_id: str
     error_code: int
@@ -307,6 +325,7 @@ class DescribedGroup(Message):
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
+    invited: tuple[str, ...] = field(default=(), metadata=since(1))
 
 
 @frozen
@@ -324,6 +343,7 @@ class DescribeGroupsRequest(Request):
 
     api = ApiKey.DESCRIBE_GROUPS
     response = DescribeGroupsResponse
+    versions = (0, 1)
 
 
 @frozen

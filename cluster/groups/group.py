@@ -33,6 +33,7 @@ from tidelog.errors import (
     UnknownMemberIdError,
 )
 from tidelog.frozen import frozen
+from tidelog.group_messages import MemberStage
 from tidelog.groups.offsets_topic import GroupRecord
 
 
@@ -88,6 +89,19 @@ class Group:
     def leader(self) -> str:
         """Who assigns; "" where nobody is."""
         return self._roster.leader
+
+    def stage_of(self, member: Member) -> MemberStage:
+        """Return where a member of the group stands in the rebalance."""
+        if self.state is GroupState.PREPARING:
+            return MemberStage.AWAITED if member.joining is None else MemberStage.WAITING
+        if member.member_id in self._unsynced:
+            return MemberStage.AWAITED
+        return MemberStage.WAITING if self.state is GroupState.COMPLETING else MemberStage.ASSIGNED
+
+    @property
+    def invited(self) -> tuple[str, ...]:
+        """The member ids that were given out and with which nobody has joined yet."""
+        return tuple(sorted(self._roster.expected))
 
     # --- its record in the offsets topic -------------------------------------------------------------
 

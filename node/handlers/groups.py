@@ -272,11 +272,13 @@ class GroupHandlers:
                 member.client_host,
                 member.metadata(group.protocol) if settled else b"",
                 member.assignment if settled else b"",
+                group.stage_of(member),
             )
             for member in group.members.values()
         )
         protocol = group.protocol if settled else ""
-        return DescribedGroup(group_id, 0, group.state.value, group.protocol_type, protocol, members)
+        state, invited = group.state.value, group.invited
+        return DescribedGroup(group_id, 0, state, group.protocol_type, protocol, members, invited)
 
     def list(self, request: ListGroupsRequest, context: RequestContext) -> Outcome:
         """The groups of this broker; what is being loaded is not among them, and the answer says that."""

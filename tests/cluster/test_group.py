@@ -542,3 +542,42 @@ def test_a_group_that_is_read_with_more_members_than_may_be_sheds_those_that_joi
     there.join("a")
     assert isinstance(there.heard("a"), GroupMaxSizeReachedError)
     assert there.joined("b").generation == there.joined("c").generation == 2
+
+
+# --- where members stand -------------------------------------------------------------------------------
+
+
+def stages(coordinator: Coordinator) -> dict[str, str]:
+    group = coordinator.group
+    return {who: group.stage_of(member).value for who, member in group.members.items()}
+
+
+def test_stage_says_for_which_members_a_rebalance_waits() -> None:
+    coordinator = stable("a", "b")
+    assert stages(coordinator) == {"a": "Assigned", "b": "Assigned"}
+    coordinator.join("c")
+    assert stages(coordinator) == {"a": "Awaited", "b": "Awaited", "c": "Waiting"}
+    coordinator.join("a")
+    assert stages(coordinator) == {"a": "Waiting", "b": "Awaited", "c": "Waiting"}
+    coordinator.join("b")
+    assert coordinator.is_in(GroupState.COMPLETING)
+    assert stages(coordinator) == {"a": "Awaited", "b": "Awaited", "c": "Awaited"}, "none has sent its SyncGroup"
+
+
+def test_stage_says_which_members_have_heard_of_their_partitions() -> None:
+    coordinator = rejoined(stable("a", "b", "c"))
+    leader, *others = sorted(coordinator.group.members, key=lambda who: who != coordinator.group.leader)
+    coordinator.sync(others[0])
+    assert stages(coordinator) == {leader: "Awaited", others[0]: "Waiting", others[1]: "Awaited"}
+    coordinator.sync(leader, {})
+    assert coordinator.is_in(GroupState.STABLE)
+    assert stages(coordinator) == {leader: "Assigned", others[0]: "Assigned", others[1]: "Awaited"}
+
+
+def test_invited_ids_are_those_that_nobody_has_joined_with() -> None:
+    coordinator = Coordinator()
+    with pytest.raises(MemberIdRequiredError):
+        coordinator.join("newcomer", needs_id=True)
+    assert coordinator.group.invited == ("newcomer",)
+    coordinator.join("newcomer", member_id="newcomer")
+    assert coordinator.group.invited == ()

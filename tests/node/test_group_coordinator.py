@@ -237,6 +237,23 @@ async def test_a_group_goes_on_under_a_new_coordinator() -> None:
 
 
 @on_virtual_time
+async def test_a_description_tells_for_whom_a_rebalance_waits() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        member, another = cluster.client(), cluster.client()
+        await member.settle()
+        joining = asyncio.ensure_future(another.join())
+        await asyncio.sleep(0.05)
+        described = await cluster.describe()
+        assert described.state == "PreparingRebalance"
+        stages = {each.member_id: each.stage for each in described.members}
+        assert stages.pop(member.member_id) == "Awaited"
+        assert list(stages.values()) == ["Waiting"]
+        await asyncio.gather(member.join(), joining)
+        assert [each.stage for each in (await cluster.describe()).members] == ["Awaited", "Awaited"]
+
+
+@on_virtual_time
 async def test_sessions_begin_anew_under_a_new_coordinator_and_end_there() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)

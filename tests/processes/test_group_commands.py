@@ -99,7 +99,8 @@ def test_a_lag_is_told_in_records_and_in_seconds(shell: Shell) -> None:
     assert 200 <= behind["lag_seconds"] < 260
     assert (empty["lag"], empty["lag_seconds"]) == (0, 0)
     assert (described["state"], described["lag"], described["lag_seconds"]) == ("Empty", 2, behind["lag_seconds"])
-    headings, first, _ = shell.succeed("group", "describe", "late").decode().splitlines()
+    _, state, _, headings, first, _ = shell.succeed("group", "describe", "late").decode().splitlines()
+    assert state.split()[:2] == ["late", "Empty"]
     assert headings.split() == [
         "TOPIC", "PARTITION", "COMMITTED", "LOG", "END", "LAG", "SECONDS", "MEMBER", "HOST", "NOTE",
     ]  # fmt: skip

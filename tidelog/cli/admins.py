@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.find import find_cluster
-from tidelog.quantities import count_of
+from tidelog.quantities import count_of, format_duration
 
 if TYPE_CHECKING:
     from tidelog.admin import Admin
     from tidelog.errors import TidelogError
+    from tidelog.groups.descriptions import ConsumerGroupDescription
     from tidelog.model import TopicPartition
+
+#: How long a command waits for a group's coordinator before it says so.
+_QUIET_MS = 2_000
 
 
 @contextmanager
@@ -32,6 +37,38 @@ def open_admin(bootstrap_servers: str | None, timeout: float) -> Iterator[Admin]
         bootstrap_timeout_ms=min(timeout_ms, 5_000),
     ) as admin:
         yield admin
+
+
+def describe_group_patiently(admin: Admin, name: str, timeout: float) -> ConsumerGroupDescription:
+    """Return the group's description; say on standard error what is waited for, if its coordinator is slow.
+
+    TimeoutError after `timeout` seconds.
+    """
+    from tidelog.errors import TimeoutError
+
+    total_ms = round(timeout * 1000)
+    quiet_ms = min(total_ms, _QUIET_MS)
+    try:
+        return admin.describe_consumer_groups([name], quiet_ms)[name]
+    except TimeoutError as error:
+        left_ms = total_ms - quiet_ms
+        if not left_ms:
+            raise
+        click.echo(f"{error}; waiting up to {format_duration(left_ms)} more", err=True)
+    return admin.describe_consumer_groups([name], left_ms)[name]
+
+
+@contextmanager
+def saying_if_slow(what: str, timeout: float) -> Iterator[None]:
+    """Say on standard error what is waited for, and for how long at most, if the block takes more than two seconds."""
+    told = f"waiting for {what}, up to {format_duration(timeout * 1000)} in all"
+    timer = threading.Timer(_QUIET_MS / 1000, click.echo, (told,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def unknown_topic(name: str) -> click.ClickException:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin, unknown_group
+from tidelog.cli.admins import open_admin, saying_if_slow, unknown_group
 from tidelog.cli.commands import Group
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.group_describe import describe
@@ -120,7 +120,8 @@ def delete(
     timeout: float,
 ) -> None:
     """Delete groups without members, and all that they have committed."""
-    with open_admin(bootstrap_servers, timeout) as admin:
+    coordinators = f"the coordinators of {', '.join(names)}" if len(names) > 1 else f"the coordinator of {names[0]}"
+    with open_admin(bootstrap_servers, timeout) as admin, saying_if_slow(coordinators, timeout):
         outcomes: Mapping[str, TidelogError | None]
         if topics:
             outcomes = {name: _delete_offsets(admin, name, topics) for name in dict.fromkeys(names)}

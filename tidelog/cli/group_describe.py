@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin, refuse_silence, unknown_group
+from tidelog.cli.admins import describe_group_patiently, open_admin, refuse_silence, unknown_group
 from tidelog.cli.commands import Command
 from tidelog.cli.find import Seconds, bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Lags = Mapping[TopicPartition, PartitionLag]
 
 _LONGEST_RATE_S = 3600.0
+_STATE_HEADINGS = ("group", "state", "coordinator", "assignor", "members")
+_NEVER_JOINED = "has never joined: it was given this id, and has not come back with it"
 
 
 @click.command(cls=Command)
@@ -63,7 +65,7 @@ def describe(
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.groups.descriptions import ConsumerGroupState
 
-        described = admin.describe_consumer_groups([name])[name]
+        described = describe_group_patiently(admin, name, timeout)
         if described.state is ConsumerGroupState.DEAD:
             raise unknown_group(name)
         if members:
@@ -113,6 +115,7 @@ def _show_partitions(
     as_json: bool,
 ) -> None:
     owners = {tp: member for member in described.members for tp in member.assignment or ()}
+    idle = [member for member in described.members if not member.assignment]
     if as_json:
         known = [each.lag for each in lags.values() if each.lag is not None]
         late = [each.lag_ms / 1000 for each in lags.values() if each.lag_ms is not None]
@@ -122,12 +125,20 @@ def _show_partitions(
             "lag": sum(known),
             "lag_seconds": max(late, default=None),
             "partitions": [_as_json(tp, each, owners.get(tp), rates) for tp, each in lags.items()],
+            "members_without_partitions": [_member_as_json(each, described) for each in idle],
+            "never_joined": list(described.invited),
         }
         click.echo(json.dumps(told))
     else:
+        for line in format_table(_STATE_HEADINGS, [_state_row(described)]):
+            click.echo(line)
+        click.echo()
         at = ("topic", "partition", "committed", "log end", "lag", "seconds")
         speeds = () if rates is None else ("committed/s", "written/s")
         rows = [_row(tp, each, owners.get(tp), rates) for tp, each in lags.items()]
+        nowhere = (None,) * (len(at) + len(speeds))
+        rows += [(*nowhere, each.member_id, each.host, _standing(each, described)) for each in idle]
+        rows += [(*nowhere, member_id, None, _NEVER_JOINED) for member_id in described.invited]
         for line in format_table((*at, *speeds, "member", "host", "note"), rows):
             click.echo(line)
     refuse_silence({tp: each.error for tp, each in lags.items()}, len(lags))
@@ -194,20 +205,15 @@ def _as_json(
 
 def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
     if as_json:
-        members = [
-            {
-                "member_id": each.member_id,
-                "group_instance_id": each.group_instance_id,
-                "client_id": each.client_id,
-                "host": each.host,
-                "topics": None if each.topics is None else list(each.topics),
-                "assignment": None if each.assignment is None else [tp._asdict() for tp in each.assignment],
-            }
-            for each in described.members
-        ]
-        click.echo(json.dumps({"group": described.group_id, "state": described.state.value, "members": members}))
+        told = {
+            "group": described.group_id,
+            "state": described.state.value,
+            "members": [_member_as_json(each, described) for each in described.members],
+            "never_joined": list(described.invited),
+        }
+        click.echo(json.dumps(told))
         return
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             each.member_id,
             each.group_instance_id,
@@ -215,11 +221,47 @@ def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
             each.host,
             None if each.assignment is None else len(each.assignment),
             _by_topic(each.assignment or ()) or None,
+            None if each.assignment else _standing(each, described),
         )
         for each in described.members
     ]
-    for line in format_table(("member", "instance", "client", "host", "partitions", "assignment"), rows):
+    rows += [(member_id, None, None, None, None, None, _NEVER_JOINED) for member_id in described.invited]
+    for line in format_table(("member", "instance", "client", "host", "partitions", "assignment", "note"), rows):
         click.echo(line)
+
+
+def _member_as_json(member: MemberDescription, group: ConsumerGroupDescription) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "topics": None if member.topics is None else list(member.topics),
+        "assignment": None if member.assignment is None else [tp._asdict() for tp in member.assignment],
+        "stage": member.stage,
+        "note": None if member.assignment else _standing(member, group),
+    }
+
+
+def _standing(member: MemberDescription, group: ConsumerGroupDescription) -> str:
+    """Return why a member has no partitions, as far as its coordinator knows."""
+    from tidelog.group_messages import MemberStage
+    from tidelog.groups.descriptions import ConsumerGroupState
+
+    preparing = group.state is ConsumerGroupState.PREPARING_REBALANCE
+    match member.stage:
+        case MemberStage.AWAITED if preparing:
+            return "has not rejoined since the rebalance began: it does so in its next poll"
+        case MemberStage.AWAITED:
+            return "has not asked for its partitions yet: it does so in its next poll"
+        case MemberStage.WAITING if preparing:
+            return "waits until every member has rejoined"
+        case MemberStage.WAITING:
+            return "waits for its partitions"
+    if member.assignment is None:
+        return "its assignment is unknown"
+    topics = ", ".join(member.topics or ()) or "nothing"
+    return f"has no partitions; subscribed to {topics}"
 
 
 def _by_topic(partitions: tuple[TopicPartition, ...]) -> str:
@@ -242,12 +284,15 @@ def _show_state(described: ConsumerGroupDescription, address: str, as_json: bool
         }
         click.echo(json.dumps(told))
         return
-    row = (
+    for line in format_table(_STATE_HEADINGS, [_state_row(described, f" ({address})")]):
+        click.echo(line)
+
+
+def _state_row(described: ConsumerGroupDescription, address: str = "") -> tuple[object, ...]:
+    return (
         described.group_id,
         described.state.value,
-        f"{described.coordinator} ({address})",
+        f"{described.coordinator}{address}",
         described.partition_assignor or None,
         len(described.members),
     )
-    for line in format_table(("group", "state", "coordinator", "assignor", "members"), [row]):
-        click.echo(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin
+from tidelog.cli.admins import open_admin, saying_if_slow
 from tidelog.cli.commands import Command
 from tidelog.cli.consent import execute_option, tell_of_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
@@ -55,7 +55,10 @@ def migrate(
     """
     if bool(names) == all_groups:
         raise click.UsageError("say which: GROUP…, or --all")
-    with open_admin(bootstrap_servers, timeout) as admin:
+    with (
+        open_admin(bootstrap_servers, timeout) as admin,
+        saying_if_slow("ZooKeeper and the groups' coordinators", timeout),
+    ):
         wanted = admin.list_zookeeper_groups() if all_groups else dict.fromkeys(names)
         told = {name: _migrate(admin, name, force=force, execute=execute) for name in wanted}
     plans = {name: plan for name, plan in told.items() if not isinstance(plan, TidelogError)}

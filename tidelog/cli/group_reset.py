@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin, unknown_group, unknown_partition, unknown_topic
+from tidelog.cli.admins import describe_group_patiently, open_admin, unknown_group, unknown_partition, unknown_topic
 from tidelog.cli.commands import Command
 from tidelog.cli.consent import execute_option, tell_of_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
@@ -82,6 +82,7 @@ def reset(
         raise click.UsageError("say where: --topic TOPIC[:0,1], or --all-topics")
     with open_admin(bootstrap_servers, timeout) as admin:
         partitions = None if all_topics else _partitions(admin, topics)
+        describe_group_patiently(admin, name, timeout)  # says what it waits for, which a reset does not
         try:
             plan = admin.reset_consumer_group_offsets(name, target, partitions, execute=execute)
         except GroupIdNotFoundError:

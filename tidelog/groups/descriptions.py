@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidelog.errors import CorruptMessageError, TidelogError, raise_first
-from tidelog.group_messages import DescribedGroup, DescribedMember, ListedGroup
+from tidelog.group_messages import DescribedGroup, DescribedMember, ListedGroup, MemberStage
 from tidelog.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from tidelog.model import TopicPartition
 
@@ -67,7 +67,10 @@ class ConsumerGroupListings:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member. `topics` and `assignment` are None where they are not in the consumers' protocol."""
+    """One member. `topics` and `assignment` are None where they are not in the consumers' protocol.
+
+    `stage` is None if the coordinator does not say it.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -75,11 +78,15 @@ class MemberDescription:
     host: str
     topics: tuple[str, ...] | None
     assignment: tuple[TopicPartition, ...] | None
+    stage: MemberStage | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
-    """One group: `partition_assignor` is what its members are assigned by, `coordinator` a broker's id."""
+    """One group: `partition_assignor` is what its members are assigned by, `coordinator` a broker's id.
+
+    `invited` has the member ids that the coordinator gave to consumers which have not joined with them yet.
+    """
 
     group_id: str
     protocol_type: str
@@ -87,6 +94,7 @@ class ConsumerGroupDescription:
     state: ConsumerGroupState
     members: tuple[MemberDescription, ...]
     coordinator: int
+    invited: tuple[str, ...] = ()
 
     @property
     def is_simple_consumer_group(self) -> bool:
@@ -108,6 +116,7 @@ def describe_group(told: DescribedGroup, coordinator: int) -> ConsumerGroupDescr
         ConsumerGroupState.parse(told.state),
         tuple(_describe_member(each, told.protocol_type) for each in told.members),
         coordinator,
+        told.invited,
     )
 
 
@@ -120,6 +129,7 @@ def _describe_member(told: DescribedMember, protocol_type: str) -> MemberDescrip
             assignment = tuple(sorted(decode_assignment(told.assignment)))
         except CorruptMessageError:
             pass  # no broker reads what members write; one that writes nonsense must not hide the others
+    stage = MemberStage(told.stage) if told.stage in list(MemberStage) else None
     return MemberDescription(
-        told.member_id, told.group_instance_id, told.client_id, told.client_host, topics, assignment
+        told.member_id, told.group_instance_id, told.client_id, told.client_host, topics, assignment, stage
     )
