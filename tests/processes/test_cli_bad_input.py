@@ -88,13 +88,20 @@ CASES = [
     Case(
         "seconds for an offset",
         "consume t --from 1550804131 --partition 0",
-        "holds 0 to 0; --from beginning takes what there is, and a time is written as .*@1550804131000 where",
+        "past the end of partition 0 of 't', which ends at 1; .*; a time is written as .*@1550804131000 if",
     ),
     Case("unknown topic, times", "topic describe nope --times --json", "no topic 'nope'"),
     Case("unknown partition, times", "consume t --from -1h --partition 5", "its partitions are 0 to 0"),
     Case("cluster down, times", "topic describe t --times --timeout 0.5", "tidelog up starts it", environment=NOWHERE),
     Case("cluster down, a time", "consume t --from -1h --timeout 0.5", "tidelog up starts it", environment=NOWHERE),
-    Case("offset behind the end", "consume t --from 9 --partition 0", "offset 9 is not in partition 0"),
+    Case(
+        "offset past the end", "consume t --from 100", "offset 100 is past the end of partition 0 .*ends at 1; --from"
+    ),
+    Case("offset past the end, named", "consume t --from 9 --partition 0", "offset 9 is past the end of partition 0"),
+    Case("offset past the end, followed", "consume t --from 9 --follow", "offset 9 is past the end of partition 0"),
+    Case("offset at the end", "consume t --from 1", "nothing to read: partition 0 of 't' ends at 1; --follow waits", 0),
+    Case("end before the start", "consume t --from 5 --until 3", "--until 3 comes before --from 5: nothing lies", 2),
+    Case("times in the wrong order", "consume t --from -1h --until -2h", "--until .* comes before --from .*Z", 2),
     Case("endless and ending", "consume t --follow --until end", "--follow has no end", 2),
     Case("unknown group, describe", "group describe nope", "no group 'nope': tidelog group list shows what there is"),
     Case("unknown group, delete", "group delete nope", "no group 'nope': tidelog group list"),
@@ -163,6 +170,14 @@ CASES = [
 ]
 
 
+#: With the same cluster; the rest is done.
+ODD_CASES = [
+    Case("end past the end", "consume t --until 100", "--until 100 is past the end of partition 0, at 1", 0),
+    Case("offsets in the future", "offsets t --at 2100-01-01T00:00Z", r"--at 2100-.* is 7\d.* years in the future", 0),
+    Case("reset to the future", "group reset g --topic t --to-time 2100-01-01T00:00Z --json", "years in the future", 0),
+]
+
+
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A user with a running cluster of one broker, in a directory whose folders are named like our packages."""
@@ -195,6 +210,13 @@ def assert_one_line(outcome: Outcome, told: str) -> None:
 
 def drain(shell: Shell, topic: str, *options: str) -> bytes:
     return shell.succeed("consume", topic, *options)
+
+
+@pytest.mark.parametrize("case", ODD_CASES, ids=lambda case: case.name)
+def test_a_bound_outside_the_log_is_told_in_one_line_and_the_rest_is_done(shell: Shell, case: Case) -> None:
+    outcome = shell.run(*case.arguments.split())
+    assert_one_line(outcome, case.told)
+    assert (outcome.status, outcome.output != b"") == (case.status, True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -13,28 +13,34 @@ from tidelog.cli.group_share import Share
 from tidelog.cli.progress import Progress
 from tidelog.cli.sink import Sink
 from tidelog.consumer import Consumer
-from tidelog.errors import CommitFailedError, RebalanceInProgressError, TidelogError
-from tidelog.fetch_buffer import ConsumerRecord
+from tidelog.errors import CommitFailedError, CorruptMessageError, RebalanceInProgressError, TidelogError
+from tidelog.fetch_buffer import FetchedBatches
 from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.records.encode import encode_batch
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-Polled = dict[TopicPartition, list[ConsumerRecord]]
+Polled = dict[TopicPartition, FetchedBatches]
 
 
 def records(tp: TopicPartition, *offsets: int) -> Polled:
-    return {tp: [ConsumerRecord(*tp, 3, offset, 0, 0, None, b"%d" % offset, ()) for offset in offsets]}
+    """A batch of leader epoch 3 with these offsets, which follow each other."""
+    batch = encode_batch([(0, None, b"%d" % each, ()) for each in offsets], base_offset=offsets[0], leader_epoch=3)
+    end = offsets[-1] + 1
+    return {tp: FetchedBatches(memoryview(batch), offsets[0], end, end, 0, 3)}
 
 
 class Scripted:
     """A consumer whose polls are a script: what arrives, what its listener is told, or what it raises.
 
     did       commits and pauses, in their order
+    places    what the group has committed
     refusals  of the next commits; None: taken
     """
 
     def __init__(self, *script: Polled | str | BaseException) -> None:
         self.did: list[Any] = []
         self.refusals: list[TidelogError | None] = []
+        self.places: dict[TopicPartition, OffsetAndMetadata] = {}
         self._script: Iterator[Polled | str | BaseException] = iter(script)
         self._positions = {TP: 0, OTHER: 0}
         self._listener: Any = None
@@ -42,7 +48,7 @@ class Scripted:
     def subscribe(self, topics: Sequence[str], *, listener: object) -> None:
         self._listener = listener
 
-    def poll(self, timeout_ms: int, max_records: int) -> Polled:
+    def poll_batches(self, timeout_ms: int) -> Polled:
         step = next(self._script)
         while isinstance(step, str):
             getattr(self._listener, f"on_partitions_{step}")([TP, OTHER])
@@ -50,7 +56,7 @@ class Scripted:
         if isinstance(step, BaseException):
             raise step
         for tp, each in step.items():
-            self._positions[tp] = each[-1].offset + 1
+            self._positions[tp] = each.next_offset
         return step
 
     def assignment(self) -> set[TopicPartition]:
@@ -58,6 +64,15 @@ class Scripted:
 
     def position(self, tp: TopicPartition) -> int:
         return self._positions[tp]
+
+    def committed(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return {tp: self.places.get(tp) for tp in tps}
+
+    def beginning_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 10)
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 20)
 
     def pause(self, *tps: TopicPartition) -> None:
         self.did += [("pause", tp) for tp in tps]
@@ -145,3 +160,33 @@ def test_who_stands_behind_the_end_already_does_not_go_back() -> None:
     consumer, out = Scripted("assigned", records(TP, 50)), io.BytesIO()
     consume(consumer, out, {TP: 10})
     assert (out.getvalue(), consumer.did) == (b"", [("pause", TP)])
+
+
+@pytest.mark.parametrize(
+    ("committed", "told"),
+    [
+        (9, "the group committed offset 9, but the log starts at 10: it starts where --from says"),
+        (10, None),
+        (20, None),
+        (21, "the group committed offset 21, but the log ends at 20: it starts where --from says"),
+    ],
+)
+def test_a_committed_offset_that_the_log_lacks_is_told_once(
+    committed: int, told: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consumer = Scripted("assigned", "revoked", "assigned", KeyboardInterrupt())
+    consumer.places = {OTHER: OffsetAndMetadata(committed, "", None)}
+    with pytest.raises(KeyboardInterrupt):
+        consume(consumer, io.BytesIO())
+    assert capsys.readouterr().err == ("" if told is None else f"tidelog: t-1: {told}\n")
+
+
+def test_what_stands_before_a_batch_that_cannot_be_read_is_written_and_committed() -> None:
+    polled = {**records(TP, 0, 1), **records(OTHER, 5)}
+    damaged = bytearray(polled[OTHER].records)
+    damaged[-1] ^= 1
+    polled[OTHER] = polled[OTHER]._replace(records=memoryview(damaged))
+    consumer, out = Scripted("assigned", polled), io.BytesIO()
+    with pytest.raises(CorruptMessageError, match=r"^t-1: the batch of offsets 5 to 5 cannot be read: "):
+        consume(consumer, out)
+    assert (out.getvalue(), consumer.did) == (b"0\n1\n", [{TP: 2}])

@@ -19,8 +19,9 @@ from tidelog.cli.interrupts import interrupted_by
 from tidelog.cli.names import GROUP, TOPIC
 from tidelog.cli.progress import Progress
 from tidelog.cli.sink import Sink
-from tidelog.cli.span import resolve_ends, resolve_span
+from tidelog.cli.span import refuse_reversed, resolve_ends, resolve_span
 from tidelog.cli.times import TIME_HELP, position_or_misused, timezone_option
+from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
 
@@ -91,13 +92,15 @@ def consume(
     """Write TOPIC's records to standard output: those that are there now, and then stop.
 
     Records of one partition come in order; partitions take turns. Of a time, the first record counts that has it or
-    a later one; where a partition then starts at its oldest record or at its end, a line on standard error says so.
+    a later one. A line on standard error says which partitions start at their oldest record or at their end instead,
+    and why there is nothing to read. Exit status 1 if no partition has the offset of --from.
 
     With --group the members of GROUP share the partitions, and each goes on where the group has committed; --from
     counts where it has not. Records are committed once they are written, also by a Ctrl-C.
     """
     first = position_or_misused(start, "--from", zone)
     last = None if end is None else position_or_misused(end, "--until", zone)
+    refuse_reversed(first, last)
     if follow and last is not None:
         raise click.UsageError("--follow has no end: leave out --until", click.get_current_context())
     if group is not None and only:
@@ -129,12 +132,16 @@ def consume(
         if group is not None:
             ends = None if follow else resolve_ends(consumer, partitions, last)
             with Share(consumer, topic, ends) as share:
-                copy(consumer, share, sink, count, timeout_ms)
+                copy(consumer, share, sink, count, timeout_ms, max_decompressed_batch_bytes)
+            if ends is not None and not progress.records:
+                click.echo("tidelog: nothing to read: the group has read all that it was given here", err=True)
             return
-        span = resolve_span(consumer, partitions, first, last, follow=follow, exact=bool(only))
+        span = resolve_span(
+            consumer, partitions, first, last, follow=follow, exact=bool(only), now_ms=SystemClock().now_ms()
+        )
         for note in span.notes:
             click.echo(f"tidelog: {note}", err=True)
-        copy(consumer, Alone(consumer, span), sink, count, timeout_ms)
+        copy(consumer, Alone(consumer, span), sink, count, timeout_ms, max_decompressed_batch_bytes)
 
 
 def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from tidelog.cli.reader import stop_if_nobody_reads
+from tidelog.cli.rows import Rows, read_rows
 from tidelog.cli.sink import Sink
 from tidelog.cli.span import Offsets, Span
 from tidelog.clock import SystemClock
-from tidelog.model import TopicPartition
+from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.quantities import format_duration
+from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from tidelog.consumer import Consumer
-    from tidelog.fetch_buffer import ConsumerRecord
+    from tidelog.fetch_buffer import FetchedBatches
 
-    Polled = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+#: Behind the last record of each partition that a poll brought and that was written; None: nothing of it was.
+Written = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 _POLL_MS = 500
-_POLL_RECORDS = 10_000
 #: While nothing comes, how often to make sure that the cluster is still there.
 _ASSURE_EVERY_MS = 5_000
 
@@ -32,7 +34,7 @@ class Reading(Protocol):
 
     over      there is no more of it
     unread    the partitions that something may come from
-    written   what a poll brought up to the ends has left this process; a partition may have had nothing below its end
+    written   what a poll brought, up to the ends, has left this process
     """
 
     ends: Offsets | None
@@ -41,7 +43,7 @@ class Reading(Protocol):
 
     def unread(self) -> Sequence[TopicPartition]: ...
 
-    def written(self, polled: Polled) -> None: ...
+    def written(self, polled: Written) -> None: ...
 
 
 class Alone:
@@ -61,7 +63,7 @@ class Alone:
     def unread(self) -> Sequence[TopicPartition]:
         return self._unread
 
-    def written(self, polled: Polled) -> None:
+    def written(self, polled: Written) -> None:
         if self.ends is None:
             return
         done = [tp for tp in polled if self._consumer.position(tp) >= self.ends[tp]]
@@ -70,7 +72,14 @@ class Alone:
             self._consumer.assign(self._unread)
 
 
-def copy(consumer: Consumer, reading: Reading, sink: Sink, count: int | None, timeout_ms: int) -> None:
+def copy(
+    consumer: Consumer,
+    reading: Reading,
+    sink: Sink,
+    count: int | None,
+    timeout_ms: int,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> None:
     """Until the reading is over, or `count` records are written.
 
     ClickException where nothing comes for `timeout_ms`; BrokenPipeError where nobody reads us any more.
@@ -79,7 +88,7 @@ def copy(consumer: Consumer, reading: Reading, sink: Sink, count: int | None, ti
     left = sys.maxsize if count is None else count
     last_progress_ms = clock.monotonic_ms()
     while left and not reading.over():
-        arrived = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS))
+        arrived = consumer.poll_batches(_POLL_MS)
         now_ms = clock.monotonic_ms()
         if not arrived:
             stop_if_nobody_reads()
@@ -99,14 +108,23 @@ def copy(consumer: Consumer, reading: Reading, sink: Sink, count: int | None, ti
                 )
             continue
         last_progress_ms = now_ms
-        wanted = {tp: _below(reading.ends, tp, records) for tp, records in arrived.items()}
-        for records in wanted.values():
-            sink.write(records)
-            left -= len(records)
-        sink.flush()
-        reading.written(wanted)
+        written: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(arrived)
+        try:
+            for rows in _rows(arrived, reading.ends, max_decompressed_bytes):
+                wanted = rows.between(0, left)
+                sink.write(wanted)
+                written[wanted.topic_partition] = wanted.next_position
+                left -= wanted.record_count
+                if not left:
+                    break
+        finally:  # of a batch that cannot be read, and of Ctrl-C, too: what was written before counts
+            sink.flush()
+            reading.written(written)
 
 
-def _below(ends: Offsets | None, tp: TopicPartition, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-    end = sys.maxsize if ends is None else ends.get(tp, 0)
-    return records if records[-1].offset < end else [record for record in records if record.offset < end]
+def _rows(
+    arrived: Mapping[TopicPartition, FetchedBatches], ends: Offsets | None, max_decompressed_bytes: int
+) -> Iterator[Rows]:
+    for tp, fetched in arrived.items():
+        end = sys.maxsize if ends is None else ends.get(tp, 0)
+        yield from read_rows(tp, fetched, end, max_decompressed_bytes)

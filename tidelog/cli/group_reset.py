@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import tzinfo
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from tidelog.cli.commands import Command
 from tidelog.cli.consent import execute_option, tell_of_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP, TOPIC_CHOICE, TopicChoice
+from tidelog.cli.partition_notes import WORTH_SUMMING_UP, empty_ones
 from tidelog.cli.table import format_table
 from tidelog.cli.times import TIME_HELP, time_or_misused, timezone_option
 from tidelog.clock import SystemClock
@@ -93,11 +95,7 @@ def reset(
         told = [_as_json(tp, each) for tp, each in sorted(plan.items())]
         click.echo(json.dumps({"group": name, "executed": execute, "partitions": told}))
     else:
-        for line in format_table(
-            ("topic", "partition", "old", "new", "change", "time there", "note"),
-            [_row(tp, each) for tp, each in sorted(plan.items())],
-        ):
-            click.echo(line)
+        _show(plan)
     _refuse_errors(plan)
     if not execute and not as_json:
         tell_of_dry_run()
@@ -158,6 +156,31 @@ def _partitions(admin: Admin, topics: tuple[TopicChoice, ...]) -> list[TopicPart
                 raise unknown_partition(choice.topic, number, known)
             found[TopicPartition(choice.topic, number)] = None
     return list(found)
+
+
+def _show(plan: Plan) -> None:
+    """Print a row for each partition, but one line for those of a topic that are empty and keep their offset."""
+    rows, lines = [], []
+    for topic, resets in groupby(sorted(plan.items()), key=lambda each: each[0].topic):
+        in_topic = list(resets)
+        still = [tp.partition for tp, each in in_topic if _stays_in_an_empty_log(each)]
+        if len(still) < WORTH_SUMMING_UP:
+            still = []
+        else:
+            lines.append(f"{topic}: {empty_ones(still, len(in_topic))}, and the group stays at their end")
+        rows += [_row(tp, each) for tp, each in in_topic if tp.partition not in still]
+    for line in (
+        format_table(("topic", "partition", "old", "new", "change", "time there", "note"), rows) if rows else ()
+    ):
+        click.echo(line)
+    for line in lines:
+        click.echo(line)
+
+
+def _stays_in_an_empty_log(reset: OffsetReset) -> bool:
+    from tidelog.groups.reset import Adjustment
+
+    return reset.adjustment is Adjustment.EMPTY and reset.new_offset == (reset.old_offset or 0)
 
 
 def _refuse_errors(plan: Plan) -> None:

@@ -14,7 +14,7 @@ from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
 from tidelog.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.cli.copying import Polled
+    from tidelog.cli.copying import Written
     from tidelog.consumer import Consumer
 
 #: A command is often killed, and started again by somebody who waits for it. A program's default is much longer.
@@ -46,6 +46,7 @@ class Share(ConsumerRebalanceListener):
 
     def __init__(self, consumer: Consumer, topic: str, ends: Offsets | None) -> None:
         self.ends = ends
+        self._told: set[TopicPartition] = set()
         self._consumer = consumer
         self._joined = False
         self._uncommitted: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -68,18 +69,15 @@ class Share(ConsumerRebalanceListener):
             return assigned
         return [tp for tp in assigned if self._consumer.position(tp) < self.ends.get(tp, 0)]
 
-    def written(self, polled: Polled) -> None:
-        for tp, records in polled.items():
-            if records:
-                last = records[-1]
-                epoch = last.leader_epoch if last.leader_epoch >= 0 else None
-                self._uncommitted[tp] = OffsetAndMetadata(last.offset + 1, "", epoch)
+    def written(self, polled: Written) -> None:
+        self._uncommitted.update({tp: position for tp, position in polled.items() if position is not None})
         self._commit()
         if self.ends is not None:
             self._consumer.pause(*(tp for tp in polled if self._consumer.position(tp) >= self.ends.get(tp, 0)))
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._joined = True
+        self._tell_of_lost_places([tp for tp in assigned if tp not in self._told])
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         self._commit()
@@ -87,6 +85,22 @@ class Share(ConsumerRebalanceListener):
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         for tp in lost:
             self._uncommitted.pop(tp, None)
+
+    def _tell_of_lost_places(self, partitions: Collection[TopicPartition]) -> None:
+        """Say where the group cannot go on, because its committed offset is in the log no longer, or not yet."""
+        places = self._consumer.committed(partitions) if partitions else {}
+        committed = {tp: place.offset for tp, place in places.items() if place is not None}
+        if not committed:
+            return
+        begins, ends = self._consumer.beginning_offsets(committed), self._consumer.end_offsets(committed)
+        for tp, offset in sorted(committed.items()):
+            if begins[tp] <= offset <= ends[tp]:
+                continue
+            self._told.add(tp)
+            why = f"the log starts at {begins[tp]}" if offset < begins[tp] else f"the log ends at {ends[tp]}"
+            click.echo(
+                f"tidelog: {tp}: the group committed offset {offset}, but {why}: it starts where --from says", err=True
+            )
 
     def _commit(self) -> None:
         if not self._uncommitted:

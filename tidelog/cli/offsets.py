@@ -12,7 +12,7 @@ from tidelog.cli.commands import Command
 from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.offsets_before import show_offsets_before, target_of
-from tidelog.cli.table import format_table
+from tidelog.cli.partition_notes import format_partitions
 from tidelog.cli.times import TIME_HELP, time_or_misused, timezone_option
 from tidelog.model import NoOffset, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.timestamps import format_time
@@ -96,8 +96,9 @@ def offsets(
         answers = [_as_json(tp, outcomes[tp], tp in too_young) for tp in partitions]
         click.echo(json.dumps({"topic": topic, "timestamp": timestamp_ms, "partitions": answers}))
     else:
-        rows = [_row(tp, outcomes[tp], tp in too_young) for tp in partitions]
-        for line in format_table(("partition", "offset", "time of its record", "note"), rows):
+        empty = [tp.partition for tp in partitions if outcomes[tp].reason is NoOffset.EMPTY]
+        rows = {tp.partition: _row(tp, outcomes[tp], tp in too_young) for tp in partitions}
+        for line in format_partitions(("partition", "offset", "time of its record", "note"), rows, empty):
             click.echo(line)
     refuse_silence({tp: each.error for tp, each in outcomes.items()}, len(outcomes))
 

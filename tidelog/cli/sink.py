@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from tidelog.cli.progress import Progress
 from tidelog.cli.record_lines import format_json, format_plain
-
-if TYPE_CHECKING:
-    from tidelog.fetch_buffer import ConsumerRecord
+from tidelog.cli.rows import Rows
 
 
 class Sink:
@@ -20,27 +17,32 @@ class Sink:
         self._json = form == "json"
         self._progress = progress
 
-    def write(self, records: Sequence[ConsumerRecord]) -> None:
-        if self._json:
-            lines = b"".join([_json(each) for each in records])
-        else:
-            lines = format_plain([each.value for each in records])
+    def write(self, rows: Rows) -> None:
+        """Write a line for each record."""
+        lines = _json_lines(rows) if self._json else format_plain(rows.columns.values)
         self._stream.write(lines)
-        self._progress.advance(len(records), len(lines))
+        self._progress.advance(rows.record_count, len(lines))
 
     def flush(self) -> None:
+        """Hand on what was written. OSError if the reader does not take it."""
         self._stream.flush()
 
 
-def _json(record: ConsumerRecord) -> bytes:
-    return format_json(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp_ms=record.timestamp,
-        timestamp_type=record.timestamp_type,
-        leader_epoch=record.leader_epoch,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
+def _json_lines(rows: Rows) -> bytes:
+    topic, partition = rows.topic_partition
+    return b"".join(
+        [
+            format_json(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                timestamp_ms=timestamp_ms,
+                timestamp_type=rows.timestamp_type,
+                leader_epoch=rows.leader_epoch,
+                key=key,
+                value=value,
+                headers=headers,
+            )
+            for offset, timestamp_ms, key, value, headers in zip(*rows.columns, strict=True)
+        ]
     )

@@ -1,15 +1,21 @@
-"""From where to where `tidelog consume` reads each partition."""
+"""From where to where `tidelog consume` reads each partition, and what is worth telling about that.
+
+A start that no partition has is an error. One that only some of them lack is a note on standard error, because the
+others are read. So is an end that none of them has, and a span without records.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.times import SMALLEST_BARE_TIME_MS, At, Beginning, End, Position
+from tidelog.cli.partition_notes import WORTH_SUMMING_UP, empty_ones, some_of
+from tidelog.cli.times import SMALLEST_BARE_TIME_MS, At, Beginning, End, Position, future_text
 from tidelog.model import TopicPartition
+from tidelog.quantities import plural
 from tidelog.starting_points import OlderRecords, StartingPoint, StartReason
 from tidelog.timestamps import format_time
 
@@ -23,7 +29,7 @@ Offsets = dict[TopicPartition, int]
 class Span:
     """First offset (inclusive) and last (exclusive) of each partition; without `ends` there is no last.
 
-    notes   where it begins at a time, a line for each partition that begins at its log start or end
+    notes   what the user did not ask for: partitions that begin elsewhere or end earlier, or have nothing to read
     """
 
     starts: Offsets
@@ -38,6 +44,18 @@ class Span:
         return {tp: start for tp, start in self.starts.items() if start < self.ends[tp]}
 
 
+def refuse_reversed(start: Position, end: Position | None) -> None:
+    """UsageError if the end can be seen to come before the start, whatever the partitions hold."""
+    match start, end:
+        case (int(first), int(last)) if last < first:
+            raise click.UsageError(f"--until {last} comes before --from {first}: nothing lies between them")
+        case (At(first), At(last)) if last < first:
+            said = f"--until {format_time(last)} comes before --from {format_time(first)}"
+            raise click.UsageError(f"{said}: nothing lies between them")
+        case (End(), Beginning()):
+            raise click.UsageError("--until beginning comes before --from end: nothing lies between them")
+
+
 def resolve_span(
     consumer: Consumer,
     partitions: list[TopicPartition],
@@ -46,73 +64,151 @@ def resolve_span(
     *,
     follow: bool,
     exact: bool,
+    now_ms: int,
 ) -> Span:
-    """Asks the leaders; the partitions are assigned then. `exact`: a first offset behind the end is an error, not just
-    nothing to read.
+    """Ask the leaders where each partition starts and ends; the partitions are assigned then.
 
-    ClickException names the offsets that there are.
+    exact   the user named the partitions, so that each of them must have the start
+
+    ClickException for an offset that no partition has, or one of those that must have it.
     """
     present_ends = consumer.end_offsets(partitions)
     begins = consumer.beginning_offsets(partitions)
     consumer.assign(partitions)
+    notes: list[str] = []
     if isinstance(start, At):
         points = consumer.seek_to_time(start.timestamp_ms)
-        ends = _ends(consumer, partitions, end, begins, present_ends)
         starts = {tp: point.offset for tp, point in points.items()}
-        return Span(starts, None if follow else ends, tuple(_notes(points, start.timestamp_ms)))
-    starts = _resolve(consumer, partitions, start, begins, present_ends)
-    for tp in partitions:
-        beyond = starts[tp] > present_ends[tp] and (exact or follow)
-        if starts[tp] < begins[tp] or beyond:
-            raise click.ClickException(
-                f"offset {starts[tp]} is not in partition {tp.partition} of {tp.topic!r}: it holds "
-                + (f"{begins[tp]} to {present_ends[tp] - 1}" if present_ends[tp] > begins[tp] else "nothing")
-                + "; --from beginning takes what there is"
-                + _if_a_time_was_meant(starts[tp])
-            )
-    notes: tuple[str, ...] = ()
-    if isinstance(start, int) and (hint := _if_a_time_was_meant(start)) and start > max(present_ends.values()):
-        notes = (f"offset {start} lies behind the end of every partition{hint}",)
-    return Span(starts, None if follow else _ends(consumer, partitions, end, begins, present_ends), notes)
+        notes += _time_notes(points, start.timestamp_ms, now_ms)
+    else:
+        starts = _resolve(consumer, partitions, start, begins, present_ends)
+        if isinstance(start, int):
+            must_have = partitions if exact or follow else []
+            notes += _offset_notes(start, begins, present_ends, must_have)
+    if follow:
+        return Span(starts, None, tuple(notes))
+    wanted_ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
+    if isinstance(end, int) and end > (farthest := max(present_ends.values())):
+        notes.append(f"--until {end} is past the end of {_every(partitions)}, at {farthest}")
+    ends = {tp: min(wanted_ends[tp], present_ends[tp]) for tp in partitions}
+    span = Span(starts, ends, tuple(notes))
+    if not span.unread and not notes:
+        return Span(starts, ends, (_why_nothing(span, start, end, begins, present_ends),))
+    return span
 
 
 def resolve_ends(consumer: Consumer, partitions: list[TopicPartition], end: Position | None) -> Offsets:
     """The ends of a span that begins wherever a group has committed."""
     begins, present_ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-    return _ends(consumer, partitions, end, begins, present_ends)
-
-
-def _ends(
-    consumer: Consumer, partitions: list[TopicPartition], end: Position | None, begins: Offsets, present_ends: Offsets
-) -> Offsets:
     ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
     return {tp: min(ends[tp], present_ends[tp]) for tp in partitions}
 
 
-def _notes(points: Mapping[TopicPartition, StartingPoint], target_ms: int) -> Iterator[str]:
-    target = format_time(target_ms)
-    for tp, point in sorted(points.items()):
-        match point.reason:
-            case StartReason.BEFORE_LOG_START:
-                assert point.timestamp is not None
-                before = "older ones are gone" if point.older is OlderRecords.GONE else "there was never an older one"
-                told = (
-                    f"starts with its oldest record, offset {point.offset} of {format_time(point.timestamp)}; {before}"
-                )
-            case StartReason.PAST_END:
-                told = f"every record is older than {target}; starts at its end, offset {point.offset}"
-            case StartReason.EMPTY:
-                before = "all records are gone" if point.older is OlderRecords.GONE else "nothing was ever written"
-                told = f"{before}; starts at its end, offset {point.offset}"
-            case StartReason.FOUND:
-                continue
-        yield f"{tp}: {point.reason}: {told}"
+def _offset_notes(
+    start: int, begins: Offsets, present_ends: Offsets, must_have: Sequence[TopicPartition]
+) -> Iterator[str]:
+    """The partitions that end before the offset; ClickException if it is deleted in one, or if too many end before."""
+    topic = next(iter(begins)).topic
+    deleted = [tp for tp in begins if start < begins[tp]]
+    beyond = [tp for tp in begins if start > present_ends[tp]]
+    meant = _if_a_time_was_meant(start)
+    if len(beyond) == len(begins) > 1:
+        farthest = max(present_ends.values())
+        raise click.ClickException(
+            f"offset {start} is past the end of all {len(begins)} partitions of {topic!r}, the farthest of which ends "
+            f"at {farthest}{_NEXT_STEP}{meant}"
+        )
+    refused = [tp for tp in beyond if tp in must_have or len(begins) == 1]
+    if refused:
+        first = refused[0]
+        raise click.ClickException(
+            f"offset {start} is past the end of partition {first.partition} of {topic!r}, which ends at "
+            f"{present_ends[first]}{_NEXT_STEP}{meant}"
+        )
+    if deleted:
+        first = deleted[0]
+        raise click.ClickException(
+            f"offset {start} is no longer in partition {first.partition} of {topic!r}, which starts at {begins[first]}"
+            "; --from beginning reads what is left"
+        )
+    if beyond:
+        those = some_of([tp.partition for tp in beyond], len(begins))
+        farthest = max(present_ends[tp] for tp in beyond)
+        ends = f"which ends at {farthest}" if len(beyond) == 1 else f"the farthest of which ends at {farthest}"
+        yield f"offset {start} is past the end of {those}, {ends}"
+
+
+_NEXT_STEP = "; --from beginning reads what there is, --from end --follow waits for more"
+
+
+def _time_notes(points: Mapping[TopicPartition, StartingPoint], target_ms: int, now_ms: int) -> Iterator[str]:
+    """A line for each partition that begins elsewhere than the time says, or for all that do so for one reason."""
+    if future := future_text(target_ms, now_ms):
+        yield f"--from {future}"
+    for reason in (StartReason.BEFORE_LOG_START, StartReason.PAST_END, StartReason.EMPTY):
+        those = {tp: point for tp, point in sorted(points.items()) if point.reason is reason}
+        if len(those) >= WORTH_SUMMING_UP:
+            yield f"{reason}: {_summed_up(reason, those, len(points), target_ms)}"
+        else:
+            for tp, point in those.items():
+                yield f"{tp}: {reason}: {_in_detail(point, target_ms)}"
+
+
+def _summed_up(reason: StartReason, those: Mapping[TopicPartition, StartingPoint], total: int, target_ms: int) -> str:
+    numbers = [tp.partition for tp in those]
+    gone = [tp.partition for tp, point in those.items() if point.older is OlderRecords.GONE]
+    which = "" if len(gone) == len(those) else f" of {some_of(gone, total)}"
+    match reason:
+        case StartReason.BEFORE_LOG_START:
+            before = f"older ones{which} are gone" if gone else "there was never an older one"
+            return f"{some_of(numbers, total)} start with their oldest record, which is younger; {before}"
+        case StartReason.PAST_END:
+            return f"{some_of(numbers, total)} start at their end, because every record is older"
+        case _:
+            before = f"all records{which} are gone" if gone else "nothing was ever written"
+            return f"{empty_ones(numbers, total)}; {before}"
+
+
+def _in_detail(point: StartingPoint, target_ms: int) -> str:
+    match point.reason:
+        case StartReason.BEFORE_LOG_START:
+            assert point.timestamp is not None
+            before = "older ones are gone" if point.older is OlderRecords.GONE else "there was never an older one"
+            return f"starts with its oldest record, offset {point.offset} of {format_time(point.timestamp)}; {before}"
+        case StartReason.PAST_END:
+            return f"every record is older than {format_time(target_ms)}; starts at its end, offset {point.offset}"
+        case _:
+            before = "all records are gone" if point.older is OlderRecords.GONE else "nothing was ever written"
+            return f"{before}; starts at its end, offset {point.offset}"
+
+
+def _why_nothing(span: Span, start: Position, end: Position | None, begins: Offsets, present_ends: Offsets) -> str:
+    """Why a span is empty that has no other note."""
+    partitions = list(span.starts)
+    topic = partitions[0].topic
+    if all(begins[tp] == present_ends[tp] for tp in partitions):
+        return f"nothing to read: {empty_ones([tp.partition for tp in partitions], len(partitions))}"
+    if isinstance(start, End) and not isinstance(end, Beginning):
+        return "nothing to read: --from end is where the records end now; --follow waits for more"
+    if isinstance(start, int) and end is None:
+        verb = plural(len(partitions), "ends", "end")
+        return f"nothing to read: {_every(partitions)} of {topic!r} {verb} at {start}; --follow waits for more"
+    assert span.ends is not None
+    if all(span.ends[tp] < span.starts[tp] for tp in partitions):
+        return f"nothing to read: in {_every(partitions)} of {topic!r} --until comes before --from"
+    return (
+        f"nothing to read: {_every(partitions)} of {topic!r} {plural(len(partitions), 'has', 'have')} no record there"
+    )
+
+
+def _every(partitions: Sequence[TopicPartition]) -> str:
+    return some_of([tp.partition for tp in partitions], len(partitions))
 
 
 def _if_a_time_was_meant(offset: int) -> str:
     if offset < SMALLEST_BARE_TIME_MS // 1000:
         return ""
-    return f", and a time is written as @{offset} in milliseconds or @{offset * 1000} where these are seconds"
+    return f"; a time is written as @{offset} in milliseconds or @{offset * 1000} if these are seconds"
 
 
 def _resolve(

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from tidelog.clock import SystemClock
+from tidelog.quantities import format_duration
 from tidelog.time_text import TIME_FORMS, parse_time, parse_zone
+from tidelog.timestamps import format_time
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -67,11 +69,24 @@ def timezone_option(function: F) -> F:
 
 
 def time_or_misused(text: str, option: str, zone: tzinfo | None) -> int:
-    """The time (ms) that an option names; click.BadParameter says what is wrong with it."""
+    """The time (ms) that an option names; click.BadParameter says what is wrong with it.
+
+    A time in the future is told on standard error, because records rarely have one.
+    """
+    now_ms = SystemClock().now_ms()
     try:
-        return parse_time(text.removeprefix("@"), SystemClock().now_ms(), zone)
+        timestamp_ms = parse_time(text.removeprefix("@"), now_ms, zone)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
+    if future := future_text(timestamp_ms, now_ms):
+        click.echo(f"tidelog: {option} {future}", err=True)
+    return timestamp_ms
+
+
+def future_text(timestamp_ms: int, now_ms: int) -> str:
+    """Return how far in the future the time lies, empty if it does not."""
+    ahead_ms = timestamp_ms - now_ms
+    return f"{format_time(timestamp_ms)} is {format_duration(ahead_ms)} in the future" if ahead_ms > 0 else ""
 
 
 def position_or_misused(text: str, option: str, zone: tzinfo | None) -> Position:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admins import refuse_silence
-from tidelog.cli.table import Quantity, format_table
+from tidelog.cli.partition_notes import format_partitions
+from tidelog.cli.table import Quantity
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 from tidelog.quantities import format_size
@@ -31,7 +32,9 @@ def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
         click.echo(json.dumps({"topic": topic, "partitions": list(map(_as_json, partitions)), "warnings": warnings}))
     else:
         headings = ("partition", "records", "size", "first offset", "end offset", "oldest", "newest")
-        for line in format_table(headings, list(map(_row, partitions))):
+        rows = {each.partition: _row(each) for each in partitions}
+        empty = [each.partition for each in partitions if each.error is None and not each.records]
+        for line in format_partitions(headings, rows, empty):
             click.echo(line)
         for each in skews:
             click.echo(f"tidelog: {each.text}", err=True)
